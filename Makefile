@@ -1,0 +1,45 @@
+# Everything that a new machine needs comes from here: `make serve` and `make test` install what they use.
+PYTHON ?= python3
+VENV   ?= .venv
+PORT   ?= 8888
+MANIFESTS ?= config/example
+
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format bench test-cluster clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml constraints.txt $(VENV)/.created
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+serve: $(VENV)/.runtime  ## the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
+	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
+
+test: $(VENV)/.dev  ## the quick suites, with branch coverage
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
+
+check: $(VENV)/.dev  ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## rewrite the code in the project's style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

@@ -1,0 +1,68 @@
+"""Errors that carry data: who is at fault, where, and with which value. The text is made from the data."""
+
+from dataclasses import dataclass
+
+from allocator.model import DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an object, e.g. ``spec.devices[3].capacity[memory].value``."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class AllocatorError(Exception):
+    """Base of all errors of this package. Not the answer "no": that is a value, `Unsatisfiable`."""
+
+
+class InvalidObjectError(AllocatorError):
+    """An API object that cannot be used; all of its problems, not only the first."""
+
+    def __init__(self, kind: str, name: str, problems: tuple[Problem, ...]) -> None:
+        self.kind = kind
+        self.name = name
+        self.problems = problems
+        super().__init__("; ".join(f"{kind} {name}: {problem}" for problem in problems))
+
+
+class InvalidClaimError(AllocatorError):
+    """A claim that can never be allocated as it stands, wherever: a missing class, a feature that is off, too much."""
+
+    def __init__(self, claim: str, request: str, reason: str) -> None:
+        self.claim = claim
+        self.request = request
+        self.reason = reason
+        where = f"claim {claim}, request {request}" if request else f"claim {claim}"
+        super().__init__(f"{where}: {reason}")
+
+
+class SelectorError(AllocatorError):
+    """A CEL expression of a class, request or derived attribute that does not compile or fails on a device.
+
+    Attributes:
+        source: ``class NAME selector 0``, ``selector 1`` or ``derived attribute NAME``.
+        device: None when the expression does not compile.
+    """
+
+    def __init__(self, claim: str, request: str, source: str, device: DeviceId | None, message: str) -> None:
+        self.claim = claim
+        self.request = request
+        self.source = source
+        self.device = device
+        self.message = message
+        on = f" on device {device}" if device else ""
+        super().__init__(f"claim {claim}, request {request}: {source}{on}: {message}")
+
+
+class SearchLimitError(AllocatorError):
+    """The search was stopped before it knew: neither yes nor no."""
+
+    def __init__(self, steps: int, limit: str) -> None:
+        self.steps = steps
+        self.limit = limit
+        super().__init__(f"search stopped by the limit on {limit} after {steps} steps")
