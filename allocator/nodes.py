@@ -1,0 +1,60 @@
+"""Does a node match: node selectors as Kubernetes' scheduler reads them, and the placement of devices."""
+
+from collections.abc import Callable, Mapping
+
+from allocator.model import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
+
+_INTEGER_DIGITS = frozenset("0123456789")
+
+
+def placement_matches(placement: Placement, node: Node) -> bool:
+    """Can the devices be reached from the node? A node name goes before all nodes, these before a selector."""
+    if placement.node_name:
+        return placement.node_name == node.name
+    if placement.all_nodes:
+        return True
+    return placement.node_selector is not None and selector_matches(placement.node_selector, node)
+
+
+def selector_matches(selector: NodeSelector, node: Node) -> bool:
+    """Does one of the selector's terms match the node? No terms, or a term with nothing in it: no."""
+    return any(_term_matches(term, node) for term in selector.terms)
+
+
+def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(_requirement_matches(r, node.labels) for r in term.match_expressions) and all(
+        _requirement_matches(r, fields) for r in term.match_fields
+    )
+
+
+def _requirement_matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """A label that is absent satisfies NotIn and DoesNotExist only; an unknown operator, nothing."""
+    test = _OPERATORS.get(requirement.operator)
+    return test is not None and test(labels.get(requirement.key), requirement.values)
+
+
+def _integer(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits and _INTEGER_DIGITS.issuperset(digits) else None
+
+
+def _compares(value: str | None, bounds: tuple[str, ...], *, greater: bool) -> bool:
+    if value is None or len(bounds) != 1:
+        return False
+    left, right = _integer(value), _integer(bounds[0])
+    if left is None or right is None:
+        return False
+    return left > right if greater else left < right
+
+
+_OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _compares(value, values, greater=True),
+    "Lt": lambda value, values: _compares(value, values, greater=False),
+}

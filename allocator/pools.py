@@ -1,0 +1,214 @@
+"""ResourceSlices to pools: which generation counts, whether a pool can be used, and what a node sees of it.
+
+Only the newest generation of a pool counts. A pool of which slices are missing is incomplete; one that
+contradicts itself is invalid; neither is allocated from, and requests for all devices refuse to run over them
+(upstream: structured allocator, gathering of pools).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from immutables import Map
+
+from allocator.features import Features
+from allocator.model import Device, Node, PoolId, Slice
+from allocator.nodes import placement_matches
+from allocator.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A device that a node can reach, with the slice that publishes it."""
+
+    device: Device
+    slice: Slice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePool:
+    """What one node sees of a pool.
+
+    Attributes:
+        problem: why the pool can't be used (then it has no candidates), empty if it can.
+        incomplete: the problem is that slices are missing.
+        candidates: devices that the node can reach, slices by name, devices as listed.
+        elsewhere: devices of the pool that other nodes reach; they share its counters.
+        counter_sets: counter set to counter to its full value.
+        has_binding_conditions: such pools come last, so that simpler devices are preferred.
+    """
+
+    id: PoolId
+    problem: str = ""
+    incomplete: bool = False
+    candidates: tuple[Candidate, ...] = ()
+    elsewhere: tuple[Device, ...] = ()
+    counter_sets: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+    has_binding_conditions: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """All slices of a pool, of every generation, by name."""
+
+    id: PoolId
+    slices: tuple[Slice, ...]
+    _views: dict[tuple[Features, tuple[str, ...]], NodePool] = field(default_factory=dict)
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that has a slice."""
+        return max(s.generation for s in self.slices)
+
+    def at(self, node: Node, features: Features) -> NodePool | None:
+        """What the node sees of the pool; None if it sees nothing, or only what is being replaced."""
+        usable = [s for s in self.slices if not _is_missing(s, features)]
+        relevant = [s for s in usable if _is_relevant(s, node, features)]
+        if not relevant:
+            return None
+        generation = max(s.generation for s in relevant)
+        relevant = [s for s in relevant if s.generation == generation]
+        key = (features, tuple(s.name for s in relevant))
+        if key not in self._views:
+            view = _view(self.id, relevant, usable, features)
+            if view is None:
+                return None
+            self._views[key] = view
+        return self._views[key]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inventory:
+    """All pools of a cluster, indexed by the nodes that can reach them. A change makes a new inventory.
+
+    Attributes:
+        slices: slice name to slice.
+        pools: pool to its slices.
+        local: node name to the pools with a slice for just that node.
+        roaming: pools with a slice that is placed in any other way; the value is not used.
+    """
+
+    slices: Map[str, Slice] = field(default_factory=Map)
+    pools: Map[PoolId, Pool] = field(default_factory=Map)
+    local: Map[str, Map[PoolId, bool]] = field(default_factory=Map)
+    roaming: Map[PoolId, bool] = field(default_factory=Map)
+
+    @classmethod
+    def of(cls, slices: Iterable[Slice]) -> "Inventory":
+        """The inventory of some slices, whose names are unique."""
+        inventory = cls()
+        for each in slices:
+            inventory = inventory.with_slice(each)
+        return inventory
+
+    def with_slice(self, new: Slice) -> "Inventory":
+        """With a slice added, or replaced where there is one of that name."""
+        base = self.without_slice(new.name)
+        pool = base.pools.get(new.pool)
+        others = pool.slices if pool else ()
+        return base._with_pool(new.pool, (*others, new), base.slices.set(new.name, new))
+
+    def without_slice(self, name: str) -> "Inventory":
+        """With a slice removed, if there is one of that name."""
+        old = self.slices.get(name)
+        if old is None:
+            return self
+        others = tuple(s for s in self.pools[old.pool].slices if s.name != name)
+        return self._with_pool(old.pool, others, self.slices.delete(name))
+
+    def for_node(self, node: Node, features: Features) -> tuple[NodePool, ...]:
+        """The pools that a node can reach, by driver and name; those with binding conditions last."""
+        ids = {*self.local.get(node.name, ()), *self.roaming}
+        views = [view for i in sorted(ids) if (view := self.pools[i].at(node, features)) is not None]
+        if any(v.has_binding_conditions for v in views):
+            views.sort(key=lambda v: v.has_binding_conditions)
+        return tuple(views)
+
+    def _with_pool(self, pool_id: PoolId, slices: tuple[Slice, ...], all_slices: Map[str, Slice]) -> "Inventory":
+        old = self.pools.get(pool_id)
+        local, roaming = self.local, self.roaming.delete(pool_id) if pool_id in self.roaming else self.roaming
+        for name in _node_names(old.slices if old else ()):
+            rest = local[name].delete(pool_id)
+            local = local.set(name, rest) if rest else local.delete(name)
+        for name in _node_names(slices):
+            local = local.set(name, local.get(name, Map()).set(pool_id, True))
+        if any(_roams(s) for s in slices):
+            roaming = roaming.set(pool_id, True)
+        ordered = tuple(sorted(slices, key=lambda s: s.name))
+        pools = self.pools.set(pool_id, Pool(pool_id, ordered)) if slices else self.pools.delete(pool_id)
+        return Inventory(all_slices, pools, local, roaming)
+
+
+def _node_names(slices: Iterable[Slice]) -> set[str]:
+    return {s.placement.node_name for s in slices if s.placement is not None and s.placement.node_name}
+
+
+def _roams(s: Slice) -> bool:
+    return s.placement is None or not s.placement.node_name
+
+
+def _is_missing(s: Slice, features: Features) -> bool:
+    """With the feature off, a slice that uses compatibility groups is as good as not there."""
+    return not features.compatibility_groups and any(
+        c.compatibility_groups for d in s.devices for c in d.consumes_counters
+    )
+
+
+def _is_relevant(s: Slice, node: Node, features: Features) -> bool:
+    if not features.partitionable_devices and (s.per_device_placement or s.counter_sets):
+        return False
+    if s.placement is not None:
+        return placement_matches(s.placement, node)
+    return s.per_device_placement and any(
+        d.placement is not None and placement_matches(d.placement, node) for d in s.devices
+    )
+
+
+def _view(pool_id: PoolId, relevant: list[Slice], usable: list[Slice], features: Features) -> NodePool | None:
+    """What the relevant slices, all of one generation, make of the pool."""
+    generation, wanted = relevant[0].generation, relevant[0].slice_count
+    known = relevant
+    if len(relevant) != wanted:
+        if any(s.generation > generation for s in usable):
+            return None
+        known = [s for s in usable if s.generation == generation]
+        if len(known) != wanted:
+            return NodePool(pool_id, f"{len(known)} of {wanted} slices are there", incomplete=True)
+    names = {s.name for s in relevant}
+    others = [s for s in known if s.name not in names]
+    problem = _contradiction(relevant, others, features)
+    if problem:
+        return NodePool(pool_id, problem)
+    return NodePool(
+        pool_id,
+        candidates=tuple(Candidate(d, s) for s in relevant for d in s.devices),
+        elsewhere=tuple(d for s in others for d in s.devices),
+        counter_sets={name: counters for s in relevant for name, counters in s.counter_sets},
+        has_binding_conditions=any(d.binding_conditions is not None for s in relevant for d in s.devices),
+    )
+
+
+def _contradiction(relevant: list[Slice], others: list[Slice], features: Features) -> str:
+    """What makes a complete pool invalid, empty if nothing does."""
+    seen: set[str] = set()
+    for device in (d for s in relevant for d in s.devices):
+        if device.id.device in seen:
+            return f"duplicate device name {device.id.device}"
+        seen.add(device.id.device)
+    if not features.partitionable_devices:
+        return ""
+    counter_sets: dict[str, Mapping[str, Quantity]] = {}
+    for name, counters in (pair for s in relevant for pair in s.counter_sets):
+        if name in counter_sets:
+            return f"duplicate counter set name {name}"
+        counter_sets[name] = counters
+    for device in (d for s in (*relevant, *others) for d in s.devices):
+        for consumed in device.consumes_counters:
+            if consumed.counter_set not in counter_sets:
+                return f"device {device.id.device} consumes unknown counter set {consumed.counter_set}"
+            for counter in consumed.counters:
+                if counter not in counter_sets[consumed.counter_set]:
+                    return (
+                        f"device {device.id.device} consumes unknown counter {counter} "
+                        f"of counter set {consumed.counter_set}"
+                    )
+    return ""

@@ -1,0 +1,113 @@
+"""What allocated claims hold, per pool and device. A change makes a new value that shares the rest."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from immutables import Map
+
+from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """What is held of one device.
+
+    Attributes:
+        holders: how many allocations hold it exclusively; more than one is a double allocation.
+        shares: ids of the shares held.
+        consumed: capacity name to the amount consumed by all shares, in units of 10**-9.
+    """
+
+    holders: int = 0
+    shares: frozenset[str] = frozenset()
+    consumed: Map[str, int] = field(default_factory=Map)
+
+    @property
+    def is_free(self) -> bool:
+        """Nothing is held: the device may as well not be mentioned."""
+        return not self.holders and not self.shares and not self.consumed
+
+    def _consume(self, amounts: Iterable[tuple[str, int]]) -> Map[str, int]:
+        consumed = self.consumed
+        for name, nano in amounts:
+            left = consumed.get(name, 0) + nano
+            consumed = consumed.set(name, left) if left else consumed.delete(name)
+        return consumed
+
+
+FREE = DeviceUsage()
+PoolUsage = Map[str, DeviceUsage]
+NOTHING_USED: PoolUsage = Map()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Pool to device name to what is held of it; devices of which nothing is held are left out."""
+
+    pools: Map[PoolId, PoolUsage] = field(default_factory=Map)
+
+    @classmethod
+    def of(
+        cls,
+        devices: Iterable[DeviceId] = (),
+        shares: Iterable[tuple[DeviceId, str]] = (),
+        consumed: Mapping[DeviceId, Mapping[str, int]] | None = None,
+    ) -> "Usage":
+        """From what is held exclusively, the shares, and the capacity (units of 10**-9) consumed by shares."""
+        usage = cls()
+        for device in devices:
+            usage = usage._changed(device, holders=1)
+        for device, share in shares:
+            usage = usage._changed(device, add=share)
+        for device, amounts in (consumed or {}).items():
+            usage = usage._changed(device, amounts=tuple(amounts.items()))
+        return usage
+
+    def device(self, device: DeviceId) -> DeviceUsage:
+        """What is held of a device."""
+        return self.pools.get(device.pool_id, NOTHING_USED).get(device.device, FREE)
+
+    def with_allocation(self, allocation: AllocationResult) -> "Usage":
+        """With an allocation added. Admin access holds nothing."""
+        return self._applied(allocation, sign=1)
+
+    def without_allocation(self, allocation: AllocationResult) -> "Usage":
+        """With an allocation removed that was added before."""
+        return self._applied(allocation, sign=-1)
+
+    def _applied(self, allocation: AllocationResult, sign: int) -> "Usage":
+        usage = self
+        for result in allocation.results:
+            if result.admin_access:
+                continue
+            if result.share_id is None:
+                usage = usage._changed(result.device, holders=sign)
+            else:
+                add, drop = (result.share_id, None) if sign > 0 else (None, result.share_id)
+                usage = usage._changed(result.device, add=add, drop=drop, amounts=_amounts(result, sign))
+        return usage
+
+    def _changed(
+        self,
+        device: DeviceId,
+        *,
+        holders: int = 0,
+        add: str | None = None,
+        drop: str | None = None,
+        amounts: tuple[tuple[str, int], ...] = (),
+    ) -> "Usage":
+        pool = self.pools.get(device.pool_id, NOTHING_USED)
+        old = pool.get(device.device, FREE)
+        shares = (old.shares | {add}) if add else (old.shares - {drop}) if drop else old.shares
+        new = DeviceUsage(old.holders + holders, shares, old._consume(amounts))
+        if not new.is_free:
+            pool = pool.set(device.device, new)
+        elif device.device in pool:
+            pool = pool.delete(device.device)
+        if pool:
+            return Usage(self.pools.set(device.pool_id, pool))
+        return Usage(self.pools.delete(device.pool_id)) if device.pool_id in self.pools else self
+
+
+def _amounts(result: DeviceResult, sign: int) -> tuple[tuple[str, int], ...]:
+    return tuple((name, sign * amount.nano) for name, amount in (result.consumed_capacity or {}).items())
