@@ -59,6 +59,25 @@ class SelectorError(AllocatorError):
         super().__init__(f"claim {claim}, request {request}: {source}{on}: {message}")
 
 
+class NodeUnsuitableError(AllocatorError):
+    """What this node offers contradicts the claim in a way that must not pass silently; others may do.
+
+    Examples: "all devices" over a pool that is being updated; a constraint that two of "all devices" violate.
+    """
+
+    def __init__(self, claim: str, request: str, reason: str, device: DeviceId | None = None) -> None:
+        self.claim = claim
+        self.request = request
+        self.reason = reason
+        self.device = device
+        on = f" on device {device}" if device else ""
+        super().__init__(f"claim {claim}, request {request}: {reason}{on}")
+
+
+class CapacityError(NodeUnsuitableError):
+    """A capacity that cannot be computed in the device's own terms: too large, too fine, or negative."""
+
+
 class SearchLimitError(AllocatorError):
     """The search was stopped before it knew: neither yes nor no."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from allocator.quantity import Quantity
 from allocator.semver import Version
 
-JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 AttributeValue: TypeAlias = (
     "bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]"

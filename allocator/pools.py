@@ -84,13 +84,13 @@ class Inventory:
         slices: slice name to slice.
         pools: pool to its slices.
         local: node name to the pools with a slice for just that node.
-        roaming: pools with a slice that is placed in any other way; the value is not used.
+        roaming: pools with a slice that is placed in any other way.
     """
 
     slices: Map[str, Slice] = field(default_factory=Map)
     pools: Map[PoolId, Pool] = field(default_factory=Map)
-    local: Map[str, Map[PoolId, bool]] = field(default_factory=Map)
-    roaming: Map[PoolId, bool] = field(default_factory=Map)
+    local: Map[str, Map[PoolId, None]] = field(default_factory=Map)
+    roaming: Map[PoolId, None] = field(default_factory=Map)
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> "Inventory":
@@ -130,9 +130,9 @@ class Inventory:
             rest = local[name].delete(pool_id)
             local = local.set(name, rest) if rest else local.delete(name)
         for name in _node_names(slices):
-            local = local.set(name, local.get(name, Map()).set(pool_id, True))
+            local = local.set(name, local.get(name, Map()).set(pool_id, None))
         if any(_roams(s) for s in slices):
-            roaming = roaming.set(pool_id, True)
+            roaming = roaming.set(pool_id, None)
         ordered = tuple(sorted(slices, key=lambda s: s.name))
         pools = self.pools.set(pool_id, Pool(pool_id, ordered)) if slices else self.pools.delete(pool_id)
         return Inventory(all_slices, pools, local, roaming)

@@ -1,0 +1,219 @@
+"""The devices of one node as candidates for requests, and what speaks against each, judged once and only when asked.
+
+Judging late matters: a selector may fail on a device, and that must not fail a pod which never needs it.
+"""
+
+from typing import NamedTuple
+
+from allocator.capacity import Capacities, CapacityArithmeticError, consumption, exceeded
+from allocator.cel import CelError
+from allocator.errors import CapacityError, SelectorError
+from allocator.features import Features
+from allocator.model import AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
+from allocator.nodes import placement_matches
+from allocator.outcome import Cause
+from allocator.pools import Candidate, NodePool
+from allocator.quantity import Quantity
+from allocator.selectors import Selectors
+from allocator.taints import TaintRules, blocking_taint
+from allocator.usage import FREE, NOTHING_USED, Usage
+
+NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
+"""What a node declares that can do without some of the calls to a driver (KEP-5328)."""
+
+
+class Expression(NamedTuple):
+    """A selector and where it stands."""
+
+    text: str
+    source: str
+
+
+class Refusal(NamedTuple):
+    """What speaks against a device."""
+
+    cause: Cause
+    detail: str = ""
+
+
+SUITS = Refusal(Cause.COUNT)
+"""Nothing speaks against the device as such; whether it gets chosen is the search's matter."""
+
+
+class Alternative:
+    """One way to serve a request, with what is known of each candidate so far.
+
+    Attributes:
+        claim: position of the claim.
+        label: request, or request/subrequest.
+        members: for "all devices": the candidates that these are.
+        verdicts: per candidate; None until it is judged.
+        taken: per shared candidate that suits: what the request would consume of it.
+    """
+
+    __slots__ = (
+        "claim",
+        "device_class",
+        "expressions",
+        "label",
+        "members",
+        "request",
+        "request_name",
+        "taken",
+        "verdicts",
+    )
+
+    def __init__(
+        self,
+        claim: int,
+        request_name: str,
+        request: DeviceRequest,
+        label: str,
+        device_class: DeviceClass,
+        expressions: tuple[Expression, ...],
+        candidates: int,
+    ) -> None:
+        self.claim = claim
+        self.request_name = request_name
+        self.request = request
+        self.label = label
+        self.device_class = device_class
+        self.expressions = expressions
+        self.members: tuple[int, ...] | None = None
+        self.verdicts: list[Refusal | None] = [None] * candidates
+        self.taken: dict[int, dict[str, Quantity]] = {}
+
+    @property
+    def need(self) -> int:
+        """How many devices it takes."""
+        return self.request.count if self.members is None else len(self.members)
+
+
+class Candidates:
+    """The devices that a node can reach, in order: pools by driver and name, slices by name, devices as listed."""
+
+    def __init__(
+        self,
+        claims: tuple[Claim, ...],
+        node: Node,
+        pools: tuple[NodePool, ...],
+        usage: Usage,
+        rules: TaintRules,
+        features: Features,
+        selectors: Selectors,
+    ) -> None:
+        self._claims = claims
+        self._node = node
+        self._features = features
+        self._selectors = selectors
+        self._rules = rules
+        self.usage = usage
+        self.capacities = Capacities(usage)
+        self.all: list[Candidate] = [c for p in pools for c in p.candidates]
+        self.count = len(self.all)
+        self.held = bytearray()
+        for pool in pools:
+            used = usage.pools.get(pool.id, NOTHING_USED)
+            self.held.extend(used.get(c.device.id.device, FREE).holders > 0 for c in pool.candidates)
+
+    def is_shared(self, index: int) -> bool:
+        """May several claims hold the device at once?"""
+        return self._features.consumable_capacity and self.all[index].device.allow_multiple_allocations
+
+    def judge(self, alternative: Alternative, index: int) -> Refusal:
+        """What speaks against a candidate regardless of the attempt that is under way; `SUITS` if nothing does.
+
+        Raises:
+            SelectorError: a selector does not compile or fails on the device.
+            CapacityError: the consumption cannot be computed.
+        """
+        verdict = alternative.verdicts[index]
+        if verdict is None:
+            verdict = alternative.verdicts[index] = self._judge(alternative, index)
+        return verdict
+
+    def members(self, alternative: Alternative, *, consumable: bool) -> tuple[int, ...]:
+        """The candidates of an "all devices" request. Total capacity decides who belongs, not what is left of it."""
+        found = []
+        for index, candidate in enumerate(self.all):
+            if self._unselectable(alternative, candidate) is not None:
+                continue
+            if consumable:
+                taken = self._consumption(alternative, candidate.device)
+                if taken is None or exceeded(candidate.device, taken, {}) is not None:
+                    continue
+            found.append(index)
+        return tuple(found)
+
+    def derive(self, alternative: Alternative, device: Device, expression: str, name: str) -> AttributeValue:
+        """The value that a request computes for an attribute.
+
+        Raises:
+            SelectorError: the expression does not compile, fails, or has a type that no attribute has.
+        """
+        try:
+            return self._selectors.derive(expression, device)
+        except CelError as error:
+            raise self._failure(alternative, f"derived attribute {name}", device, error) from error
+
+    def _judge(self, alternative: Alternative, index: int) -> Refusal:
+        candidate = self.all[index]
+        device, request = candidate.device, alternative.request
+        if self.held[index] and not request.admin_access:
+            return Refusal(Cause.IN_USE)
+        refusal = self._unselectable(alternative, candidate)
+        if refusal is not None:
+            return refusal
+        if self._features.consumable_capacity:
+            taken = self._consumption(alternative, device)
+            if taken is None:
+                return Refusal(Cause.CAPACITY, "as requested")
+            short = exceeded(device, taken, self.usage.device(device.id).consumed)
+            if short is not None:
+                return Refusal(Cause.CAPACITY, short)
+            if device.allow_multiple_allocations:
+                alternative.taken[index] = taken
+        return self._unallocatable(candidate, request) or SUITS
+
+    def _unselectable(self, alternative: Alternative, candidate: Candidate) -> Refusal | None:
+        device = candidate.device
+        if device.binding_conditions and not self._features.binding_conditions:
+            return Refusal(Cause.BINDING_CONDITIONS)
+        for expression in alternative.expressions:
+            try:
+                if not self._selectors.matches(expression.text, device):
+                    return Refusal(Cause.SELECTOR, expression.source)
+            except CelError as error:
+                raise self._failure(alternative, expression.source, device, error) from error
+        if candidate.slice.per_device_placement and not (
+            device.placement is not None and placement_matches(device.placement, self._node)
+        ):
+            return Refusal(Cause.UNREACHABLE)
+        return None
+
+    def _unallocatable(self, candidate: Candidate, request: DeviceRequest) -> Refusal | None:
+        device = candidate.device
+        if candidate.slice.skip_node_operations and not (
+            self._features.optional_node_operations and NODE_OPERATIONS_FEATURE in self._node.declared_features
+        ):
+            return Refusal(Cause.NODE_OPERATIONS)
+        if device.consumes_counters and not self._features.partitionable_devices:
+            return Refusal(Cause.PARTITION)
+        if self._features.device_taints:
+            taint = blocking_taint(device, request.tolerations, self._rules)
+            if taint is not None:
+                return Refusal(Cause.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
+        return None
+
+    def _consumption(self, alternative: Alternative, device: Device) -> dict[str, Quantity] | None:
+        try:
+            return consumption(
+                device, alternative.request.capacity, fractional=self._features.fractional_capacity_range
+            )
+        except CapacityArithmeticError as error:
+            claim = str(self._claims[alternative.claim])
+            raise CapacityError(claim, alternative.label, str(error), device.id) from error
+
+    def _failure(self, alternative: Alternative, source: str, device: Device, error: CelError) -> SelectorError:
+        claim = str(self._claims[alternative.claim])
+        return SelectorError(claim, alternative.label, source, device.id, str(error))

@@ -1,0 +1,164 @@
+"""Consumable capacity (KEP-5075): how much a request takes of a device that several claims may share.
+
+Names of requests and of published capacities mean the same when they differ only in the driver's domain.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from allocator.model import Capacity, Device, DeviceId, RequestPolicy, ValidRange
+from allocator.quantity import Quantity
+from allocator.usage import Usage
+
+_INT64_MAX = 2**63 - 1
+_NANO = 10**9
+_MILLI = 10**6
+
+Requests = tuple[tuple[str, Quantity], ...]
+Undo = Callable[[], None]
+
+
+class CapacityArithmeticError(ValueError):
+    """An amount that the device's range cannot express; the caller knows claim, request and device."""
+
+
+def consumption(device: Device, requests: Requests | None, *, fractional: bool) -> dict[str, Quantity] | None:
+    """What a request takes of each capacity of a device, by the published names.
+
+    None: the device does not suit, because it lacks a requested capacity or its policy forbids the amount.
+
+    Raises:
+        CapacityArithmeticError: an amount is beyond int64, no multiple of a milli unit, or negative.
+    """
+    wanted: dict[str, Quantity] = {}
+    for name, amount in requests or ():
+        published = _published_name(device, name)
+        if published is None:
+            return None
+        wanted[published] = amount
+    taken = {n: _amount(n, c, wanted.get(n), fractional) for n, c in device.capacity.items()}
+    if any(_forbidden(taken[n], c.policy, fractional) for n, c in device.capacity.items()):
+        return None
+    return taken
+
+
+def exceeded(device: Device, taken: Mapping[str, Quantity], already: Mapping[str, int]) -> str | None:
+    """The first capacity that would be exceeded on top of what is consumed already (units of 10**-9)."""
+    for name, amount in taken.items():
+        if already.get(name, 0) + amount.nano > device.capacity[name].value.nano:
+            return name
+    return None
+
+
+class Capacities:
+    """What is consumed of shared devices: by allocated claims, and by the attempt that is under way."""
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._consumed: dict[DeviceId, dict[str, int]] = {}
+        self._taken: dict[DeviceId, int] = {}
+
+    def consumed(self, device: DeviceId) -> Mapping[str, int]:
+        """Capacity name to the amount consumed so far, in units of 10**-9."""
+        return self._consumed.get(device) or self._usage.device(device).consumed
+
+    def is_shared(self, device: DeviceId) -> bool:
+        """Is a share of the device taken already, before or in this attempt?"""
+        if self._taken.get(device):
+            return True
+        before = self._usage.device(device)
+        return bool(before.shares or before.consumed)
+
+    def key(self) -> Iterable[tuple[DeviceId, tuple[tuple[str, int], ...]]]:
+        """What this attempt has consumed, as a value that can be compared."""
+        return ((d, tuple(self._consumed[d].items())) for d, n in self._taken.items() if n)
+
+    def take(self, device: DeviceId, taken: Mapping[str, Quantity]) -> Undo:
+        """Consume; the undo restores exactly what was before."""
+        before = self._consumed.get(device)
+        after = dict(self.consumed(device))
+        for name, amount in taken.items():
+            after[name] = after.get(name, 0) + amount.nano
+        self._consumed[device] = after
+        self._taken[device] = self._taken.get(device, 0) + 1
+
+        def undo() -> None:
+            self._taken[device] -= 1
+            if before is None:
+                del self._consumed[device]
+            else:
+                self._consumed[device] = before
+
+        return undo
+
+
+def _published_name(device: Device, name: str) -> str | None:
+    if name in device.capacity:
+        return name
+    prefix = f"{device.driver}/"
+    other = name.removeprefix(prefix) if name.startswith(prefix) else prefix + name
+    return other if other in device.capacity else None
+
+
+def _amount(name: str, capacity: Capacity, requested: Quantity | None, fractional: bool) -> Quantity:  # noqa: FBT001
+    policy = capacity.policy
+    if requested is None:
+        amount = policy.default if policy is not None and policy.default is not None else capacity.value
+    elif policy is None:
+        amount = requested
+    elif policy.valid_range is not None:
+        amount = _rounded_up(requested, policy.valid_range, fractional)
+    else:
+        amount = next((v for v in policy.valid_values if requested <= v), requested)
+    if amount.nano < 0:
+        raise CapacityArithmeticError(f"capacity {name} is negative: {amount}")
+    return amount
+
+
+def _rounded_up(requested: Quantity, valid: ValidRange, fractional: bool) -> Quantity:  # noqa: FBT001
+    """At least the minimum, then up to the next step, in milli units where the range is exact in them."""
+    if requested < valid.min:
+        return valid.min
+    if valid.step is None:
+        return requested
+    unit = _unit(valid, fractional)
+    if unit == _MILLI and not _fits(requested, _MILLI):
+        raise CapacityArithmeticError(f"request {requested} is not a multiple of 1m in int64")
+    amount, least, step = (_in_units(q, unit) for q in (requested, valid.min, valid.step))
+    if amount > _INT64_MAX:
+        raise CapacityArithmeticError(f"request {requested} is beyond int64")
+    rounded = least + -(-(amount - least) // step) * step
+    if rounded > _INT64_MAX:
+        raise CapacityArithmeticError(f"request {requested}, rounded up to the next step, is beyond int64")
+    return Quantity.from_nano(rounded * unit, valid.step.format)
+
+
+def _forbidden(amount: Quantity, policy: RequestPolicy | None, fractional: bool) -> bool:  # noqa: FBT001
+    if policy is None or (policy.default is not None and amount == policy.default):
+        return False
+    valid = policy.valid_range
+    if valid is not None:
+        if valid.max is not None and amount > valid.max:
+            return True
+        if valid.step is None:
+            return False
+        unit = _unit(valid, fractional)
+        if unit == _MILLI and not _fits(amount, _MILLI):
+            return True
+        return (_in_units(amount, unit) - _in_units(valid.min, unit)) % _in_units(valid.step, unit) != 0
+    return bool(policy.valid_values) and amount not in policy.valid_values
+
+
+def _unit(valid: ValidRange, fractional: bool) -> int:  # noqa: FBT001
+    """Milli units where the feature is on and the range is exact in them with a step of at least 1m."""
+    set_ones = [q for q in (valid.min, valid.max, valid.step) if q is not None]
+    exact = fractional and all(_fits(q, _MILLI) for q in set_ones)
+    return _MILLI if exact and (valid.step is None or valid.step.nano >= _MILLI) else _NANO
+
+
+def _fits(quantity: Quantity, unit: int) -> bool:
+    return quantity.nano % unit == 0 and abs(quantity.nano // unit) <= _INT64_MAX
+
+
+def _in_units(quantity: Quantity, unit: int) -> int:
+    """Rounded up, as upstream reads a quantity as an integer."""
+    return -(-quantity.nano // unit)

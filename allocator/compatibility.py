@@ -1,0 +1,69 @@
+"""Compatibility groups (KEP-5963): which devices may share a counter set.
+
+All devices on a counter set must have a group in common; devices without groups go only with their like.
+"""
+
+from collections.abc import Callable, Mapping
+
+from allocator.model import Device, PoolId
+from allocator.pools import NodePool
+from allocator.usage import NOTHING_USED, Usage
+
+SetKey = tuple[PoolId, str]
+Undo = Callable[[], None]
+
+_NO_GROUPS = frozenset({""})
+"""Devices without groups share a group of their own, which no device can name."""
+
+
+class Compatibility:
+    """For each counter set in use, the groups that all devices on it have in common."""
+
+    def __init__(self, pools: Mapping[PoolId, NodePool], usage: Usage) -> None:
+        self._pools = pools
+        self._usage = usage
+        self._common: dict[PoolId, dict[SetKey, frozenset[str]]] = {}
+
+    def admits(self, device: Device) -> bool:
+        """Does every counter set that the device draws on accept it?"""
+        common = self._of(device.id.pool_id)
+        return all(key not in common or common[key] & groups for key, groups in _memberships(device))
+
+    def take(self, device: Device) -> Undo:
+        """Put the device on its counter sets; undo restores exactly what was before."""
+        common = self._of(device.id.pool_id)
+        memberships = _memberships(device)
+        before = {key: common.get(key) for key, _ in memberships}
+        _join(common, device)
+
+        def undo() -> None:
+            for key, groups in before.items():
+                if groups is None:
+                    del common[key]
+                else:
+                    common[key] = groups
+
+        return undo
+
+    def _of(self, pool_id: PoolId) -> dict[SetKey, frozenset[str]]:
+        if pool_id not in self._common:
+            pool = self._pools[pool_id]
+            used = self._usage.pools.get(pool_id, NOTHING_USED)
+            common: dict[SetKey, frozenset[str]] = {}
+            for device in (*(c.device for c in pool.candidates), *pool.elsewhere) if used else ():
+                if device.id.device in used:
+                    _join(common, device)
+            self._common[pool_id] = common
+        return self._common[pool_id]
+
+
+def _join(common: dict[SetKey, frozenset[str]], device: Device) -> None:
+    for key, groups in _memberships(device):
+        common[key] = common[key] & groups if key in common else groups
+
+
+def _memberships(device: Device) -> tuple[tuple[SetKey, frozenset[str]], ...]:
+    pool = device.id.pool_id
+    return tuple(
+        ((pool, c.counter_set), frozenset(c.compatibility_groups) or _NO_GROUPS) for c in device.consumes_counters
+    )

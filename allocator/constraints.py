@@ -1,0 +1,130 @@
+"""Constraints over the devices of a claim: matchAttribute and distinctAttribute.
+
+A constraint that refuses has changed nothing, and an undo takes back exactly one addition.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Protocol
+
+from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec, Device
+from allocator.semver import Version
+
+Undo = Callable[[], None]
+Lookup = Callable[[Device, str], "AttributeValue | None"]
+"""How a constraint gets an attribute of a device for the request at hand: physical, or derived."""
+
+
+class Constraint(Protocol):
+    """A rule over the devices that its requests have got so far."""
+
+    spec: ConstraintSpec
+
+    def add(self, device: Device, lookup: Lookup) -> Undo | None:
+        """Count the device in; None if the rule forbids it."""
+
+    def key(self) -> Hashable:
+        """The state: what it depends on which further devices are admitted."""
+
+
+def values_of(value: "AttributeValue") -> frozenset[Hashable]:
+    """The elements of a list, or the one value, such that ``True``, ``1`` and versions stay apart."""
+    elements: Iterable[object] = value if isinstance(value, tuple) else (value,)
+    return frozenset((type(e).__name__, e.text if isinstance(e, Version) else e) for e in elements)
+
+
+def covers(spec: ConstraintSpec, request: str, alternative: str) -> bool:
+    """Does the constraint speak of the request, by its name or by that of its chosen subrequest?"""
+    if not spec.requests or request in spec.requests:
+        return True
+    return bool(alternative) and f"{request}/{alternative}" in spec.requests
+
+
+def physical(device: Device, attribute: str) -> "AttributeValue | None":
+    """The attribute that the device publishes."""
+    return device.attributes.get(attribute)
+
+
+class MatchAttribute:
+    """All devices share a value; of lists, one element is common to all.
+
+    Without list-typed attributes a list suits only as the first device, as upstream has it.
+    """
+
+    def __init__(self, spec: ConstraintSpec, *, lists: bool) -> None:
+        self.spec = spec
+        self._lists = lists
+        self._common: frozenset[Hashable] | None = None
+        self._has_list = False
+
+    def add(self, device: Device, lookup: Lookup) -> Undo | None:
+        """Count the device in if it has a value in common with all before it."""
+        value = lookup(device, self.spec.attribute)
+        if value is None:
+            return None
+        before, had_list = self._common, self._has_list
+        is_list = isinstance(value, tuple)
+        if before is None:
+            common = values_of(value)
+            if self._lists and not common:
+                return None
+        else:
+            if not self._lists and (is_list or had_list):
+                return None
+            common = before & values_of(value)
+            if not common:
+                return None
+        self._common, self._has_list = common, is_list
+
+        def undo() -> None:
+            self._common, self._has_list = before, had_list
+
+        return undo
+
+    def key(self) -> Hashable:
+        """The values that all devices have in common; None before the first."""
+        return self._common
+
+
+class DistinctAttribute:
+    """No two devices share a value; lists are pairwise disjoint."""
+
+    def __init__(self, spec: ConstraintSpec, *, lists: bool) -> None:
+        self.spec = spec
+        self._lists = lists
+        self._seen: set[Hashable] = set()
+        self._count = 0
+
+    def add(self, device: Device, lookup: Lookup) -> Undo | None:
+        """Count the device in if it shares no value with any before it."""
+        value = lookup(device, self.spec.attribute)
+        if value is None:
+            return None
+        elements = values_of(value)
+        if self._lists:
+            if not elements:
+                return None
+        elif isinstance(value, tuple):
+            if self._count:
+                return None
+            elements = frozenset()
+        if elements & self._seen:
+            return None
+        self._seen |= elements
+        self._count += 1
+
+        def undo() -> None:
+            self._seen -= elements
+            self._count -= 1
+
+        return undo
+
+    def key(self) -> Hashable:
+        """The values that are taken."""
+        return frozenset(self._seen), self._count > 0
+
+
+def constraint_of(spec: ConstraintSpec, *, lists: bool) -> Constraint:
+    """The constraint that a claim specifies; its kind is known."""
+    if spec.kind is ConstraintKind.MATCH:
+        return MatchAttribute(spec, lists=lists)
+    return DistinctAttribute(spec, lists=lists)

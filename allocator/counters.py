@@ -1,0 +1,82 @@
+"""Shared counters (KEP-4815): partitions of one device draw on the counters of its counter sets."""
+
+from collections.abc import Callable, Mapping
+
+from allocator.model import Device, PoolId
+from allocator.pools import NodePool
+from allocator.usage import NOTHING_USED, Usage
+
+CounterKey = tuple[PoolId, str, str]
+"""Pool, counter set, counter: a set's name is unique in its pool, a pool's in its driver."""
+
+Undo = Callable[[], None]
+
+
+class Counters:
+    """What is left of the counters of the pools of one node; a pool's are looked up when first needed."""
+
+    def __init__(self, pools: Mapping[PoolId, NodePool], usage: Usage) -> None:
+        self._pools = pools
+        self._usage = usage
+        self._left: dict[PoolId, dict[CounterKey, int]] = {}
+
+    def left(self, pool: PoolId) -> Mapping[CounterKey, int]:
+        """Units of 10**-9; negative where more is allocated than there is."""
+        if pool not in self._left:
+            self._left[pool] = self._initial(self._pools[pool])
+        return self._left[pool]
+
+    def full(self, pool: PoolId) -> Mapping[CounterKey, int]:
+        """What there is when nothing is taken, in units of 10**-9."""
+        return _full(self._pools[pool])
+
+    def shortage(self, device: Device) -> CounterKey | None:
+        """The first counter that does not suffice for the device."""
+        left = self.left(device.id.pool_id)
+        for key, amount in demand(device):
+            if left[key] < amount:
+                return key
+        return None
+
+    def take(self, device: Device) -> Undo:
+        """Draw what the device needs; undo puts it back."""
+        self.left(device.id.pool_id)
+        left = self._left[device.id.pool_id]
+        needs = demand(device)
+        for key, amount in needs:
+            left[key] -= amount
+
+        def undo() -> None:
+            for key, amount in needs:
+                left[key] += amount
+
+        return undo
+
+    def _initial(self, pool: NodePool) -> dict[CounterKey, int]:
+        left = _full(pool)
+        used = self._usage.pools.get(pool.id, NOTHING_USED)
+        if used:
+            for device in (*(c.device for c in pool.candidates), *pool.elsewhere):
+                if device.id.device in used:
+                    for key, amount in demand(device):
+                        left[key] -= amount
+        return left
+
+
+def _full(pool: NodePool) -> dict[CounterKey, int]:
+    return {
+        (pool.id, name, counter): amount.nano
+        for name, counters in pool.counter_sets.items()
+        for counter, amount in counters.items()
+    }
+
+
+def demand(device: Device) -> tuple[tuple[CounterKey, int], ...]:
+    """What a device draws on, in units of 10**-9; one entry for each counter, although a set may be named twice."""
+    total: dict[CounterKey, int] = {}
+    pool = device.id.pool_id
+    for consumed in device.consumes_counters:
+        for counter, amount in consumed.counters.items():
+            key = (pool, consumed.counter_set, counter)
+            total[key] = total.get(key, 0) + amount.nano
+    return tuple(total.items())

@@ -1,0 +1,128 @@
+"""What an attempt has taken so far: try to take a device, get its undo back or what speaks against it."""
+
+from collections.abc import Callable, Hashable
+from functools import partial
+
+from allocator.candidates import SUITS, Alternative, Candidates, Refusal
+from allocator.capacity import exceeded
+from allocator.compatibility import Compatibility
+from allocator.constraints import Constraint, Lookup, constraint_of, covers, physical
+from allocator.counters import Counters
+from allocator.features import Features
+from allocator.model import AttributeValue, Device
+from allocator.outcome import Cause
+from allocator.plan import Plan
+from allocator.pools import NodePool
+
+Undo = Callable[[], None]
+
+_IN_USE = Refusal(Cause.IN_USE)
+
+
+class Ledger:
+    """The books of one attempt. A refusal has changed nothing; an undo takes back exactly one taking."""
+
+    def __init__(self, plan: Plan, candidates: Candidates, pools: tuple[NodePool, ...], features: Features) -> None:
+        self._candidates = candidates
+        self._plan = plan
+        by_id = {pool.id: pool for pool in pools}
+        self.counters = Counters(by_id, candidates.usage)
+        self._compatibility = Compatibility(by_id, candidates.usage) if features.compatibility_groups else None
+        self.constraints: tuple[tuple[Constraint, ...], ...] = tuple(
+            tuple(constraint_of(spec, lists=features.list_type_attributes) for spec in specs)
+            for specs in plan.constraints
+        )
+        self._exclusive: set[int] = set()
+        self._of_claim: set[tuple[int, int]] = set()
+
+    def is_busy(self, alternative: Alternative, index: int) -> bool:
+        """Has this attempt taken the device already, in a way that the request minds?"""
+        if alternative.request.admin_access:
+            return (alternative.claim, index) in self._of_claim
+        return index in self._exclusive
+
+    def take(self, alternative: Alternative, index: int) -> Undo | Refusal:
+        """Take a candidate for a request.
+
+        Raises:
+            SelectorError, CapacityError: as `Candidates.judge`, and for derived attributes.
+        """
+        if self.is_busy(alternative, index):
+            return _IN_USE
+        verdict = self._candidates.judge(alternative, index)
+        if verdict is not SUITS:
+            return verdict
+        device = self._candidates.all[index].device
+        refusal = self._shortage(alternative, index, device)
+        if refusal is not None:
+            return refusal
+        undos: list[Undo] = []
+        lookup = self._lookup(alternative)
+        for constraint in self.constraints[alternative.claim]:
+            if not covers(constraint.spec, alternative.request_name, alternative.request.name):
+                continue
+            undo = constraint.add(device, lookup)
+            if undo is None:
+                for each in undos:
+                    each()
+                return Refusal(Cause.CONSTRAINT, constraint.spec.attribute)
+            undos.append(undo)
+        self._enter(alternative, index, device, undos)
+        return partial(_undo_all, undos)
+
+    def key(self) -> Hashable:
+        """The state of constraints and shared capacities; what is taken exclusively, the search knows."""
+        return (
+            tuple(c.key() for of_claim in self.constraints for c in of_claim),
+            frozenset(self._candidates.capacities.key()),
+        )
+
+    def _shortage(self, alternative: Alternative, index: int, device: Device) -> Refusal | None:
+        shared = self._candidates.is_shared(index)
+        capacities = self._candidates.capacities
+        if shared:
+            short = exceeded(device, alternative.taken[index], capacities.consumed(device.id))
+            if short is not None:
+                return Refusal(Cause.CAPACITY, short)
+        if device.consumes_counters and not (shared and capacities.is_shared(device.id)):
+            if self._compatibility is not None and not self._compatibility.admits(device):
+                return Refusal(Cause.COMPATIBILITY)
+            key = self.counters.shortage(device)
+            if key is not None:
+                return Refusal(Cause.COUNTERS, f"{key[1]}/{key[2]}")
+        return None
+
+    def _enter(self, alternative: Alternative, index: int, device: Device, undos: list[Undo]) -> None:
+        shared = self._candidates.is_shared(index)
+        capacities = self._candidates.capacities
+        if device.consumes_counters and not (shared and capacities.is_shared(device.id)):
+            undos.append(self.counters.take(device))
+            if self._compatibility is not None:
+                undos.append(self._compatibility.take(device))
+        if shared:
+            undos.append(capacities.take(device.id, alternative.taken[index]))
+            return
+        mark = (alternative.claim, index)
+        self._of_claim.add(mark)
+        undos.append(partial(self._of_claim.discard, mark))
+        if not alternative.request.admin_access:
+            self._exclusive.add(index)
+            undos.append(partial(self._exclusive.discard, index))
+
+    def _lookup(self, alternative: Alternative) -> Lookup:
+        derived = alternative.request.derived_attributes
+        if not derived:
+            return physical
+        expressions = {d.name: d.expression for d in derived}
+
+        def lookup(device: Device, attribute: str) -> "AttributeValue | None":
+            if attribute in expressions:
+                return self._candidates.derive(alternative, device, expressions[attribute], attribute)
+            return physical(device, attribute)
+
+        return lookup
+
+
+def _undo_all(undos: list[Undo]) -> None:
+    for undo in reversed(undos):
+        undo()

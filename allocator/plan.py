@@ -1,0 +1,136 @@
+"""From claims to a search plan: which requests, in which alternatives, need how many devices of which.
+
+Everything that makes a claim impossible wherever it goes is said here, before any search.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from allocator.candidates import Alternative, Candidates, Expression
+from allocator.errors import InvalidClaimError, NodeUnsuitableError
+from allocator.features import Features
+from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
+from allocator.pools import NodePool
+
+MAX_RESULTS = 32
+"""Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One request of one claim: one of its alternatives must be served."""
+
+    claim: int
+    request: Request
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All requests in the order in which they are served, and the constraints of each claim."""
+
+    claims: tuple[Claim, ...]
+    slots: tuple[Slot, ...]
+    constraints: tuple[tuple[ConstraintSpec, ...], ...] = field(default=())
+
+    @property
+    def has_admin_access(self) -> bool:
+        """Does any request ask for admin access?"""
+        return any(a.request.admin_access for s in self.slots for a in s.alternatives)
+
+    @property
+    def has_derived_attributes(self) -> bool:
+        """Does any request compute attributes?"""
+        return any(a.request.derived_attributes for s in self.slots for a in s.alternatives)
+
+
+def plan(
+    claims: tuple[Claim, ...],
+    classes: Mapping[str, DeviceClass],
+    pools: tuple[NodePool, ...],
+    candidates: Candidates,
+    features: Features,
+) -> Plan:
+    """The plan for some claims on one node.
+
+    Raises:
+        InvalidClaimError: a claim that cannot be served anywhere, with the features that are on.
+        NodeUnsuitableError: "all devices" over a pool that is incomplete or invalid.
+        SelectorError: a selector fails while the devices of an "all devices" request are counted.
+    """
+    slots: list[Slot] = []
+    for index, claim in enumerate(claims):
+        total = 0
+        for request in claim.spec.requests:
+            _check_request(claim, request, features)
+            alternatives = tuple(
+                _alternative(index, claim, request, a, classes, pools, candidates, features)
+                for a in request.alternatives
+            )
+            slots.append(Slot(index, request, alternatives))
+            least = min(a.need for a in alternatives)
+            if total + least > MAX_RESULTS:
+                raise InvalidClaimError(
+                    str(claim),
+                    request.name,
+                    f"adding {least} devices exceeds the claim limit of {MAX_RESULTS}, with {total} before it",
+                )
+            total += least
+        for number, spec in enumerate(claim.spec.constraints):
+            if spec.kind is None:
+                raise InvalidClaimError(str(claim), "", f"constraint {number} is of an unknown kind")
+    return Plan(claims, tuple(slots), tuple(c.spec.constraints for c in claims))
+
+
+def _check_request(claim: Claim, request: Request, features: Features) -> None:
+    def refuse(reason: str) -> None:
+        raise InvalidClaimError(str(claim), request.name, reason)
+
+    if not request.alternatives:
+        refuse("neither exactly nor firstAvailable is set")
+    if request.prioritized and not features.prioritized_list:
+        refuse("has subrequests, the feature DRAPrioritizedList is off")
+    for each in request.alternatives:
+        if each.capacity is not None and not features.consumable_capacity:
+            refuse("requests capacity, the feature DRAConsumableCapacity is off")
+        if each.derived_attributes and not features.derived_attributes:
+            refuse("has derived attributes, the feature DRADerivedAttributes is off")
+        if each.admin_access and not features.admin_access:
+            refuse("asks for admin access, the feature DRAAdminAccess is off")
+        if each.mode is None:
+            refuse("has an unknown allocation mode")
+
+
+def _alternative(  # noqa: PLR0913
+    index: int,
+    claim: Claim,
+    request: Request,
+    wanted: DeviceRequest,
+    classes: Mapping[str, DeviceClass],
+    pools: tuple[NodePool, ...],
+    candidates: Candidates,
+    features: Features,
+) -> Alternative:
+    label = f"{request.name}/{wanted.name}" if request.prioritized else request.name
+    if "" in wanted.selectors:
+        raise InvalidClaimError(str(claim), label, f"selector {wanted.selectors.index('')} is of an unknown kind")
+    if not wanted.device_class:
+        raise InvalidClaimError(str(claim), label, "deviceClassName is missing")
+    device_class = classes.get(wanted.device_class)
+    if device_class is None:
+        raise InvalidClaimError(str(claim), label, f"device class {wanted.device_class} does not exist")
+    expressions = tuple(
+        Expression(text, f"class {device_class.name} selector {i}") for i, text in enumerate(device_class.selectors)
+    ) + tuple(Expression(text, f"selector {i}") for i, text in enumerate(wanted.selectors))
+    alternative = Alternative(index, request.name, wanted, label, device_class, expressions, candidates.count)
+    if wanted.mode is AllocationMode.ALL:
+        for pool in pools:
+            if pool.problem:
+                state = "being updated" if pool.incomplete else "invalid"
+                raise NodeUnsuitableError(
+                    str(claim),
+                    label,
+                    f"asks for all devices, but resource pool {pool.id} is {state}: {pool.problem}",
+                )
+        alternative.members = candidates.members(alternative, consumable=features.consumable_capacity)
+    return alternative

@@ -1,0 +1,147 @@
+"""Policies: in which order devices are tried, which decides who gets what, and how well a node suits.
+
+An order never turns yes into no: every policy finds an allocation exactly when first-fit does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.constraints import covers, values_of
+from allocator.counters import Counters, demand
+from allocator.errors import AllocatorError
+from allocator.model import ConstraintKind
+from allocator.plan import Plan
+
+MAX_SCORE = 10
+_BEST_ALTERNATIVE = 8
+"""What the first of `firstAvailable` is worth; each later one is worth one less (upstream's scorer)."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a policy may look at."""
+
+    plan: Plan
+    candidates: Candidates
+    counters: Counters
+
+
+Orders = Callable[[Alternative], Sequence[int]]
+"""Candidates of an alternative in the order in which they are to be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A name and its way to order candidates; `orders` is asked once for a search."""
+
+    name: str
+    orders: Callable[[View], Orders]
+
+
+def _first_fit(view: View) -> Orders:
+    published = range(view.candidates.count)
+    return lambda _: published
+
+
+def _best_fit(view: View) -> Orders:
+    """Least waste first; as published where a selector fails on a device, so that no policy hides the error."""
+    known: dict[int, Sequence[int]] = {}
+
+    def order(alternative: Alternative) -> Sequence[int]:
+        if id(alternative) not in known:
+            try:
+                known[id(alternative)] = _by_waste(view, alternative)
+            except AllocatorError:
+                known[id(alternative)] = range(view.candidates.count)
+        return known[id(alternative)]
+
+    return order
+
+
+FIRST_FIT = Policy("first-fit", _first_fit)
+"""Upstream's choice, device for device."""
+
+BEST_FIT = Policy("best-fit", _best_fit)
+"""Tight groups first, then devices of partitioned hardware that is broken already, then small ones."""
+
+POLICIES: Mapping[str, Policy] = {p.name: p for p in (FIRST_FIT, BEST_FIT)}
+
+
+def score(
+    view: View, chosen: Sequence[tuple[Alternative, int]], places: Sequence[tuple[Alternative, int | None]]
+) -> int:
+    """How well the node suits, 0 to 10: early alternatives stand above a node that becomes full.
+
+    Args:
+        view: the state before the allocation.
+        chosen: per request: the alternative, and which one it is.
+        places: per device: the alternative and the candidate.
+    """
+    ranks = [_BEST_ALTERNATIVE - option for a, option in chosen if a.request.name]
+    packing = _packing(view.candidates, [index for _, index in places if index is not None])
+    spread = (_BEST_ALTERNATIVE - 1) * len(ranks)
+    return round(MAX_SCORE * (sum(ranks) - len(ranks) + packing) / (spread + 1))
+
+
+def _packing(candidates: Candidates, taken: Sequence[int]) -> float:
+    """The share of devices in the pools concerned that is in use afterwards: full nodes first, 0 to 1."""
+    pools = {candidates.all[i].device.id.pool_id for i in taken}
+    if not pools:
+        return 0.0
+    members = [i for i in range(candidates.count) if candidates.all[i].device.id.pool_id in pools]
+    used = {i for i in members if candidates.held[i]} | set(taken)
+    return len(used) / len(members)
+
+
+def _by_waste(view: View, alternative: Alternative) -> Sequence[int]:
+    candidates = view.candidates
+    suits = [i for i in range(candidates.count) if candidates.judge(alternative, i) is SUITS]
+    if len(suits) < 2:
+        return suits
+    groups = _group_sizes(view, alternative, suits)
+    largest: dict[str, int] = {}
+    for index in suits:
+        for name, quantity in candidates.all[index].device.quantities.items():
+            largest[name] = max(largest.get(name, 0), quantity.nano)
+    return sorted(suits, key=lambda i: (groups.get(i, 0), _breakage(view, i), _waste(candidates, i, largest)))
+
+
+def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
+    """For matchAttribute: how many candidates have the device's value; a tight group is used up before a large one."""
+    sizes: dict[int, int] = {}
+    for spec in view.plan.constraints[alternative.claim]:
+        if spec.kind is not ConstraintKind.MATCH or not covers(
+            spec, alternative.request_name, alternative.request.name
+        ):
+            continue
+        having: dict[object, int] = {}
+        values = {i: values_of(view.candidates.all[i].device.attributes.get(spec.attribute, ())) for i in suits}
+        for each in values.values():
+            for value in each:
+                having[value] = having.get(value, 0) + 1
+        for index, each in values.items():
+            sizes[index] = sizes.get(index, 0) + min((having[v] for v in each), default=0)
+    return sizes
+
+
+def _breakage(view: View, index: int) -> int:
+    """1 for a device that would break counter sets of which nothing is taken yet."""
+    device = view.candidates.all[index].device
+    if not device.consumes_counters:
+        return 0
+    left = view.counters.left(device.id.pool_id)
+    full = view.counters.full(device.id.pool_id)
+    return int(all(left[key] == full[key] for key, _ in demand(device)))
+
+
+def _waste(candidates: Candidates, index: int, largest: Mapping[str, int]) -> float:
+    """What the device has, by the largest of its kind; of a shared device, what is still free of it."""
+    device = candidates.all[index].device
+    used = candidates.usage.device(device.id).consumed if candidates.is_shared(index) else {}
+    total = 0.0
+    for name, quantity in device.quantities.items():
+        if largest[name] > 0:
+            taken = used.get(name, 0) or used.get(name.partition("/")[2], 0)
+            total += (quantity.nano - taken) / largest[name]
+    return total

@@ -1,0 +1,251 @@
+"""What a search need not try: too few devices left, values that can't suffice, devices that are as good as others.
+
+Worked out once, at a search's first dead end, in time proportional to devices and requests. All of it only ever
+cuts off what has no solution, so the first solution in order stays the first.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+
+from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.constraints import covers, physical, values_of
+from allocator.counters import CounterKey, demand
+from allocator.errors import AllocatorError
+from allocator.ledger import Ledger
+from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec
+from allocator.plan import Plan, Slot
+
+Mask = int
+"""A set of candidates, one bit each."""
+
+_UNLIMITED = 1 << 62
+
+
+class Pruning:
+    """Facts about one plan on one node.
+
+    Attributes:
+        is_possible: False if counting alone shows that there is no solution.
+        classes: per candidate: candidates of one class are interchangeable.
+    """
+
+    def __init__(self, plan: Plan, candidates: Candidates, ledger: Ledger) -> None:
+        self._plan = plan
+        self._candidates = candidates
+        self._ledger = ledger
+        self._suits: dict[int, Mask] = {}
+        self._values: dict[tuple[int, int, int], dict[Hashable, Mask]] = {}
+        self._feasible: dict[tuple[int, int, Hashable], bool] = {}
+        self._shared: Mask = _mask(i for i in range(candidates.count) if candidates.is_shared(i))
+        self._drains: list[tuple[Mask, int]] = []
+        self.classes: Sequence[int] = range(candidates.count)
+        self.is_possible = True
+
+    @classmethod
+    def of(cls, plan: Plan, candidates: Candidates, ledger: Ledger) -> "Pruning":
+        """All that can be told in advance.
+
+        Where judging a device raises an error, or an "all devices" request could, nothing is cut off: the search
+        alone decides whether it meets the error, as upstream's would.
+        """
+        pruning = cls(plan, candidates, ledger)
+        if pruning._may_raise():
+            return pruning
+        try:
+            pruning._judge_all()
+        except AllocatorError:
+            return cls(plan, candidates, ledger)
+        pruning._work_out()
+        return pruning
+
+    def narrowed(self, alternative: Alternative, order: Sequence[int], need: int) -> Sequence[int]:
+        """The candidates that constraints leave to a request; none if that is fewer than it still needs."""
+        allowed = self._suits.get(id(alternative))
+        if allowed is None:
+            return order
+        for number, spec in self._covering(alternative):
+            common = self._common(alternative.claim, number)
+            if spec.kind is ConstraintKind.MATCH and common is not None:
+                allowed &= self._having(alternative, number, common)
+        left = [i for i in order if allowed >> i & 1]
+        return left if len(left) >= need or allowed & self._shared else []
+
+    def is_hopeless(self, alternative: Alternative) -> bool:
+        """After a device was taken: is a constraint bound to values of which there is not enough?"""
+        if not self._suits:
+            return False
+        for number, spec in self._covering(alternative):
+            if spec.kind is not ConstraintKind.MATCH:
+                continue
+            common = self._common(alternative.claim, number)
+            key = (alternative.claim, number, common)
+            if key not in self._feasible:
+                self._feasible[key] = self._suffices(alternative.claim, number, spec, common)
+            if not self._feasible[key]:
+                return True
+        return False
+
+    def _may_raise(self) -> bool:
+        return any(a.members is not None and any(self._covering(a)) for s in self._plan.slots for a in s.alternatives)
+
+    def _judge_all(self) -> None:
+        """Which candidates suit which alternative, and the values that constraints see in them."""
+        for slot in self._plan.slots:
+            for alternative in slot.alternatives:
+                indexes = range(self._candidates.count) if alternative.members is None else alternative.members
+                suits = [i for i in indexes if self._candidates.judge(alternative, i) is SUITS]
+                self._suits[id(alternative)] = _mask(suits)
+                for number, spec in self._covering(alternative):
+                    masks = self._values.setdefault((alternative.claim, number, id(alternative)), {})
+                    for index in suits:
+                        for value in values_of(self._value(alternative, index, spec)):
+                            masks[value] = masks.get(value, 0) | 1 << index
+
+    def _value(self, alternative: Alternative, index: int, spec: ConstraintSpec) -> AttributeValue:
+        """The value that a constraint sees; an empty list, which suits no constraint, where there is none."""
+        device = self._candidates.all[index].device
+        for derived in alternative.request.derived_attributes:
+            if derived.name == spec.attribute:
+                return self._candidates.derive(alternative, device, derived.expression, derived.name)
+        value = physical(device, spec.attribute)
+        return () if value is None else value
+
+    def _work_out(self) -> None:
+        self._find_drains()
+        self._find_classes()
+        self.is_possible = self._requests_fit() and self._values_suffice()
+
+    def _find_drains(self) -> None:
+        """Counter sets, as bounds: of the devices that draw on one, no more than it feeds can be taken."""
+        groups: dict[tuple[Hashable, str], list[int]] = {}
+        for index, candidate in enumerate(self._candidates.all):
+            for consumed in candidate.device.consumes_counters:
+                groups.setdefault((candidate.device.id.pool_id, consumed.counter_set), []).append(index)
+        for drawing in groups.values():
+            members = [i for i in drawing if not self._shared >> i & 1]
+            if members:
+                self._drains.append((_mask(members), self._fed(members)))
+
+    def _fed(self, members: list[int]) -> int:
+        """How many of the devices the counters that all of them need can feed at the most."""
+        demands = [dict(demand(self._candidates.all[i].device)) for i in members]
+        left = self._ledger.counters.left(self._candidates.all[members[0]].device.id.pool_id)
+        bounds: list[int] = [len(members)]
+        for key in demands[0]:
+            least = min(d.get(key, 0) for d in demands)
+            if least > 0:
+                bounds.append(max(left[key], 0) // least)
+        return min(bounds)
+
+    def _find_classes(self) -> None:
+        """Interchangeable: suits the same alternatives, same values for constraints, same counters and groups."""
+        seen: dict[Hashable, int] = {}
+        classes = []
+        for index in range(self._candidates.count):
+            signature = index if self._shared >> index & 1 else self._signature(index)
+            classes.append(seen.setdefault(signature, len(seen)))
+        self.classes = classes
+
+    def _signature(self, index: int) -> Hashable:
+        bit = 1 << index
+        device = self._candidates.all[index].device
+        draws: tuple[tuple[CounterKey, int], ...] = demand(device)
+        groups = tuple(c.compatibility_groups for c in device.consumes_counters)
+        values = tuple(frozenset(v for v, mask in masks.items() if mask & bit) for masks in self._values.values())
+        return tuple(bool(m & bit) for m in self._suits.values()), values, draws, groups
+
+    def _requests_fit(self) -> bool:
+        """Do the requests that must choose among the same devices find enough of them (Hall's condition, in part)?"""
+        demands = [(self._reach(slot), self._least(slot)) for slot in self._plan.slots]
+        return all(
+            sum(need for mask, need in demands if mask | within == within) <= self._supply(within)
+            for within in {mask for mask, need in demands if need}
+        )
+
+    def _values_suffice(self) -> bool:
+        """For each distinctAttribute: are there as many values as devices needed?"""
+        for claim, specs in enumerate(self._plan.constraints):
+            for number, spec in enumerate(specs):
+                if spec.kind is not ConstraintKind.DISTINCT:
+                    continue
+                slots = self._bound_slots(claim, spec)
+                values = {
+                    v for s in slots for a in s.alternatives for v in self._values.get((claim, number, id(a)), ())
+                }
+                if sum(self._least(s) for s in slots) > len(values):
+                    return False
+        return True
+
+    def _suffices(self, claim: int, number: int, spec: ConstraintSpec, common: frozenset[Hashable] | None) -> bool:
+        """Once a constraint is bound to some values: can all the requests that it covers be served with these?"""
+        if common is None:
+            return True
+        union, total = 0, 0
+        for slot in self._bound_slots(claim, spec):
+            needs = []
+            for alternative in slot.alternatives:
+                mask = self._having(alternative, number, common)
+                union |= mask
+                if alternative.need <= self._supply(mask):
+                    needs.append(alternative.need)
+            if not needs:
+                return False
+            total += 0 if self._may_overlap(slot) else min(needs)
+        return total <= self._supply(union)
+
+    def _bound_slots(self, claim: int, spec: ConstraintSpec) -> list[Slot]:
+        """The requests of a claim of which every alternative is covered by a constraint."""
+        return [
+            s
+            for s in self._plan.slots
+            if s.claim == claim and all(covers(spec, a.request_name, a.request.name) for a in s.alternatives)
+        ]
+
+    def _covering(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec]]:
+        for number, spec in enumerate(self._plan.constraints[alternative.claim]):
+            if covers(spec, alternative.request_name, alternative.request.name):
+                yield number, spec
+
+    def _common(self, claim: int, number: int) -> frozenset[Hashable] | None:
+        key = self._ledger.constraints[claim][number].key()
+        return key if isinstance(key, frozenset) else None
+
+    def _having(self, alternative: Alternative, number: int, common: frozenset[Hashable]) -> Mask:
+        masks = self._values[alternative.claim, number, id(alternative)]
+        having = 0
+        for value in common:
+            having |= masks.get(value, 0)
+        return having
+
+    def _reach(self, slot: Slot) -> Mask:
+        reach = 0
+        for alternative in slot.alternatives:
+            reach |= self._suits[id(alternative)]
+        return reach
+
+    def _least(self, slot: Slot) -> int:
+        """Devices that the request takes from the others at the least."""
+        return 0 if self._may_overlap(slot) else min(a.need for a in slot.alternatives)
+
+    def _may_overlap(self, slot: Slot) -> bool:
+        """Admin access takes nothing from other requests."""
+        return any(a.request.admin_access for a in slot.alternatives)
+
+    def _supply(self, mask: Mask) -> int:
+        """How many devices of a set can be taken at the most."""
+        if mask & self._shared:
+            return _UNLIMITED
+        supply = mask.bit_count()
+        rest = mask
+        for members, fed in self._drains:
+            drawn = rest & members
+            if drawn:
+                supply -= max(0, drawn.bit_count() - fed)
+                rest &= ~members
+        return supply
+
+
+def _mask(indexes: "Iterator[int] | Sequence[int]") -> Mask:
+    mask = 0
+    for index in indexes:
+        mask |= 1 << index
+    return mask
