@@ -1,0 +1,29 @@
+"""API JSON (resource.k8s.io v1, v1beta2 and v1beta1; core/v1 Node) to values.
+
+An object that can't be used is an `InvalidObjectError` that names all of its problems with their paths. What an
+API server would refuse beyond that, `allocator.validation` tells.
+"""
+
+from allocator.parse.allocations import parse_allocation_result
+from allocator.parse.claims import (
+    parse_claim,
+    parse_claim_spec,
+    parse_claim_template,
+    parse_device_class,
+    parse_taint_rule,
+)
+from allocator.parse.common import parse_node
+from allocator.parse.interner import Interner
+from allocator.parse.slices import parse_slice
+
+__all__ = [
+    "Interner",
+    "parse_allocation_result",
+    "parse_claim",
+    "parse_claim_spec",
+    "parse_claim_template",
+    "parse_device_class",
+    "parse_node",
+    "parse_slice",
+    "parse_taint_rule",
+]

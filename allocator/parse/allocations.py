@@ -1,0 +1,54 @@
+"""Allocation results: what a claim's status holds."""
+
+from collections.abc import Mapping
+
+from allocator.errors import Problem
+from allocator.model import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
+from allocator.parse.common import node_selector_or_none, opaque, refuse, tolerations
+from allocator.parse.fields import Fields
+from allocator.parse.interner import Interner
+
+
+def parse_allocation_result(obj: Mapping[str, object]) -> AllocationResult:
+    """An AllocationResult, which is the same in v1, v1beta2 and v1beta1.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    problems: list[Problem] = []
+    parsed = _allocation(Fields(obj, "", problems))
+    refuse("AllocationResult", "", problems)
+    return parsed
+
+
+def allocation_or_none(status: Fields, name: str) -> AllocationResult | None:
+    """The result in a field, or None where it is absent."""
+    fields = status.child_or_none(name)
+    return None if fields is None else _allocation(fields)
+
+
+def _allocation(fields: Fields) -> AllocationResult:
+    devices, interner = fields.child("devices"), Interner()
+    return AllocationResult(
+        results=tuple(_result(result, interner) for result in devices.children("results")),
+        configs=tuple(
+            AllocatedConfig(config.required_text("source"), opaque(config), config.texts("requests"))
+            for config in devices.children("config")
+        ),
+        node_selector=node_selector_or_none(fields, "nodeSelector"),
+        timestamp=fields.text_or_none("allocationTimestamp"),
+    )
+
+
+def _result(fields: Fields, interner: Interner) -> DeviceResult:
+    return DeviceResult(
+        request=fields.required_text("request"),
+        device=DeviceId(*(fields.required_text(part) for part in ("driver", "pool", "device"))),
+        admin_access=fields.flag_or_none("adminAccess"),
+        tolerations=tolerations(fields),
+        share_id=fields.text_or_none("shareID"),
+        consumed_capacity=interner.read_map(fields, "consumedCapacity") if fields.has("consumedCapacity") else None,
+        binding_conditions=fields.texts_or_none("bindingConditions"),
+        binding_failure_conditions=fields.texts_or_none("bindingFailureConditions"),
+        skip_node_operations=fields.texts("skipNodeOperations"),
+    )

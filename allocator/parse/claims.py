@@ -1,0 +1,213 @@
+"""DeviceClasses, claims, claim templates and taint rules.
+
+v1beta1 keeps the fields of ``exactly`` in the request itself.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from allocator.errors import Problem
+from allocator.model import (
+    AllocationMode,
+    Claim,
+    ClaimConfig,
+    ClaimSpec,
+    ClaimTemplate,
+    ConstraintKind,
+    ConstraintSpec,
+    Consumer,
+    DerivedAttribute,
+    DeviceClass,
+    DeviceRequest,
+    Request,
+    TaintRule,
+)
+from allocator.parse.allocations import allocation_or_none
+from allocator.parse.common import GROUP, V1BETA1, VERSIONS, ObjectReader, opaque, refuse, taint, tolerations
+from allocator.parse.fields import Fields
+from allocator.parse.interner import Interner
+from allocator.quantity import Quantity
+
+_MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}
+_EXACT_FIELDS: Final = (
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+)
+
+
+def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
+    """A DeviceClass of v1, v1beta2 or v1beta1.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    reader = ObjectReader("DeviceClass", obj, VERSIONS)
+    spec = reader.top.child("spec")
+    parsed = DeviceClass(
+        name=reader.name,
+        selectors=_selectors(spec),
+        configs=tuple(opaque(config) for config in spec.children("config")),
+        extended_resource_name=spec.text_or_none("extendedResourceName"),
+        created=reader.metadata.text("creationTimestamp"),
+    )
+    reader.finish()
+    return parsed
+
+
+def parse_claim(obj: Mapping[str, object]) -> Claim:
+    """A ResourceClaim of v1, v1beta2 or v1beta1, with its status.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    reader = ObjectReader("ResourceClaim", obj, VERSIONS)
+    metadata, status = reader.metadata, reader.top.child("status")
+    owners = [owner for owner in metadata.children("ownerReferences") if owner.flag("controller")]
+    parsed = Claim(
+        namespace=metadata.text("namespace"),
+        name=reader.name,
+        uid=metadata.text("uid"),
+        spec=_claim_spec(reader.top.child("spec"), reader.api_version),
+        allocation=allocation_or_none(status, "allocation"),
+        reserved_for=tuple(_consumer(consumer) for consumer in status.children("reservedFor")),
+        owner_uid=owners[0].text("uid") if owners else None,
+        deleting=metadata.has("deletionTimestamp"),
+        annotations=metadata.text_mapping("annotations"),
+    )
+    reader.finish()
+    return parsed
+
+
+def parse_claim_template(obj: Mapping[str, object]) -> ClaimTemplate:
+    """A ResourceClaimTemplate of v1, v1beta2 or v1beta1.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    reader = ObjectReader("ResourceClaimTemplate", obj, VERSIONS)
+    spec = reader.top.child("spec")
+    metadata = spec.child("metadata")
+    parsed = ClaimTemplate(
+        namespace=reader.metadata.text("namespace"),
+        name=reader.name,
+        spec=_claim_spec(spec.child("spec"), reader.api_version),
+        labels=metadata.text_mapping("labels"),
+        annotations=metadata.text_mapping("annotations"),
+    )
+    reader.finish()
+    return parsed
+
+
+def parse_claim_spec(obj: Mapping[str, object], api_version: str = VERSIONS[0]) -> ClaimSpec:
+    """The spec of a claim alone.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    problems: list[Problem] = []
+    parsed = _claim_spec(Fields(obj, "spec", problems), api_version)
+    refuse("ResourceClaim", "", problems)
+    return parsed
+
+
+def parse_taint_rule(obj: Mapping[str, object]) -> TaintRule:
+    """A DeviceTaintRule of v1, v1beta2, v1beta1 or v1alpha3.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it. Selectors that only the first v1alpha3 had are refused:
+            without them the rule would taint more than it says.
+    """
+    reader = ObjectReader("DeviceTaintRule", obj, (*VERSIONS, f"{GROUP}/v1alpha3"))
+    spec = reader.top.child("spec")
+    selector = spec.child("deviceSelector")
+    for dropped in ("deviceClassName", "selectors"):
+        if selector.has(dropped):
+            selector.problem(dropped, "is not supported")
+    parsed = TaintRule(
+        name=reader.name,
+        taint=taint(spec.child("taint")),
+        driver=selector.text_or_none("driver"),
+        pool=selector.text_or_none("pool"),
+        device=selector.text_or_none("device"),
+        selects_none=not spec.has("deviceSelector"),
+    )
+    reader.finish()
+    return parsed
+
+
+def _claim_spec(spec: Fields, api_version: str) -> ClaimSpec:
+    devices, interner = spec.child("devices"), Interner()
+    return ClaimSpec(
+        requests=tuple(_request(r, interner, flat=api_version == V1BETA1) for r in devices.children("requests")),
+        constraints=tuple(_constraint(c) for c in devices.children("constraints")),
+        configs=tuple(ClaimConfig(opaque(c), c.texts("requests")) for c in devices.children("config")),
+    )
+
+
+def _request(fields: Fields, interner: Interner, *, flat: bool) -> Request:
+    name = fields.required_text("name")
+    subrequests = fields.children("firstAvailable")
+    exactly = fields.child_or_none("exactly")
+    if flat:
+        exactly = fields if any(fields.has(field) for field in _EXACT_FIELDS) else None
+    if subrequests and exactly is not None:
+        fields.problem("", "exactly one of exactly and firstAvailable is allowed, but both are set")
+    if subrequests:
+        alternatives = tuple(_alternative(sub, sub.required_text("name"), interner) for sub in subrequests)
+        return Request(name, alternatives, prioritized=True)
+    return Request(name, () if exactly is None else (_alternative(exactly, "", interner),))
+
+
+def _alternative(fields: Fields, name: str, interner: Interner) -> DeviceRequest:
+    mode = _MODES.get(fields.text("allocationMode"))
+    count = fields.integer("count")
+    return DeviceRequest(
+        device_class=fields.text("deviceClassName"),
+        name=name,
+        selectors=_selectors(fields),
+        mode=mode,
+        count=1 if mode is AllocationMode.ALL or count == 0 else count,
+        admin_access=fields.flag("adminAccess"),
+        tolerations=tolerations(fields),
+        capacity=_capacity(fields, interner),
+        derived_attributes=tuple(
+            DerivedAttribute(d.required_text("name"), d.required_text("expression"))
+            for d in fields.children("derivedAttributes")
+        ),
+    )
+
+
+def _capacity(fields: Fields, interner: Interner) -> tuple[tuple[str, Quantity], ...] | None:
+    """Requested amounts by name, so that equal requests are equal however they were written."""
+    capacity = fields.child_or_none("capacity")
+    if capacity is None:
+        return None
+    return tuple(sorted(interner.read_map(capacity, "requests").items()))
+
+
+def _selectors(fields: Fields) -> tuple[str, ...]:
+    """Expressions; an empty one, which never compiles, for a kind of selector that we don't know."""
+    return tuple(selector.child("cel").text("expression") for selector in fields.children("selectors"))
+
+
+def _constraint(fields: Fields) -> ConstraintSpec:
+    for kind in ConstraintKind:
+        attribute = fields.text_or_none(kind.value)
+        if attribute is not None:
+            return ConstraintSpec(kind, attribute, fields.texts("requests"))
+    return ConstraintSpec(None, "", fields.texts("requests"))
+
+
+def _consumer(fields: Fields) -> Consumer:
+    return Consumer(
+        fields.text("resource"),
+        fields.required_text("name"),
+        fields.required_text("uid"),
+        fields.text("apiGroup"),
+    )

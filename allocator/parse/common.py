@@ -1,0 +1,126 @@
+"""What several kinds share: the object's identity, node selectors, taints, tolerations, opaque configuration."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from allocator.errors import InvalidObjectError, Problem
+from allocator.model import (
+    DeviceTaint,
+    Node,
+    NodeSelector,
+    NodeSelectorTerm,
+    OpaqueConfig,
+    Requirement,
+    Toleration,
+)
+from allocator.parse.fields import Fields, shown
+
+GROUP: Final = "resource.k8s.io"
+VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta2", "v1beta1"))
+V1BETA1: Final = f"{GROUP}/v1beta1"
+
+
+class ObjectReader:
+    """One API object that is being read.
+
+    Attributes:
+        top: its fields.
+        metadata: the fields of its metadata.
+        api_version: e.g. ``resource.k8s.io/v1``.
+        name: its name; `finish` refuses objects without one.
+    """
+
+    def __init__(self, kind: str, obj: Mapping[str, object], versions: tuple[str, ...]) -> None:
+        self.kind = kind
+        self.top = Fields(obj, "", [])
+        self.metadata = self.top.child("metadata")
+        self.name = self.metadata.required_text("name")
+        self.api_version = self.top.text("apiVersion")
+        if self.api_version not in versions:
+            self.top.problem("apiVersion", f"{shown(obj.get('apiVersion'))} is not one of {', '.join(versions)}")
+        if self.top.text("kind") not in {"", kind}:
+            self.top.problem("kind", f"{shown(obj.get('kind'))} is not {kind}")
+
+    def finish(self) -> None:
+        """End reading.
+
+        Raises:
+            InvalidObjectError: anything was wrong, with all of it.
+        """
+        refuse(self.kind, self.name, self.top.problems)
+
+
+def refuse(kind: str, name: str, problems: list[Problem]) -> None:
+    """Raise InvalidObjectError if there are problems."""
+    if problems:
+        raise InvalidObjectError(kind, name, tuple(problems))
+
+
+def parse_node(obj: Mapping[str, object]) -> Node:
+    """A core/v1 Node.
+
+    Raises:
+        InvalidObjectError: a field has the wrong type.
+    """
+    reader = ObjectReader("Node", obj, ("v1",))
+    labels = reader.metadata.text_mapping("labels")
+    features = frozenset(reader.top.child("status").texts("declaredFeatures"))
+    reader.finish()
+    return Node(reader.name, labels, features)
+
+
+def node_selector(fields: Fields) -> NodeSelector:
+    """A core/v1 NodeSelector."""
+    return NodeSelector(
+        tuple(
+            NodeSelectorTerm(_requirements(term, "matchExpressions"), _requirements(term, "matchFields"))
+            for term in fields.children("nodeSelectorTerms")
+        )
+    )
+
+
+def node_selector_or_none(fields: Fields, name: str) -> NodeSelector | None:
+    """The selector in a field, or None where it is absent."""
+    selector = fields.child_or_none(name)
+    return None if selector is None else node_selector(selector)
+
+
+def _requirements(term: Fields, name: str) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(r.required_text("key"), r.required_text("operator"), r.texts("values")) for r in term.children(name)
+    )
+
+
+def taint(fields: Fields) -> DeviceTaint:
+    """A DeviceTaint."""
+    return DeviceTaint(
+        fields.required_text("key"),
+        fields.required_text("effect"),
+        fields.text("value"),
+        fields.text_or_none("timeAdded"),
+    )
+
+
+def tolerations(fields: Fields) -> tuple[Toleration, ...]:
+    """The tolerations of a request or result; without an operator they mean Equal."""
+    return tuple(
+        Toleration(
+            t.text("key"),
+            t.text("operator") or "Equal",
+            t.text("value"),
+            t.text("effect"),
+            t.integer("tolerationSeconds") if t.has("tolerationSeconds") else None,
+        )
+        for t in fields.children("tolerations")
+    )
+
+
+def opaque(fields: Fields) -> OpaqueConfig:
+    """The opaque part of a configuration; with an empty driver for a kind of configuration that we don't know."""
+    part = fields.child_or_none("opaque")
+    if part is None:
+        return OpaqueConfig("", "")
+    parameters = part.data.get("parameters")
+    text = "" if parameters is None else json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))
+    return OpaqueConfig(part.required_text("driver"), text)

@@ -1,0 +1,168 @@
+"""Reading JSON objects strictly: each value has the type that it must have, or it is a `Problem` with its path.
+
+Readers note what is wrong and go on with an empty value, so that one pass finds everything. As in the API, null
+is the same as absent, and fields that we don't know are left alone: a newer API server may have more.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TypeGuard
+
+from allocator.errors import Problem
+
+_INT64 = 2**63
+
+
+class Fields:
+    """The fields of one JSON object.
+
+    Attributes:
+        data: the object; treated as read-only.
+        path: where it is in the whole, e.g. ``spec.devices[3]``; empty at the top.
+        problems: shared by all parts of one object; readers append to it.
+    """
+
+    __slots__ = ("data", "path", "problems")
+
+    def __init__(self, data: Mapping[str, object], path: str, problems: list[Problem]) -> None:
+        self.data = data
+        self.path = path
+        self.problems = problems
+
+    def at(self, name: str) -> str:
+        """The path of a field, e.g. ``spec.driver``, or ``spec.capacity[memory]`` for the name ``capacity[memory]``."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def problem(self, name: str, message: str) -> None:
+        """Note what is wrong with a field; with an empty name, with the object."""
+        self.problems.append(Problem(self.at(name) if name else self.path, message))
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there and not null."""
+        return self.data.get(name) is not None
+
+    def text(self, name: str) -> str:
+        """A string; empty where it is absent."""
+        return self.text_or_none(name) or ""
+
+    def text_or_none(self, name: str) -> str | None:
+        """A string, or None where it is absent."""
+        value = self.data.get(name)
+        if value is None or isinstance(value, str):
+            return value
+        self.problem(name, f"{shown(value)} is not a string")
+        return None
+
+    def required_text(self, name: str) -> str:
+        """A string that must not be empty."""
+        value = self.data.get(name)
+        if isinstance(value, str) and value:
+            return value
+        self.problem(name, "is required" if value is None or value == "" else f"{shown(value)} is not a string")
+        return ""
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """A whole number of 64 bits, or the default where it is absent."""
+        value = self.data.get(name)
+        if value is None:
+            return default
+        if is_int64(value):
+            return value
+        self.problem(name, f"{shown(value)} is not a whole number of 64 bits")
+        return default
+
+    def flag(self, name: str) -> bool:
+        """A boolean; false where it is absent."""
+        return self.flag_or_none(name) or False
+
+    def flag_or_none(self, name: str) -> bool | None:
+        """A boolean, or None where it is absent."""
+        value = self.data.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        self.problem(name, f"{shown(value)} is not true or false")
+        return None
+
+    def mapping(self, name: str) -> Mapping[str, object]:
+        """An object whose keys are data; empty where it is absent."""
+        value = self.data.get(name)
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.problem(name, f"{shown(value)} is not an object")
+        return {}
+
+    def text_mapping(self, name: str) -> Mapping[str, str]:
+        """An object of strings."""
+        mapping = self.mapping(name)
+        if not all(isinstance(value, str) for value in mapping.values()):
+            for key, value in mapping.items():
+                if not isinstance(value, str):
+                    self.problem(f"{name}[{key}]", f"{shown(value)} is not a string")
+        return {key: value for key, value in mapping.items() if isinstance(value, str)}
+
+    def child(self, name: str) -> "Fields":
+        """An object with fields; one without any where it is absent."""
+        return Fields(self.mapping(name), self.at(name), self.problems)
+
+    def child_or_none(self, name: str) -> "Fields | None":
+        """An object with fields, or None where it is absent."""
+        return self.child(name) if self.data.get(name) is not None else None
+
+    def entries(self, name: str) -> list[tuple[str, "Fields"]]:
+        """A map of objects: keys and the objects, whose paths name the keys."""
+        found = []
+        for key, value in self.mapping(name).items():
+            if isinstance(value, dict):
+                found.append((key, Fields(value, f"{self.at(name)}[{key}]", self.problems)))
+            else:
+                self.problem(f"{name}[{key}]", f"{shown(value)} is not an object")
+        return found
+
+    def items(self, name: str) -> list[object]:
+        """A list; empty where it is absent."""
+        value = self.data.get(name)
+        if value is None:
+            return []
+        if isinstance(value, list):
+            return value
+        self.problem(name, f"{shown(value)} is not a list")
+        return []
+
+    def children(self, name: str) -> list["Fields"]:
+        """A list of objects with fields."""
+        if name not in self.data:
+            return []
+        at, found = self.at(name), []
+        for i, item in enumerate(self.items(name)):
+            if isinstance(item, dict):
+                found.append(Fields(item, f"{at}[{i}]", self.problems))
+            else:
+                self.problem(f"{name}[{i}]", f"{shown(item)} is not an object")
+        return found
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings; empty where it is absent."""
+        return self.texts_or_none(name) or ()
+
+    def texts_or_none(self, name: str) -> tuple[str, ...] | None:
+        """A list of strings, or None where it is absent."""
+        if self.data.get(name) is None:
+            return None
+        items = self.items(name)
+        for i, item in enumerate(items):
+            if not isinstance(item, str):
+                self.problem(f"{name}[{i}]", f"{shown(item)} is not a string")
+        return tuple(item for item in items if isinstance(item, str))
+
+
+def is_int64(value: object) -> TypeGuard[int]:
+    """Whether a JSON value is a whole number that fits 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
+
+
+def shown(value: object, width: int = 64) -> str:
+    """A JSON value as text, cut where it is long."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= width else f"{text[:width]}..."

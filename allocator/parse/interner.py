@@ -1,0 +1,120 @@
+"""Sharing equal values: the devices of a cluster repeat the same names, amounts and maps many thousand times."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from allocator.model import AttributeValue, Capacity
+from allocator.parse.fields import Fields, shown
+from allocator.quantity import Quantity
+from allocator.semver import Version
+
+Capacities: TypeAlias = "tuple[Mapping[str, Capacity], Mapping[str, Quantity]]"
+"""Capacities by the name as published, and their values by the qualified name."""
+
+
+_ZERO: Final = Quantity(0)
+
+
+@dataclass(slots=True)
+class Interner:
+    """What was parsed before, by its source. Bounded: it forgets all when it holds too much.
+
+    Attributes:
+        limit: entries of one kind.
+        names: driver and published name to the qualified name.
+        attributes, capacities, counters: whole maps, by all that is in them.
+    """
+
+    limit: int = 100_000
+    texts: dict[str, str] = field(default_factory=dict)
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+    quantities: dict[str, Quantity] = field(default_factory=dict)
+    versions: dict[str, Version] = field(default_factory=dict)
+    attributes: dict[Hashable, Mapping[str, AttributeValue]] = field(default_factory=dict)
+    capacities: dict[Hashable, Capacities] = field(default_factory=dict)
+    counters: dict[Hashable, Mapping[str, Quantity]] = field(default_factory=dict)
+
+    def trim(self) -> None:
+        """Forget what has grown beyond the limit."""
+        for table in (self.texts, self.names, self.quantities, self.versions):
+            if len(table) > self.limit:
+                table.clear()
+        for maps in (self.attributes, self.capacities, self.counters):
+            if len(maps) > self.limit:
+                maps.clear()
+
+    def text(self, value: str) -> str:
+        """The one string of this value."""
+        return self.texts.setdefault(value, value)
+
+    def quantity(self, value: object) -> Quantity:
+        """The quantity of a JSON value: a string, or a number, which is exact as far as JSON's own is.
+
+        Raises:
+            ValueError: not a quantity.
+        """
+        if isinstance(value, str):
+            found = self.quantities.get(value)
+            if found is None:
+                found = self.quantities[value] = Quantity.parse(value.strip())
+            return found
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return self.quantity(repr(value))
+        raise ValueError(f"{shown(value)} is not a quantity")
+
+    def version(self, text: str) -> Version:
+        """The version of a text.
+
+        Raises:
+            ValueError: not a semantic version.
+        """
+        found = self.versions.get(text)
+        if found is None:
+            found = self.versions[text] = Version.parse(text)
+        return found
+
+    def qualified(self, driver: str, name: str) -> str:
+        """The name with its domain, which is the driver's for names without one."""
+        found = self.names.get((driver, name))
+        if found is None:
+            found = self.names[driver, name] = name if "/" in name else f"{driver}/{name}"
+        return found
+
+    def read(self, fields: Fields, name: str) -> Quantity:
+        """The quantity in a field; zero, and a problem, where there is none."""
+        found = self.read_or_none(fields, name)
+        if found is None and not fields.has(name):
+            fields.problem(name, "is required")
+        return _ZERO if found is None else found
+
+    def read_or_none(self, fields: Fields, name: str) -> Quantity | None:
+        """The quantity in a field, or None where it is absent."""
+        value = fields.data.get(name)
+        if value is None:
+            return None
+        try:
+            return self.quantity(value)
+        except ValueError as error:
+            fields.problem(name, str(error))
+            return None
+
+    def read_list(self, fields: Fields, name: str) -> tuple[Quantity, ...]:
+        """A list of quantities; empty where it is absent."""
+        found = []
+        for i, value in enumerate(fields.items(name)):
+            try:
+                found.append(self.quantity(value))
+            except ValueError as error:
+                fields.problem(f"{name}[{i}]", str(error))
+        return tuple(found)
+
+    def read_map(self, fields: Fields, name: str) -> dict[str, Quantity]:
+        """An object of quantities; empty where it is absent."""
+        found = {}
+        for key, value in fields.mapping(name).items():
+            try:
+                found[self.text(key)] = self.quantity(value)
+            except ValueError as error:
+                fields.problem(f"{name}[{key}]", str(error))
+        return found

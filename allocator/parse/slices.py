@@ -1,0 +1,234 @@
+"""ResourceSlices: pools, devices, their attributes, capacities and counters.
+
+v1beta1 keeps all of a device but its name in ``basic``.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final, TypeVar
+
+from allocator.model import (
+    AttributeValue,
+    Capacity,
+    CounterConsumption,
+    Device,
+    DeviceId,
+    Placement,
+    PoolId,
+    RequestPolicy,
+    Slice,
+    ValidRange,
+)
+from allocator.parse.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none, taint
+from allocator.parse.fields import Fields, is_int64, shown
+from allocator.parse.interner import Capacities, Interner
+from allocator.quantity import Quantity
+from allocator.semver import Version
+
+_T = TypeVar("_T")
+
+_KINDS: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
+
+
+def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> Slice:
+    """A ResourceSlice of v1, v1beta2 or v1beta1.
+
+    Args:
+        obj: decoded JSON with its apiVersion.
+        interner: shares equal values between slices; without one, within this slice.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    reader = ObjectReader("ResourceSlice", obj, VERSIONS)
+    spec = reader.top.child("spec")
+    pool = spec.child("pool")
+    devices = _Devices(
+        PoolId(spec.required_text("driver"), pool.required_text("name")),
+        interner if interner is not None else Interner(),
+        nested=reader.api_version == V1BETA1,
+    )
+    parsed = Slice(
+        name=reader.name,
+        pool=devices.pool,
+        generation=pool.integer("generation"),
+        slice_count=pool.integer("resourceSliceCount"),
+        placement=_placement(spec),
+        per_device_placement=spec.flag("perDeviceNodeSelection"),
+        devices=tuple(devices.device(d) for d in spec.children("devices")),
+        counter_sets=tuple(
+            (each.required_text("name"), devices.counters(each)) for each in spec.children("sharedCounters")
+        ),
+        skip_node_operations=spec.texts("skipNodeOperations"),
+    )
+    reader.finish()
+    return parsed
+
+
+def _placement(fields: Fields) -> Placement | None:
+    placement = Placement(
+        fields.text("nodeName") or None,
+        node_selector_or_none(fields, "nodeSelector"),
+        fields.flag("allNodes"),
+    )
+    return placement if placement != Placement() else None
+
+
+class _Devices:
+    """Reads the devices and counters of one slice."""
+
+    def __init__(self, pool: PoolId, interner: Interner, *, nested: bool) -> None:
+        interner.trim()
+        self.pool = pool
+        self._driver = interner.text(pool.driver)
+        self._pool = interner.text(pool.pool)
+        self._interner = interner
+        self._nested = nested
+
+    def device(self, outer: Fields) -> Device:
+        """One device."""
+        fields = outer.child("basic") if self._nested else outer
+        capacity, quantities = self._capacities(fields)
+        return Device(
+            id=DeviceId(self._driver, self._pool, self._interner.text(outer.required_text("name"))),
+            attributes=self._attributes(fields),
+            capacity=capacity,
+            quantities=quantities,
+            consumes_counters=tuple(self._consumption(c) for c in fields.children("consumesCounters")),
+            taints=tuple(taint(t) for t in fields.children("taints")),
+            placement=_placement(fields),
+            allow_multiple_allocations=fields.flag("allowMultipleAllocations"),
+            binds_to_node=fields.flag("bindsToNode"),
+            binding_conditions=fields.texts_or_none("bindingConditions"),
+            binding_failure_conditions=fields.texts_or_none("bindingFailureConditions"),
+        )
+
+    def counters(self, fields: Fields) -> Mapping[str, Quantity]:
+        """Counter to amount."""
+        names = self._interner
+        found = {names.text(name): names.read(each, "value") for name, each in fields.entries("counters")}
+        return names.counters.setdefault(tuple(found.items()), found)
+
+    def _consumption(self, fields: Fields) -> CounterConsumption:
+        return CounterConsumption(
+            self._interner.text(fields.required_text("counterSet")),
+            self.counters(fields),
+            fields.texts("compatibilityGroups"),
+        )
+
+    def _attributes(self, fields: Fields) -> Mapping[str, AttributeValue]:
+        """Qualified name to value; a name published with the driver's domain wins over one without.
+
+        A value of a type that we don't know is left out: nothing can match it.
+        """
+        found: dict[str, AttributeValue] = {}
+        source: list[Hashable] = []
+        for name, data in fields.mapping("attributes").items():
+            known = _known_values(data)
+            if len(known) != 1:
+                if known or not isinstance(data, dict):
+                    fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value")
+                continue
+            kind, raw = known[0]
+            try:
+                value = self._value(kind, raw)
+            except ValueError as error:
+                fields.problem(f"attributes[{name}].{kind}", str(error))
+                continue
+            qualified = self._interner.qualified(self._driver, name)
+            if name == qualified or qualified not in found:
+                found[qualified] = value
+                source += (qualified, kind, str(value) if kind.startswith("version") else value)
+        return self._interner.attributes.setdefault(tuple(source), found)
+
+    def _value(self, kind: str, raw: object) -> AttributeValue:
+        """One attribute, as the kind of value says; ValueError if it is of another type."""
+        match kind:
+            case "string":
+                return self._text(raw)
+            case "int":
+                return _integer(raw)
+            case "bool":
+                return _boolean(raw)
+            case "version":
+                return self._version(raw)
+            case "strings":
+                return _list(raw, self._text)
+            case "ints":
+                return _list(raw, _integer)
+            case "bools":
+                return _list(raw, _boolean)
+            case _:
+                return _list(raw, self._version)
+
+    def _text(self, raw: object) -> str:
+        if not isinstance(raw, str):
+            raise _not(raw, "a string")
+        return self._interner.text(raw)
+
+    def _version(self, raw: object) -> Version:
+        return self._interner.version(self._text(raw))
+
+    def _capacities(self, fields: Fields) -> Capacities:
+        capacity: dict[str, Capacity] = {}
+        quantities: dict[str, Quantity] = {}
+        source: list[Hashable] = [self._driver]
+        for name, each in fields.entries("capacity"):
+            value = self._interner.read(each, "value")
+            policy = self._policy(each)
+            capacity[self._interner.text(name)] = Capacity(value, policy)
+            source += (name, value, value.format, policy)
+            qualified = self._interner.qualified(self._driver, name)
+            if name == qualified or qualified not in quantities:
+                quantities[qualified] = value
+        return self._interner.capacities.setdefault(tuple(source), (capacity, quantities))
+
+    def _policy(self, capacity: Fields) -> RequestPolicy | None:
+        fields = capacity.child_or_none("requestPolicy")
+        if fields is None:
+            return None
+        quantities = self._interner
+        return RequestPolicy(
+            quantities.read_or_none(fields, "default"),
+            quantities.read_list(fields, "validValues"),
+            self._range(fields),
+        )
+
+    def _range(self, policy: Fields) -> ValidRange | None:
+        fields = policy.child_or_none("validRange")
+        if fields is None:
+            return None
+        quantities = self._interner
+        return ValidRange(
+            quantities.read(fields, "min"),
+            quantities.read_or_none(fields, "max"),
+            quantities.read_or_none(fields, "step"),
+        )
+
+
+def _known_values(attribute: object) -> list[tuple[str, object]]:
+    """The values of an attribute that we know: just one, in a valid object."""
+    if not isinstance(attribute, dict):
+        return []
+    return [(kind, value) for kind, value in attribute.items() if kind in _KINDS and value is not None]
+
+
+def _integer(raw: object) -> int:
+    if not is_int64(raw):
+        raise _not(raw, "a whole number of 64 bits")
+    return raw
+
+
+def _boolean(raw: object) -> bool:
+    if not isinstance(raw, bool):
+        raise _not(raw, "true or false")
+    return raw
+
+
+def _not(raw: object, what: str) -> ValueError:
+    return ValueError(f"{shown(raw)} is not {what}")
+
+
+def _list(raw: object, read: Callable[[object], _T]) -> tuple[_T, ...]:
+    if not isinstance(raw, list):
+        raise _not(raw, "a list")
+    return tuple(read(item) for item in raw)
