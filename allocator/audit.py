@@ -1,0 +1,139 @@
+"""An independent judge of allocated claims: does every rule hold? It shares no code with the search.
+
+It works from what an API server holds: slices, classes, nodes, and claims with their allocations. Rules over devices
+(nothing twice, counters, capacity) are here; what a single claim was promised is judged in `audit_claim`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from allocator.audit_claim import Published, claim_findings
+from allocator.finding import Finding, Rule
+from allocator.model import Claim, CounterConsumption, DeviceClass, DeviceId, DeviceResult, Node, PoolId, Slice
+from allocator.selectors import Selectors
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is judged.
+
+    Attributes:
+        claims: all claims of the cluster; those without an allocation are passed over.
+        nodes: node name to node, to see whom a claim's node selector lets in.
+    """
+
+    slices: Sequence[Slice]
+    classes: Mapping[str, DeviceClass]
+    claims: Sequence[Claim]
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+
+
+Held = dict[DeviceId, list[tuple[Claim, DeviceResult]]]
+
+
+def audit(evidence: Evidence, selectors: Selectors) -> tuple[Finding, ...]:
+    """All rules that are broken; none for a cluster in order.
+
+    A device that is published no longer is not a fault of the allocation: only what can still be seen is judged.
+    """
+    published = _published(evidence.slices)
+    allocated = [claim for claim in evidence.claims if claim.allocation is not None]
+    held: Held = {}
+    for claim in allocated:
+        for result in claim.allocation.results if claim.allocation else ():
+            if not result.admin_access:
+                held.setdefault(result.device, []).append((claim, result))
+    findings = [
+        *_held_twice(held),
+        *_overdrawn_capacity(held, published),
+        *_overdrawn_counters(held, published, evidence.slices),
+        *_incompatible(held, published),
+    ]
+    for claim in allocated:
+        findings.extend(claim_findings(claim, published, evidence.classes, evidence.nodes, selectors))
+    return tuple(findings)
+
+
+def _published(slices: Iterable[Slice]) -> dict[DeviceId, Published]:
+    """Devices of the newest generation of each pool."""
+    newest = _newest(slices)
+    return {d.id: Published(d, s) for s in slices if s.generation == newest[s.pool] for d in s.devices}
+
+
+def _newest(slices: Iterable[Slice]) -> dict[PoolId, int]:
+    newest: dict[PoolId, int] = {}
+    for each in slices:
+        newest[each.pool] = max(each.generation, newest.get(each.pool, each.generation))
+    return newest
+
+
+def _held_twice(held: Held) -> Iterator[Finding]:
+    for device, holders in held.items():
+        names = tuple(str(claim) for claim, _ in holders)
+        exclusive = [result for _, result in holders if result.share_id is None]
+        if exclusive and len(holders) > 1:
+            yield Finding(Rule.HELD_TWICE, names, device, f"held by {len(holders)} allocations, not all of them shares")
+        ids = [result.share_id for _, result in holders if result.share_id is not None]
+        if len(set(ids)) < len(ids):
+            yield Finding(Rule.HELD_TWICE, names, device, "two shares have the same id")
+
+
+def _overdrawn_capacity(held: Held, published: Mapping[DeviceId, Published]) -> Iterator[Finding]:
+    for device, holders in held.items():
+        if device not in published:
+            continue
+        names = tuple(str(claim) for claim, _ in holders)
+        for name, capacity in published[device].device.capacity.items():
+            amounts = [(r.consumed_capacity or {}).get(name) for _, r in holders if r.share_id is not None]
+            total = sum(amount.nano for amount in amounts if amount is not None)
+            if total > capacity.value.nano:
+                yield Finding(Rule.CAPACITY, names, device, f"more than {capacity.value} of {name} is consumed")
+
+
+def _overdrawn_counters(
+    held: Held, published: Mapping[DeviceId, Published], slices: Sequence[Slice]
+) -> Iterator[Finding]:
+    newest = _newest(slices)
+    full = {
+        (s.pool, name, counter): amount
+        for s in slices
+        if s.generation == newest[s.pool]
+        for name, counters in s.counter_sets
+        for counter, amount in counters.items()
+    }
+    drawn: dict[tuple[PoolId, str, str], int] = {}
+    names: dict[tuple[PoolId, str, str], list[str]] = {}
+    for device, holders, consumed in _consumptions(held, published):
+        for counter, amount in consumed.counters.items():
+            key = (device.pool_id, consumed.counter_set, counter)
+            drawn[key] = drawn.get(key, 0) + amount.nano
+            names.setdefault(key, []).extend(holders)
+    for key, total in drawn.items():
+        if key in full and total > full[key].nano:
+            pool, counter_set, counter = key
+            text = f"pool {pool}: more than {full[key]} of counter {counter_set}/{counter} is drawn"
+            yield Finding(Rule.COUNTERS, tuple(names[key]), None, text)
+
+
+def _incompatible(held: Held, published: Mapping[DeviceId, Published]) -> Iterator[Finding]:
+    on_set: dict[tuple[PoolId, str], list[tuple[frozenset[str], tuple[str, ...]]]] = {}
+    for device, holders, consumed in _consumptions(held, published):
+        groups = frozenset(consumed.compatibility_groups)
+        on_set.setdefault((device.pool_id, consumed.counter_set), []).append((groups, holders))
+    for (pool, counter_set), members in on_set.items():
+        sets = [groups for groups, _ in members]
+        if any(sets) and not frozenset.intersection(*sets):
+            names = tuple(name for _, holders in members for name in holders)
+            text = f"pool {pool}: devices on counter set {counter_set} have no compatibility group in common"
+            yield Finding(Rule.COMPATIBILITY, names, None, text)
+
+
+def _consumptions(
+    held: Held, published: Mapping[DeviceId, Published]
+) -> Iterator[tuple[DeviceId, tuple[str, ...], CounterConsumption]]:
+    """What the held devices draw; a device that is shared draws once."""
+    for device, holders in held.items():
+        if device in published:
+            names = tuple(str(claim) for claim, _ in holders)
+            for consumed in published[device].device.consumes_counters:
+                yield device, names, consumed

@@ -1,0 +1,35 @@
+"""What an audit finds."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from allocator.model import DeviceId
+
+
+class Rule(Enum):
+    """The rules that an audit judges by."""
+
+    HELD_TWICE = "device held twice"
+    CAPACITY = "capacity overdrawn"
+    COUNTERS = "counter overdrawn"
+    COMPATIBILITY = "incompatible devices on a counter set"
+    SELECTOR = "selector not satisfied"
+    CONSTRAINT = "constraint not satisfied"
+    COUNT = "wrong number of devices"
+    NODE_SELECTOR = "wrong node selector"
+    CONSUMPTION = "wrong consumption"
+    RESULT = "result without request"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that is broken, by which claims, on which device (None: not just one)."""
+
+    rule: Rule
+    claims: tuple[str, ...]
+    device: DeviceId | None
+    message: str
+
+    def __str__(self) -> str:
+        on = f", device {self.device}" if self.device else ""
+        return f"{self.rule.value}: claim {', '.join(self.claims)}{on}: {self.message}"

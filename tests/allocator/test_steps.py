@@ -1,0 +1,82 @@
+"""How many devices the search tries where an exhaustive one explodes."""
+
+import pytest
+
+from allocator.errors import SearchLimitError
+from allocator.model import Device
+from allocator.outcome import Allocation, Unsatisfiable
+from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.search import Limits
+from tests.allocator.worlds import World, claim, device, different, held, pool, same, ticks, want
+
+
+def on_roots(number: int, roots: int) -> list[Device]:
+    return [device(f"gpu-{i:02}", {"root": f"pci-{i % roots}"}) for i in range(number)]
+
+
+@pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
+class TestSteps:
+    def test_three_requests_of_three_among_16_devices_on_2_roots(self, policy: Policy) -> None:
+        world = World(pool(*on_roots(16, 2)), policy=policy)
+        answer = world.allocate(claim(want("a", 3), want("b", 3), want("c", 3), same("root")))
+        assert isinstance(answer, Unsatisfiable)
+        assert answer.steps <= 100
+        assert answer.summary == "no devices for request c satisfy constraint on gpu.example.com/root"
+
+    def test_sixteen_distinct_of_fifteen_values(self, policy: Policy) -> None:
+        devices = [device(f"gpu-{i:02}", {"index": min(i, 14)}) for i in range(16)]
+        answer = World(pool(*devices), policy=policy).allocate(claim(want("a", 16), different("index")))
+        assert isinstance(answer, Unsatisfiable)
+        assert answer.steps <= 1000
+
+    def partitioned(self, policy: Policy) -> World:
+        devices = [device(f"gpu-{g}-{p}", {"parent": f"gpu-{g}"}) for g in range(8) for p in range(8)]
+        return World(pool(*devices), held(*(f"gpu-{g}-0" for g in range(7))), policy=policy)
+
+    def test_the_one_whole_gpu_of_eight_is_found(self, policy: Policy) -> None:
+        answer = self.partitioned(policy).allocate(claim(want("gpu", 8), same("parent")))
+        assert isinstance(answer, Allocation)
+        assert {r.device.device for r in answer.results[0].results} == {f"gpu-7-{p}" for p in range(8)}
+        assert answer.steps <= 200
+
+    def test_two_whole_gpus_where_there_is_one(self, policy: Policy) -> None:
+        one = claim(want("a", 8), same("parent"), name="one")
+        two = claim(want("b", 8), same("parent"), name="two")
+        answer = self.partitioned(policy).allocate(one, two)
+        assert isinstance(answer, Unsatisfiable)
+        assert answer.steps <= 200
+
+    def test_whole_gpus_by_counters(self, policy: Policy) -> None:
+        world = self.by_counters(policy)
+        whole = "device.attributes['gpu.example.com'].whole"
+        assert isinstance(one := world.allocate(claim(want("a", 1, whole))), Allocation)
+        assert one.results[0].results[0].device.device == "gpu-7"
+        assert one.steps <= 200
+        assert isinstance(two := world.allocate(claim(want("a", 1, whole), want("b", 1, whole))), Unsatisfiable)
+        assert two.steps <= 200
+
+    def by_counters(self, policy: Policy) -> World:
+        whole = [
+            device(f"gpu-{g}", {"whole": True}, draws={f"gpu-{g}": {"slices": 8}}) for g in range(8)
+        ]
+        parts = [
+            device(f"gpu-{g}-part-{p}", {"whole": False}, draws={f"gpu-{g}": {"slices": 1}})
+            for g in range(8)
+            for p in range(8)
+        ]
+        counters = {f"gpu-{g}": {"slices": 8} for g in range(8)}
+        taken = held(*(f"gpu-{g}-part-3" for g in range(7)))
+        return World(pool(*whole, *parts, counters=counters), taken, policy=policy)
+
+
+def test_a_search_stopped_by_its_limit_is_not_a_no() -> None:
+    world = World(pool(*on_roots(16, 2)), limits=Limits(steps=5))
+    with pytest.raises(SearchLimitError, match="limit on steps after 5 steps"):
+        world.allocate(claim(want("a", 8), same("root")))
+
+
+def test_a_search_is_stopped_by_time() -> None:
+    devices = [device(f"gpu-{i:03}", {"root": i}) for i in range(600)]
+    world = World(pool(*devices), limits=Limits(seconds=ticks()() / 2))
+    with pytest.raises(SearchLimitError, match="limit on time"):
+        world.allocate(claim(want("a", 1), want("b", 2), same("root", "b")))
