@@ -35,7 +35,7 @@ def allocation_to_json(result: AllocationResult, api_version: str = VERSIONS[0])
         config=[_allocated_config(each) for each in result.configs],
     )
     return _present(
-        devices=devices or None,
+        devices=devices,
         nodeSelector=None if result.node_selector is None else node_selector_to_json(result.node_selector),
         allocationTimestamp=result.timestamp,
     )
