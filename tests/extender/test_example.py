@@ -1,0 +1,177 @@
+"""The example cluster: what it shows, that an API server would take it, and where each of its pods goes."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allocator.parse import parse_slice
+
+EXAMPLE = Path(__file__).parents[2] / "config" / "example"
+Object = dict[str, Any]
+
+
+def read(folder: Path) -> list[Object]:
+    """All objects of a folder's files, files by name."""
+    texts = (path.read_text() for path in sorted(folder.rglob("*.yaml")))
+    return [document for text in texts for document in yaml.safe_load_all(text)]
+
+
+OBJECTS = read(EXAMPLE)
+
+
+def of(kind: str) -> list[Object]:
+    return [each for each in OBJECTS if each["kind"] == kind]
+
+
+def names(kind: str) -> set[str]:
+    return {each["metadata"]["name"] for each in of(kind)}
+
+
+def claim_specs() -> Iterator[Object]:
+    yield from (claim["spec"]["devices"] for claim in of("ResourceClaim"))
+    yield from (template["spec"]["spec"]["devices"] for template in of("ResourceClaimTemplate"))
+
+
+def requests() -> list[Object]:
+    """All requests and alternatives of all claims and templates."""
+    every = [request for spec in claim_specs() for request in spec["requests"]]
+    return [part for request in every for part in request.get("firstAvailable", [request.get("exactly")])]
+
+
+def constraints() -> list[Object]:
+    return [each for spec in claim_specs() for each in spec.get("constraints", ())]
+
+
+def devices() -> list[tuple[Object, Object]]:
+    """Each device with the spec of its slice."""
+    return [(each["spec"], device) for each in of("ResourceSlice") for device in each["spec"].get("devices", ())]
+
+
+def pcie_roots() -> dict[str, set[tuple[str, str]]]:
+    """Driver to the PCIe roots, with their nodes, on which it has a device."""
+    roots: dict[str, set[tuple[str, str]]] = {}
+    for spec, device in devices():
+        root = device["attributes"].get("resource.kubernetes.io/pcieRoot")
+        if root:
+            roots.setdefault(spec["driver"], set()).add((spec["nodeName"], root["string"]))
+    return roots
+
+
+def incomplete_pools() -> set[str]:
+    counts: dict[str, list[int]] = {}
+    for each in of("ResourceSlice"):
+        pool = each["spec"]["pool"]
+        key = f"{each['spec']['driver']}/{pool['name']}"
+        counts.setdefault(key, []).append(pool["resourceSliceCount"])
+    return {pool for pool, wanted in counts.items() if len(wanted) != wanted[0]}
+
+
+SHOWN: dict[str, Callable[[], object]] = {
+    "eight nodes or more": lambda: len(of("Node")) >= 8,
+    "four drivers": lambda: len({spec["driver"] for spec, _ in devices()}) >= 4,
+    "shared counters": lambda: any("sharedCounters" in each["spec"] for each in of("ResourceSlice")),
+    "devices that consume counters": lambda: any("consumesCounters" in device for _, device in devices()),
+    "GPUs and NICs on one PCIe root": lambda: pcie_roots()["gpu.example.com"] & pcie_roots()["nic.example.com"],
+    "a pool that many nodes reach": lambda: any("nodeSelector" in spec for spec, _ in devices()),
+    "a pool that all nodes reach": lambda: any(spec.get("allNodes") for spec, _ in devices()),
+    "a request policy": lambda: any(
+        "requestPolicy" in capacity
+        for _, device in devices()
+        for capacity in device.get("capacity", {}).values()
+        if device.get("allowMultipleAllocations")
+    ),
+    "a tainted device": lambda: any(device.get("taints") for _, device in devices()),
+    "a taint rule": lambda: of("DeviceTaintRule"),
+    "an incomplete pool": lambda: incomplete_pools() == {"gpu.example.com/gpu-east-3"},
+    "an extended resource name": lambda: any("extendedResourceName" in each["spec"] for each in of("DeviceClass")),
+    "configuration by a class": lambda: any("config" in each["spec"] for each in of("DeviceClass")),
+    "alternatives": lambda: any("firstAvailable" in r for spec in claim_specs() for r in spec["requests"]),
+    "all devices": lambda: any(request.get("allocationMode") == "All" for request in requests()),
+    "several devices": lambda: any(request.get("count", 1) > 1 for request in requests()),
+    "admin access": lambda: any(request.get("adminAccess") for request in requests()),
+    "selectors": lambda: any(request.get("selectors") for request in requests()),
+    "tolerations": lambda: any(request.get("tolerations") for request in requests()),
+    "capacity requests": lambda: any(request.get("capacity") for request in requests()),
+    "matchAttribute": lambda: any("matchAttribute" in each for each in constraints()),
+    "distinctAttribute": lambda: any("distinctAttribute" in each for each in constraints()),
+    "an allocated claim": lambda: any(each.get("status", {}).get("allocation") for each in of("ResourceClaim")),
+    "a claim that is being deleted": lambda: any("deletionTimestamp" in c["metadata"] for c in of("ResourceClaim")),
+    "two pods with one claim": lambda: len(set(named_claims())) < len(named_claims()),
+}
+
+
+def named_claims() -> list[str]:
+    references = (each for pod in of("Pod") for each in pod["spec"].get("resourceClaims", ()))
+    return [each["resourceClaimName"] for each in references if "resourceClaimName" in each]
+
+
+def named_templates() -> list[str]:
+    references = (each for pod in of("Pod") for each in pod["spec"].get("resourceClaims", ()))
+    return [each["resourceClaimTemplateName"] for each in references if "resourceClaimTemplateName" in each]
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_shows(what: str) -> None:
+    assert SHOWN[what]()
+
+
+def test_objects_have_names_of_their_own() -> None:
+    keys = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in OBJECTS]
+    assert len(keys) == len(set(keys))
+
+
+def test_all_apis_are_stable() -> None:
+    assert {each["apiVersion"] for each in OBJECTS} == {"v1", "resource.k8s.io/v1"}
+
+
+def test_what_is_missing_is_missing_on_purpose() -> None:
+    classes = {request["deviceClassName"] for request in requests()}
+    assert classes - names("DeviceClass") == {"tensor.example.com"}
+    assert set(named_claims()) - names("ResourceClaim") == {"reserved-gpu"}
+    assert set(named_templates()) - names("ResourceClaimTemplate") == {"three-gpus"}
+
+
+def test_nothing_is_left_unused() -> None:
+    assert names("ResourceClaimTemplate") <= set(named_templates())
+    assert names("DeviceClass") <= {request["deviceClassName"] for request in requests()}
+
+
+def test_pods_are_ours_and_their_order_is_that_of_the_stories() -> None:
+    pending = [pod for pod in of("Pod") if "nodeName" not in pod["spec"]]
+    assert all(pod["spec"]["schedulerName"] == "dra-scheduler" for pod in of("Pod"))
+    created = [pod["metadata"]["creationTimestamp"] for pod in pending]
+    assert all(earlier < later for earlier, later in pairwise(created))
+
+
+def test_containers_name_claims_of_their_pod() -> None:
+    for pod in of("Pod"):
+        offered = {each["name"] for each in pod["spec"].get("resourceClaims", ())}
+        used = {c["name"] for each in pod["spec"]["containers"] for c in each["resources"].get("claims", ())}
+        assert used == offered, pod["metadata"]["name"]
+
+
+def test_all_domains_are_reserved_for_examples() -> None:
+    hosts = re.compile(r"\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|org|net|io)\b")
+    found = {host for path in EXAMPLE.rglob("*.yaml") for host in hosts.findall(path.read_text())}
+    foreign = {host for host in found if not host.endswith(("example.com", ".k8s.io", ".kubernetes.io"))}
+    assert foreign <= {"topology.kubernetes.io", "kubernetes.io"}
+
+
+@pytest.mark.parametrize("each", of("ResourceSlice"), ids=lambda each: each["metadata"]["name"])
+def test_partitions_add_up_to_their_gpu(each: Object) -> None:
+    """The profiles of a GPU tile it: whole = halves = quarters, in memory and in segments."""
+    consumed: dict[tuple[str, str], dict[str, int]] = {}
+    for device in parse_slice(each).devices:
+        profile = str(device.attributes.get("gpu.example.com/profile", "whole"))
+        for use in device.consumes_counters:
+            total = consumed.setdefault((use.counter_set, profile), {})
+            for counter, amount in use.counters.items():
+                total[counter] = total.get(counter, 0) + amount.nano
+    for gpu in {gpu for gpu, _ in consumed}:
+        totals = [total for (of_gpu, _), total in consumed.items() if of_gpu == gpu]
+        assert all(total == totals[0] for total in totals)
