@@ -154,7 +154,7 @@ class Candidates:
         try:
             return self._selectors.derive(expression, device)
         except CelError as error:
-            raise self._failure(alternative, f"derived attribute {name}", device, error) from error
+            raise self._failure(alternative, f"derived attribute {name}", device, str(error)) from error
 
     def _judge(self, alternative: Alternative, index: int) -> Refusal:
         candidate = self.all[index]
@@ -180,11 +180,15 @@ class Candidates:
         if device.binding_conditions and not self._features.binding_conditions:
             return Refusal(Cause.BINDING_CONDITIONS)
         for expression in alternative.expressions:
+            if candidate.unsupported:
+                raise self._failure(
+                    alternative, expression.source, device, f"attribute {candidate.unsupported}: unsupported value"
+                )
             try:
                 if not self._selectors.matches(expression.text, device):
                     return Refusal(Cause.SELECTOR, expression.source)
             except CelError as error:
-                raise self._failure(alternative, expression.source, device, error) from error
+                raise self._failure(alternative, expression.source, device, str(error)) from error
         if candidate.slice.per_device_placement and not (
             device.placement is not None and placement_matches(device.placement, self._node)
         ):
@@ -214,6 +218,6 @@ class Candidates:
             claim = str(self._claims[alternative.claim])
             raise CapacityError(claim, alternative.label, str(error), device.id) from error
 
-    def _failure(self, alternative: Alternative, source: str, device: Device, error: CelError) -> SelectorError:
+    def _failure(self, alternative: Alternative, source: str, device: Device, message: str) -> SelectorError:
         claim = str(self._claims[alternative.claim])
-        return SelectorError(claim, alternative.label, source, device.id, str(error))
+        return SelectorError(claim, alternative.label, source, device.id, message)

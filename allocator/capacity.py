@@ -1,6 +1,6 @@
 """Consumable capacity (KEP-5075): how much a request takes of a device that several claims may share.
 
-Names of requests and of published capacities mean the same when they differ only in the driver's domain.
+A request names a capacity exactly as the device publishes it, with or without the driver's domain (upstream 1.37).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ _NANO = 10**9
 _MILLI = 10**6
 
 Requests = tuple[tuple[str, Quantity], ...]
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 
 class CapacityArithmeticError(ValueError):
@@ -29,12 +29,9 @@ def consumption(device: Device, requests: Requests | None, *, fractional: bool) 
     Raises:
         CapacityArithmeticError: an amount is beyond int64, no multiple of a milli unit, or negative.
     """
-    wanted: dict[str, Quantity] = {}
-    for name, amount in requests or ():
-        published = _published_name(device, name)
-        if published is None:
-            return None
-        wanted[published] = amount
+    wanted = dict(requests or ())
+    if not wanted.keys() <= device.capacity.keys():
+        return None
     taken = {n: _amount(n, c, wanted.get(n), fractional) for n, c in device.capacity.items()}
     if any(_forbidden(taken[n], c.policy, fractional) for n, c in device.capacity.items()):
         return None
@@ -89,14 +86,6 @@ class Capacities:
                 self._consumed[device] = before
 
         return undo
-
-
-def _published_name(device: Device, name: str) -> str | None:
-    if name in device.capacity:
-        return name
-    prefix = f"{device.driver}/"
-    other = name.removeprefix(prefix) if name.startswith(prefix) else prefix + name
-    return other if other in device.capacity else None
 
 
 def _amount(name: str, capacity: Capacity, requested: Quantity | None, fractional: bool) -> Quantity:  # noqa: FBT001

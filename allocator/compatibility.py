@@ -10,7 +10,7 @@ from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, Usage
 
 SetKey = tuple[PoolId, str]
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 _NO_GROUPS = frozenset({""})
 """Devices without groups share a group of their own, which no device can name."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec, Device
 from allocator.semver import Version
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 Lookup = Callable[[Device, str], "AttributeValue | None"]
 """How a constraint gets an attribute of a device for the request at hand: physical, or derived."""
 

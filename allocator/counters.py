@@ -9,7 +9,7 @@ from allocator.usage import NOTHING_USED, Usage
 CounterKey = tuple[PoolId, str, str]
 """Pool, counter set, counter: a set's name is unique in its pool, a pool's in its driver."""
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 
 class Counters:

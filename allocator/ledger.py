@@ -14,7 +14,7 @@ from allocator.outcome import Cause
 from allocator.plan import Plan
 from allocator.pools import NodePool
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 _IN_USE = Refusal(Cause.IN_USE)
 
@@ -32,14 +32,12 @@ class Ledger:
             tuple(constraint_of(spec, lists=features.list_type_attributes) for spec in specs)
             for specs in plan.constraints
         )
-        self._exclusive: set[int] = set()
-        self._of_claim: set[tuple[int, int]] = set()
+        self._holders: dict[int, list[int]] = {}
 
     def is_busy(self, alternative: Alternative, index: int) -> bool:
-        """Has this attempt taken the device already, in a way that the request minds?"""
-        if alternative.request.admin_access:
-            return (alternative.claim, index) in self._of_claim
-        return index in self._exclusive
+        """Has this attempt taken the device already? Admin access minds that only in its own claim."""
+        holders = self._holders.get(index)
+        return bool(holders) and (not alternative.request.admin_access or alternative.claim in holders)
 
     def take(self, alternative: Alternative, index: int) -> Undo | Refusal:
         """Take a candidate for a request.
@@ -102,12 +100,8 @@ class Ledger:
         if shared:
             undos.append(capacities.take(device.id, alternative.taken[index]))
             return
-        mark = (alternative.claim, index)
-        self._of_claim.add(mark)
-        undos.append(partial(self._of_claim.discard, mark))
-        if not alternative.request.admin_access:
-            self._exclusive.add(index)
-            undos.append(partial(self._exclusive.discard, index))
+        self._holders.setdefault(index, []).append(alternative.claim)
+        undos.append(self._holders[index].pop)
 
     def _lookup(self, alternative: Alternative) -> Lookup:
         derived = alternative.request.derived_attributes

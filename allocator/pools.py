@@ -18,10 +18,15 @@ from allocator.quantity import Quantity
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A device that a node can reach, with the slice that publishes it."""
+    """A device that a node can reach, with the slice that publishes it.
+
+    Attributes:
+        unsupported: an attribute of a type unknown to us; no expression can be evaluated on the device.
+    """
 
     device: Device
     slice: Slice
+    unsupported: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,11 +185,15 @@ def _view(pool_id: PoolId, relevant: list[Slice], usable: list[Slice], features:
         return NodePool(pool_id, problem)
     return NodePool(
         pool_id,
-        candidates=tuple(Candidate(d, s) for s in relevant for d in s.devices),
+        candidates=tuple(Candidate(d, s, _unsupported(d)) for s in relevant for d in s.devices),
         elsewhere=tuple(d for s in others for d in s.devices),
-        counter_sets={name: counters for s in relevant for name, counters in s.counter_sets},
+        counter_sets={name: counters for s in known for name, counters in s.counter_sets},
         has_binding_conditions=any(d.binding_conditions is not None for s in relevant for d in s.devices),
     )
+
+
+def _unsupported(device: Device) -> str:
+    return next((name for name, value in device.attributes.items() if value == ()), "")
 
 
 def _contradiction(relevant: list[Slice], others: list[Slice], features: Features) -> str:
@@ -197,7 +206,7 @@ def _contradiction(relevant: list[Slice], others: list[Slice], features: Feature
     if not features.partitionable_devices:
         return ""
     counter_sets: dict[str, Mapping[str, Quantity]] = {}
-    for name, counters in (pair for s in relevant for pair in s.counter_sets):
+    for name, counters in (pair for s in (*relevant, *others) for pair in s.counter_sets):
         if name in counter_sets:
             return f"duplicate counter set name {name}"
         counter_sets[name] = counters

@@ -191,6 +191,8 @@ class Search:
             taken = self._ledger.take(alternative, index)
             if isinstance(taken, Refusal):
                 self._note(place.slot, taken)
+                if taken.cause is Cause.IN_USE:
+                    continue  # its like may be free
             elif pruning is not None and pruning.is_hopeless(alternative):
                 taken()
             else:

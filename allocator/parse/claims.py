@@ -166,13 +166,12 @@ def _request(fields: Fields, interner: Interner, *, flat: bool) -> Request:
 
 def _alternative(fields: Fields, name: str, interner: Interner) -> DeviceRequest:
     mode = _MODES.get(fields.text("allocationMode"))
-    count = fields.integer("count")
     return DeviceRequest(
         device_class=fields.text("deviceClassName"),
         name=name,
         selectors=_selectors(fields),
         mode=mode,
-        count=1 if mode is AllocationMode.ALL or count == 0 else count,
+        count=1 if mode is AllocationMode.ALL else fields.integer("count", 1),
         admin_access=fields.flag("adminAccess"),
         tolerations=tolerations(fields),
         capacity=_capacity(fields, interner),

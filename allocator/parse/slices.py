@@ -118,7 +118,7 @@ class _Devices:
     def _attributes(self, fields: Fields) -> Mapping[str, AttributeValue]:
         """Qualified name to value; a name published with the driver's domain wins over one without.
 
-        A value of a type that we don't know is left out: nothing can match it.
+        A value of a type that we don't know becomes an empty list: nothing can match it.
         """
         found: dict[str, AttributeValue] = {}
         source: list[Hashable] = []
@@ -127,6 +127,9 @@ class _Devices:
             if len(known) != 1:
                 if known or not isinstance(data, dict):
                     fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value")
+                else:
+                    found.setdefault(self._interner.qualified(self._driver, name), ())
+                    source += (name,)
                 continue
             kind, raw = known[0]
             try:

@@ -1,6 +1,8 @@
 """Allocator cases: does first-fit answer as recorded, and does best-fit agree on yes and no."""
 
+from copy import deepcopy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -43,16 +45,17 @@ FEATURES = {
 
 
 class World:
-    """A case's objects, parsed once for all of its runs."""
+    """A case's objects, parsed once for all of its runs. Slices may share a name in cases: they are told apart."""
 
     def __init__(self, case: Json) -> None:
         switches = {FEATURES[name]: on for name, on in case["features"].items()}
         off = {name: getattr(NO_FEATURES, name) for name in FEATURES.values()}
         self.features = Features(**{**off, **switches})
-        self.claims: tuple[Claim, ...] = tuple(parse_claim(c) for c in case["claims"])
+        self.claims: tuple[Claim, ...] = tuple(parse_claim(_as_stored(c)) for c in case["claims"])
         classes = [parse_device_class(c) for c in case["deviceClasses"]]
         self.classes: dict[str, DeviceClass] = {c.name: c for c in classes}
-        self.inventory = Inventory.of(parse_slice(s) for s in case["resourceSlices"])
+        slices = (parse_slice(s) for s in case["resourceSlices"])
+        self.inventory = Inventory.of(replace(s, name=f"{s.name}#{i:04}") for i, s in enumerate(slices))
         self.nodes: dict[str, Node] = {n.name: n for n in map(parse_node, case["nodes"])}
         self.usage = _usage(case)
 
@@ -77,7 +80,7 @@ def _differences(case: Json, world: World) -> Iterator[str]:
             yield f"{where}: {outcome}, recorded {run['outcome']} ({error or run.get('error', '')})"
         elif outcome == "allocated" and not case.get("quirks"):
             ours = [canonical(allocation_to_json(result)) for result in results]
-            theirs = [canonical(result) for result in run["results"]]
+            theirs = [canonical(result) for result in run.get("results") or []]
             if ours != theirs:
                 yield f"{where}: {ours}, recorded {theirs}"
         best = decide(world.task(run["node"]), BEST_FIT)[0]
@@ -113,6 +116,16 @@ def canonical(value: Any, key: str = "") -> Any:
         items = [canonical(v) for v in value]
         return sorted(items, key=str) if key in ("matchExpressions", "matchFields") else items
     return value
+
+
+def _as_stored(claim: Json) -> Json:
+    """Cases are not defaulted as the API server defaults: there, a count that is absent is 0."""
+    stored: Json = deepcopy(claim)
+    for request in stored["spec"].get("devices", {}).get("requests", ()):
+        for each in (request.get("exactly"), *request.get("firstAvailable", ())):
+            if each is not None and each.get("allocationMode") == "ExactCount":
+                each.setdefault("count", 0)
+    return stored
 
 
 def _ticks() -> Callable[[], float]:
