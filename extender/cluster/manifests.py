@@ -1,0 +1,246 @@
+"""Manifests: files and folders of YAML and JSON to raw API objects, with a report per file.
+
+Every document is either used, skipped because of its kind, or named with what is wrong with it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from allocator.errors import InvalidObjectError, Problem
+from allocator.parse import (
+    parse_claim,
+    parse_claim_template,
+    parse_device_class,
+    parse_node,
+    parse_slice,
+    parse_taint_rule,
+)
+from allocator.validation import validate
+from extender.cluster.yamltext import SyntaxProblem, documents
+
+USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object] | None]] = {
+    ("", "Node"): parse_node,
+    ("", "Pod"): None,
+    ("policy", "PodDisruptionBudget"): None,
+    ("resource.k8s.io", "DeviceClass"): parse_device_class,
+    ("resource.k8s.io", "DeviceTaintRule"): parse_taint_rule,
+    ("resource.k8s.io", "ResourceClaim"): parse_claim,
+    ("resource.k8s.io", "ResourceClaimTemplate"): parse_claim_template,
+    ("resource.k8s.io", "ResourceSlice"): parse_slice,
+}
+"""Group and kind of the objects that we use, with what parses them if that is not done elsewhere."""
+
+NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate"})
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_NO_KIND: Final = "(no kind)"
+
+
+@dataclass(frozen=True, slots=True)
+class RawObject:
+    """An API object as it is in a file; its metadata has a namespace if its kind has one.
+
+    Attributes:
+        document: number of the document in the file, from 1.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    data: Mapping[str, object]
+    source: Path
+    document: int
+
+    def __str__(self) -> str:
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """One thing that is wrong with a file; ``subject`` is kind and name of the object, if it got that far.
+
+    Attributes:
+        document: number of the document in the file, from 1; 0 for the file itself.
+    """
+
+    problem: Problem
+    subject: str = ""
+    document: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.problem}" if self.subject else str(self.problem)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What became of a file: objects used and skipped, by kind, and what is wrong."""
+
+    path: Path
+    used: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[FileProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All files, in order, and the objects without problems in them."""
+
+    files: tuple[FileReport, ...]
+    objects: tuple[RawObject, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All problems of all files, each with its file."""
+        return tuple(f"{report.path}: {problem}" for report in self.files for problem in report.problems)
+
+
+def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | None = None) -> Loaded:
+    """Read files, and all manifests in folders and the folders in them.
+
+    Args:
+        paths: files of any name; in folders ``*.yaml``, ``*.yml`` and ``*.json`` are read, by name.
+        check_expression: says what is wrong with a CEL expression, if anything.
+    """
+    files: list[FileReport] = []
+    objects: list[RawObject] = []
+    for path in paths:
+        for file in _files(path):
+            report, found = _load_file(file, check_expression)
+            files.append(report)
+            objects += found
+    return Loaded(tuple(files), tuple(objects))
+
+
+def duplicates(objects: Iterable[RawObject]) -> tuple[str, ...]:
+    """Objects that are there more than once, each with the files: not all of them can be in one cluster."""
+    first: dict[tuple[str, str, str], RawObject] = {}
+    found = []
+    for each in objects:
+        other = first.setdefault((each.kind, each.namespace, each.name), each)
+        if other is not each:
+            found.append(f"{each} is in {other.source} and again in {each.source}")
+    return tuple(found)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = [file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()]
+    visible = [f for f in found if not any(part.startswith(".") for part in f.relative_to(path).parts)]
+    return sorted(visible) or [path]
+
+
+def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[FileReport, list[RawObject]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except IsADirectoryError:
+        return FileReport(path, problems=(FileProblem(Problem("", "no manifests in this folder")),)), []
+    except OSError as error:
+        return FileReport(path, problems=(FileProblem(Problem("", error.strerror or str(error))),)), []
+    except UnicodeDecodeError:
+        return FileReport(path, problems=(FileProblem(Problem("", "is not text in UTF-8")),)), []
+    reader = _FileReader(path, check)
+    reader.read(text)
+    return FileReport(path, reader.used, reader.skipped, tuple(reader.problems)), reader.objects
+
+
+class _FileReader:
+    """Sorts the documents of one file."""
+
+    def __init__(self, path: Path, check: Callable[[str], str | None] | None) -> None:
+        self.path = path
+        self.used: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.problems: list[FileProblem] = []
+        self.objects: list[RawObject] = []
+        self._check = check
+
+    def read(self, text: str) -> None:
+        """All documents."""
+        is_json = self.path.suffix == ".json"
+        for number, document in enumerate(documents(text, is_json=is_json), start=1):
+            if isinstance(document, SyntaxProblem):
+                hint = "a template, not YAML, it seems: " if "{{" in text else ""
+                self._note(number, "", [Problem(f"line {document.line}", f"{hint}{document.message}")])
+            elif document is not None:
+                for each in _expanded(document):
+                    self._sort(each, number)
+
+    def _sort(self, obj: object, number: int) -> None:
+        """Use an object, skip it, or note what is wrong with it."""
+        if not isinstance(obj, dict):
+            self._note(number, "", [Problem("", f"document {number} is not an object")])
+            return
+        version, kind = obj.get("apiVersion"), obj.get("kind")
+        if version is None and kind is None:
+            self.skipped[_NO_KIND] += 1
+            return
+        if not isinstance(kind, str) or not kind:
+            self._note(number, "", [Problem("kind", "is required")])
+            return
+        if not isinstance(version, str) or not version:
+            self._note(number, f"{kind} {_name(obj)}", [Problem("apiVersion", "is required")])
+            return
+        group = version.rpartition("/")[0]
+        if (group, kind) not in USED:
+            self.skipped[kind] += 1
+            return
+        self._use(_with_namespace(obj, kind), group, kind, number)
+
+    def _use(self, obj: dict[str, object], group: str, kind: str, number: int) -> None:
+        problems = _problems(obj, USED[group, kind], self._check)
+        if problems:
+            self._note(number, f"{kind} {_name(obj)}", problems)
+            return
+        metadata = obj["metadata"]
+        namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
+        self.used[kind] += 1
+        self.objects.append(RawObject(kind, namespace, _name(obj), obj, self.path, number))
+
+    def _note(self, number: int, subject: str, problems: Iterable[Problem]) -> None:
+        self.problems += (FileProblem(problem, subject.strip(), number) for problem in problems)
+
+
+def _problems(
+    obj: Mapping[str, object],
+    parse: Callable[[Mapping[str, object]], object] | None,
+    check: Callable[[str], str | None] | None,
+) -> Sequence[Problem]:
+    """What is wrong with an object: types first, and only if they are right, the API server's rules."""
+    if parse is None:
+        return () if _name(obj) else (Problem("metadata.name", "is required"),)
+    try:
+        parse(obj)
+    except InvalidObjectError as error:
+        return error.problems
+    return validate(obj, check)
+
+
+def _expanded(document: object) -> Iterator[object]:
+    """The items of a list, to which typed lists give the version and kind; anything else as it is."""
+    if not isinstance(document, dict) or not isinstance(document.get("items"), list):
+        yield document
+        return
+    kind = document.get("kind")
+    if not isinstance(kind, str) or not kind.endswith("List"):
+        yield document
+        return
+    defaults = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+    for item in document["items"]:
+        yield {**defaults, **item} if isinstance(item, dict) else item
+
+
+def _name(obj: Mapping[str, object]) -> str:
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _with_namespace(obj: dict[str, object], kind: str) -> dict[str, object]:
+    metadata = obj.get("metadata")
+    if kind not in NAMESPACED or not isinstance(metadata, dict) or metadata.get("namespace"):
+        return obj
+    return {**obj, "metadata": {**metadata, "namespace": "default"}}

@@ -1,0 +1,127 @@
+"""YAML and JSON texts to the JSON values that kubectl would send for them.
+
+PyYAML speaks YAML 1.1 in full, where ``0000:01:00.0`` (a PCI address) is a number in base 60 and ``2024-01-01`` a
+date. What kubectl's parser takes for a number, a boolean or null is one here, and all else is a string; keys are
+strings always.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import yaml
+from yaml.constructor import ConstructorError
+from yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+_SEPARATOR: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_SCALARS: Final = {
+    "null": (r"~|null|Null|NULL|", "~nN\0"),
+    "bool": (
+        r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF",
+        "yYnNtTfFoO",
+    ),
+    "int": (r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
+    "float": (r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+    "merge": (r"<<", "<"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxProblem:
+    """A document that can't be read; ``line`` counts from 1 in the whole text."""
+
+    message: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}"
+
+
+_TAG: Final = "tag:yaml.org,2002:"
+_MAX_NESTING: Final = 200
+"""libyaml recurses in C without a limit: what is nested deeper could crash the process."""
+
+_BRACKET: Final = re.compile(r"[\[\]{}]")
+_DEEP_BLOCK: Final = re.compile(rf"^[ ?-]{{{2 * _MAX_NESTING},}}", re.MULTILINE)
+
+
+class _Loader(yaml.CSafeLoader):
+    """Plain JSON values, with no keys twice and none that isn't a string."""
+
+    def mapping(self, node: MappingNode) -> dict[str, object]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise ConstructorError(None, None, "a key is not a string", key.start_mark)
+            if key.value in seen and key.tag != f"{_TAG}merge":
+                raise ConstructorError(None, None, f'the key "{key.value}" is there twice', key.start_mark)
+            seen.add(key.value)
+        self.flatten_mapping(node)
+        return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
+
+    def sequence(self, node: SequenceNode) -> list[object]:
+        return [self.construct_object(item, deep=True) for item in node.value]
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.yaml_constructors = {
+    tag: constructor
+    for tag, constructor in yaml.CSafeLoader.yaml_constructors.items()
+    if tag is None or tag.removeprefix(_TAG) in {"null", "bool", "int", "float", "str"}
+}
+for _name, (_pattern, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(
+        f"{_TAG}{_name}", re.compile(rf"^(?:{_pattern})$"), [*_first, *([""] if _name == "null" else [])]
+    )
+_Loader.add_constructor(f"{_TAG}map", _Loader.mapping)
+_Loader.add_constructor(f"{_TAG}seq", _Loader.sequence)
+
+
+def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
+    """The documents of a text, in order; a `SyntaxProblem` for each one that can't be read.
+
+    Each document is read on its own, so that one mistake doesn't hide the others. Empty ones are None.
+    """
+    if is_json:
+        yield _json(text)
+        return
+    starts = [0, *(match.start() for match in _SEPARATOR.finditer(text) if match.start())]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        yield _yaml(text[start:end], text.count("\n", 0, start))
+
+
+def _yaml(text: str, line: int) -> object:
+    if _is_too_deep(text):
+        return SyntaxProblem(f"nested deeper than {_MAX_NESTING}", line + 1)
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, of our own
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        return SyntaxProblem(str(error.problem or error.context), line + 1 + (mark.line if mark else 0))
+    except yaml.reader.ReaderError as error:
+        return SyntaxProblem(f"{error.reason}: character {error.character!r}", line + 1)
+    except ValueError as error:
+        return SyntaxProblem(str(error), line + 1)
+
+
+def _is_too_deep(text: str) -> bool:
+    depth = deepest = 0
+    for match in _BRACKET.finditer(text):
+        depth += 1 if match.group() in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest > _MAX_NESTING or _DEEP_BLOCK.search(text) is not None
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
+    except json.JSONDecodeError as error:
+        return SyntaxProblem(error.msg, error.lineno)
+    except (ValueError, RecursionError) as error:
+        return SyntaxProblem(str(error), 1)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
