@@ -137,7 +137,9 @@ def _all_findings(  # noqa: PLR0913
         for device, seen in published.items():
             if device in got or not placement_matches(seen.placement, node) or request.capacity:
                 continue
-            if not list(_selector_findings(claim, results[0], request, classes.get(request.device_class), seen, selectors)):
+            if not list(
+                _selector_findings(claim, results[0], request, classes.get(request.device_class), seen, selectors)
+            ):
                 text = f"request {name}: all devices, but not this one"
                 yield Finding(Rule.COUNT, (str(claim),), seen.device.id, text)
 

@@ -145,16 +145,23 @@ class Candidates:
             found.append(index)
         return tuple(found)
 
-    def derive(self, alternative: Alternative, device: Device, expression: str, name: str) -> AttributeValue:
-        """The value that a request computes for an attribute.
+    def value(self, alternative: Alternative, index: int, attribute: str) -> AttributeValue:
+        """What a constraint sees of a candidate: the request's own derived attribute, else the published one.
+
+        An empty list, which suits no constraint, where there is none.
 
         Raises:
-            SelectorError: the expression does not compile, fails, or has a type that no attribute has.
+            SelectorError: the expression of a derived attribute does not compile, fails, or yields another type.
         """
-        try:
-            return self._selectors.derive(expression, device)
-        except CelError as error:
-            raise self._failure(alternative, f"derived attribute {name}", device, str(error)) from error
+        device = self.all[index].device
+        for derived in alternative.request.derived_attributes:
+            if derived.name == attribute:
+                try:
+                    return self._selectors.derive(derived.expression, device)
+                except CelError as error:
+                    source = f"derived attribute {derived.name}"
+                    raise self._failure(alternative, source, device, str(error)) from error
+        return device.attributes.get(attribute, ())
 
     def _judge(self, alternative: Alternative, index: int) -> Refusal:
         candidate = self.all[index]

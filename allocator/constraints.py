@@ -6,27 +6,23 @@ A constraint that refuses has changed nothing, and an undo takes back exactly on
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec, Device
+from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec
 from allocator.semver import Version
 
 Undo = Callable[[], object]
-Lookup = Callable[[Device, str], "AttributeValue | None"]
-"""How a constraint gets an attribute of a device for the request at hand: physical, or derived."""
 
 
 class Constraint(Protocol):
     """A rule over the devices that its requests have got so far."""
 
-    spec: ConstraintSpec
-
-    def add(self, device: Device, lookup: Lookup) -> Undo | None:
-        """Count the device in; None if the rule forbids it."""
+    def add(self, value: AttributeValue) -> Undo | None:
+        """Count a device in by its value (an empty list: it has none); None if the rule forbids it."""
 
     def key(self) -> Hashable:
         """The state: what it depends on which further devices are admitted."""
 
 
-def values_of(value: "AttributeValue") -> frozenset[Hashable]:
+def values_of(value: AttributeValue) -> frozenset[Hashable]:
     """The elements of a list, or the one value, such that ``True``, ``1`` and versions stay apart."""
     elements: Iterable[object] = value if isinstance(value, tuple) else (value,)
     return frozenset((type(e).__name__, e.text if isinstance(e, Version) else e) for e in elements)
@@ -39,34 +35,25 @@ def covers(spec: ConstraintSpec, request: str, alternative: str) -> bool:
     return bool(alternative) and f"{request}/{alternative}" in spec.requests
 
 
-def physical(device: Device, attribute: str) -> "AttributeValue | None":
-    """The attribute that the device publishes."""
-    return device.attributes.get(attribute)
-
-
 class MatchAttribute:
     """All devices share a value; of lists, one element is common to all.
 
     Without list-typed attributes a list suits only as the first device, as upstream has it.
     """
 
-    def __init__(self, spec: ConstraintSpec, *, lists: bool) -> None:
-        self.spec = spec
+    def __init__(self, *, lists: bool) -> None:
         self._lists = lists
         self._common: frozenset[Hashable] | None = None
         self._has_list = False
 
-    def add(self, device: Device, lookup: Lookup) -> Undo | None:
-        """Count the device in if it has a value in common with all before it."""
-        value = lookup(device, self.spec.attribute)
-        if value is None:
+    def add(self, value: AttributeValue) -> Undo | None:
+        """Count a device in if it has a value in common with all before it."""
+        if not value and isinstance(value, tuple):
             return None
         before, had_list = self._common, self._has_list
         is_list = isinstance(value, tuple)
         if before is None:
             common = values_of(value)
-            if self._lists and not common:
-                return None
         else:
             if not self._lists and (is_list or had_list):
                 return None
@@ -88,22 +75,17 @@ class MatchAttribute:
 class DistinctAttribute:
     """No two devices share a value; lists are pairwise disjoint."""
 
-    def __init__(self, spec: ConstraintSpec, *, lists: bool) -> None:
-        self.spec = spec
+    def __init__(self, *, lists: bool) -> None:
         self._lists = lists
         self._seen: set[Hashable] = set()
         self._count = 0
 
-    def add(self, device: Device, lookup: Lookup) -> Undo | None:
-        """Count the device in if it shares no value with any before it."""
-        value = lookup(device, self.spec.attribute)
-        if value is None:
+    def add(self, value: AttributeValue) -> Undo | None:
+        """Count a device in if it shares no value with any before it."""
+        if not value and isinstance(value, tuple):
             return None
         elements = values_of(value)
-        if self._lists:
-            if not elements:
-                return None
-        elif isinstance(value, tuple):
+        if isinstance(value, tuple) and not self._lists:
             if self._count:
                 return None
             elements = frozenset()
@@ -126,5 +108,5 @@ class DistinctAttribute:
 def constraint_of(spec: ConstraintSpec, *, lists: bool) -> Constraint:
     """The constraint that a claim specifies; its kind is known."""
     if spec.kind is ConstraintKind.MATCH:
-        return MatchAttribute(spec, lists=lists)
-    return DistinctAttribute(spec, lists=lists)
+        return MatchAttribute(lists=lists)
+    return DistinctAttribute(lists=lists)

@@ -19,11 +19,13 @@ class Counters:
         self._pools = pools
         self._usage = usage
         self._left: dict[PoolId, dict[CounterKey, int]] = {}
+        self._overdrawn: dict[PoolId, CounterKey | None] = {}
 
     def left(self, pool: PoolId) -> Mapping[CounterKey, int]:
         """Units of 10**-9; negative where more is allocated than there is."""
         if pool not in self._left:
-            self._left[pool] = self._initial(self._pools[pool])
+            left = self._left[pool] = self._initial(self._pools[pool])
+            self._overdrawn[pool] = next((key for key, amount in left.items() if amount < 0), None)
         return self._left[pool]
 
     def full(self, pool: PoolId) -> Mapping[CounterKey, int]:
@@ -31,8 +33,14 @@ class Counters:
         return _full(self._pools[pool])
 
     def shortage(self, device: Device) -> CounterKey | None:
-        """The first counter that does not suffice for the device."""
+        """The first counter that does not suffice for the device.
+
+        A counter that is overdrawn already refuses all of its pool, as upstream has it: its books can't be trusted.
+        """
         left = self.left(device.id.pool_id)
+        overdrawn = self._overdrawn[device.id.pool_id]
+        if overdrawn is not None:
+            return overdrawn
         for key, amount in demand(device):
             if left[key] < amount:
                 return key

@@ -6,10 +6,10 @@ from functools import partial
 from allocator.candidates import SUITS, Alternative, Candidates, Refusal
 from allocator.capacity import exceeded
 from allocator.compatibility import Compatibility
-from allocator.constraints import Constraint, Lookup, constraint_of, covers, physical
+from allocator.constraints import Constraint, constraint_of
 from allocator.counters import Counters
 from allocator.features import Features
-from allocator.model import AttributeValue, Device
+from allocator.model import Device
 from allocator.outcome import Cause
 from allocator.plan import Plan
 from allocator.pools import NodePool
@@ -55,15 +55,14 @@ class Ledger:
         if refusal is not None:
             return refusal
         undos: list[Undo] = []
-        lookup = self._lookup(alternative)
-        for constraint in self.constraints[alternative.claim]:
-            if not covers(constraint.spec, alternative.request_name, alternative.request.name):
-                continue
-            undo = constraint.add(device, lookup)
+        for number, spec in self._plan.covering(alternative):
+            undo = self.constraints[alternative.claim][number].add(
+                self._candidates.value(alternative, index, spec.attribute)
+            )
             if undo is None:
                 for each in undos:
                     each()
-                return Refusal(Cause.CONSTRAINT, constraint.spec.attribute)
+                return Refusal(Cause.CONSTRAINT, spec.attribute)
             undos.append(undo)
         self._enter(alternative, index, device, undos)
         return partial(_undo_all, undos)
@@ -102,19 +101,6 @@ class Ledger:
             return
         self._holders.setdefault(index, []).append(alternative.claim)
         undos.append(self._holders[index].pop)
-
-    def _lookup(self, alternative: Alternative) -> Lookup:
-        derived = alternative.request.derived_attributes
-        if not derived:
-            return physical
-        expressions = {d.name: d.expression for d in derived}
-
-        def lookup(device: Device, attribute: str) -> "AttributeValue | None":
-            if attribute in expressions:
-                return self._candidates.derive(alternative, device, expressions[attribute], attribute)
-            return physical(device, attribute)
-
-        return lookup
 
 
 def _undo_all(undos: list[Undo]) -> None:

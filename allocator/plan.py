@@ -3,10 +3,11 @@
 Everything that makes a claim impossible wherever it goes is said here, before any search.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.candidates import Alternative, Candidates, Expression
+from allocator.constraints import covers
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
 from allocator.features import Features
 from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
@@ -39,9 +40,15 @@ class Plan:
         return any(a.request.admin_access for s in self.slots for a in s.alternatives)
 
     @property
-    def has_derived_attributes(self) -> bool:
-        """Does any request compute attributes?"""
-        return any(a.request.derived_attributes for s in self.slots for a in s.alternatives)
+    def constrains_all(self) -> bool:
+        """Is there an "all devices" request under a constraint? Such a one ends in an error where it can't hold."""
+        return any(a.members is not None and any(self.covering(a)) for s in self.slots for a in s.alternatives)
+
+    def covering(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec]]:
+        """The constraints that speak of an alternative, with their numbers in its claim."""
+        for number, spec in enumerate(self.constraints[alternative.claim]):
+            if covers(spec, alternative.request_name, alternative.request.name):
+                yield number, spec
 
 
 def plan(

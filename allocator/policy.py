@@ -3,11 +3,12 @@
 An order never turns yes into no: every policy finds an allocation exactly when first-fit does.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator.candidates import SUITS, Alternative, Candidates
-from allocator.constraints import covers, values_of
+from allocator.constraints import values_of
 from allocator.counters import Counters, demand
 from allocator.errors import AllocatorError
 from allocator.model import ConstraintKind
@@ -45,18 +46,15 @@ def _first_fit(view: View) -> Orders:
 
 
 def _best_fit(view: View) -> Orders:
-    """Least waste first; as published where a selector fails on a device, so that no policy hides the error."""
-    known: dict[int, Sequence[int]] = {}
-
-    def order(alternative: Alternative) -> Sequence[int]:
-        if id(alternative) not in known:
-            try:
-                known[id(alternative)] = _by_waste(view, alternative)
-            except AllocatorError:
-                known[id(alternative)] = range(view.candidates.count)
-        return known[id(alternative)]
-
-    return order
+    """Least waste first; as published where an error might be met, so that no policy hides or finds one."""
+    alternatives = [a for slot in view.plan.slots for a in slot.alternatives]
+    if view.plan.constrains_all:
+        return _first_fit(view)
+    try:
+        orders = {id(a): _by_waste(view, a) for a in alternatives}
+    except AllocatorError:
+        return _first_fit(view)
+    return lambda alternative: orders[id(alternative)]
 
 
 FIRST_FIT = Policy("first-fit", _first_fit)
@@ -108,18 +106,13 @@ def _by_waste(view: View, alternative: Alternative) -> Sequence[int]:
 
 
 def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
-    """For matchAttribute: how many candidates have the device's value; a tight group is used up before a large one."""
+    """For matchAttribute: how many candidates have the device's value; a tight group is used up first."""
     sizes: dict[int, int] = {}
-    for spec in view.plan.constraints[alternative.claim]:
-        if spec.kind is not ConstraintKind.MATCH or not covers(
-            spec, alternative.request_name, alternative.request.name
-        ):
+    for _, spec in view.plan.covering(alternative):
+        values = {i: values_of(view.candidates.value(alternative, i, spec.attribute)) for i in suits}
+        if spec.kind is not ConstraintKind.MATCH:
             continue
-        having: dict[object, int] = {}
-        values = {i: values_of(view.candidates.all[i].device.attributes.get(spec.attribute, ())) for i in suits}
-        for each in values.values():
-            for value in each:
-                having[value] = having.get(value, 0) + 1
+        having = Counter(value for each in values.values() for value in each)
         for index, each in values.items():
             sizes[index] = sizes.get(index, 0) + min((having[v] for v in each), default=0)
     return sizes

@@ -4,14 +4,14 @@ Worked out once, at a search's first dead end, in time proportional to devices a
 cuts off what has no solution, so the first solution in order stays the first.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from allocator.candidates import SUITS, Alternative, Candidates
-from allocator.constraints import covers, physical, values_of
+from allocator.constraints import covers, values_of
 from allocator.counters import CounterKey, demand
 from allocator.errors import AllocatorError
 from allocator.ledger import Ledger
-from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec
+from allocator.model import ConstraintKind, ConstraintSpec
 from allocator.plan import Plan, Slot
 
 Mask = int
@@ -48,7 +48,7 @@ class Pruning:
         alone decides whether it meets the error, as upstream's would.
         """
         pruning = cls(plan, candidates, ledger)
-        if pruning._may_raise():
+        if plan.constrains_all:
             return pruning
         try:
             pruning._judge_all()
@@ -62,18 +62,18 @@ class Pruning:
         allowed = self._suits.get(id(alternative))
         if allowed is None:
             return order
-        for number, spec in self._covering(alternative):
+        for number, spec in self._plan.covering(alternative):
             common = self._common(alternative.claim, number)
             if spec.kind is ConstraintKind.MATCH and common is not None:
                 allowed &= self._having(alternative, number, common)
         left = [i for i in order if allowed >> i & 1]
-        return left if len(left) >= need or allowed & self._shared else []
+        return left if len(left) >= need else []
 
     def is_hopeless(self, alternative: Alternative) -> bool:
         """After a device was taken: is a constraint bound to values of which there is not enough?"""
         if not self._suits:
             return False
-        for number, spec in self._covering(alternative):
+        for number, spec in self._plan.covering(alternative):
             if spec.kind is not ConstraintKind.MATCH:
                 continue
             common = self._common(alternative.claim, number)
@@ -84,9 +84,6 @@ class Pruning:
                 return True
         return False
 
-    def _may_raise(self) -> bool:
-        return any(a.members is not None and any(self._covering(a)) for s in self._plan.slots for a in s.alternatives)
-
     def _judge_all(self) -> None:
         """Which candidates suit which alternative, and the values that constraints see in them."""
         for slot in self._plan.slots:
@@ -94,20 +91,11 @@ class Pruning:
                 indexes = range(self._candidates.count) if alternative.members is None else alternative.members
                 suits = [i for i in indexes if self._candidates.judge(alternative, i) is SUITS]
                 self._suits[id(alternative)] = _mask(suits)
-                for number, spec in self._covering(alternative):
+                for number, spec in self._plan.covering(alternative):
                     masks = self._values.setdefault((alternative.claim, number, id(alternative)), {})
                     for index in suits:
-                        for value in values_of(self._value(alternative, index, spec)):
+                        for value in values_of(self._candidates.value(alternative, index, spec.attribute)):
                             masks[value] = masks.get(value, 0) | 1 << index
-
-    def _value(self, alternative: Alternative, index: int, spec: ConstraintSpec) -> AttributeValue:
-        """The value that a constraint sees; an empty list, which suits no constraint, where there is none."""
-        device = self._candidates.all[index].device
-        for derived in alternative.request.derived_attributes:
-            if derived.name == spec.attribute:
-                return self._candidates.derive(alternative, device, derived.expression, derived.name)
-        value = physical(device, spec.attribute)
-        return () if value is None else value
 
     def _work_out(self) -> None:
         self._find_drains()
@@ -185,7 +173,7 @@ class Pruning:
             for alternative in slot.alternatives:
                 mask = self._having(alternative, number, common)
                 union |= mask
-                if alternative.need <= self._supply(mask):
+                if alternative.need <= self._supply_to_one(mask):
                     needs.append(alternative.need)
             if not needs:
                 return False
@@ -199,11 +187,6 @@ class Pruning:
             for s in self._plan.slots
             if s.claim == claim and all(covers(spec, a.request_name, a.request.name) for a in s.alternatives)
         ]
-
-    def _covering(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec]]:
-        for number, spec in enumerate(self._plan.constraints[alternative.claim]):
-            if covers(spec, alternative.request_name, alternative.request.name):
-                yield number, spec
 
     def _common(self, claim: int, number: int) -> frozenset[Hashable] | None:
         key = self._ledger.constraints[claim][number].key()
@@ -231,20 +214,21 @@ class Pruning:
         return any(a.request.admin_access for a in slot.alternatives)
 
     def _supply(self, mask: Mask) -> int:
-        """How many devices of a set can be taken at the most."""
-        if mask & self._shared:
-            return _UNLIMITED
+        """How many devices of a set several requests can take at the most."""
+        return _UNLIMITED if mask & self._shared else self._supply_to_one(mask)
+
+    def _supply_to_one(self, mask: Mask) -> int:
+        """How many devices of a set one request can take at the most: a shared one, too, only once."""
         supply = mask.bit_count()
-        rest = mask
         for members, fed in self._drains:
-            drawn = rest & members
+            drawn = mask & members
             if drawn:
                 supply -= max(0, drawn.bit_count() - fed)
-                rest &= ~members
+                mask &= ~members
         return supply
 
 
-def _mask(indexes: "Iterator[int] | Sequence[int]") -> Mask:
+def _mask(indexes: Iterable[int]) -> Mask:
     mask = 0
     for index in indexes:
         mask |= 1 << index

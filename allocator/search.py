@@ -1,8 +1,8 @@
 """Backtracking: serve one request after the other, one device after the other; undo and go on where that fails.
 
 Knows slots, candidates and undo; what speaks against a device, the ledger knows. A request takes combinations,
-not permutations: its next device stands behind the one before it. The first full solution in order wins, so the
-order is the policy.
+not permutations: its next device stands behind the one before it, so none is taken twice. The first full solution
+in order wins, so the order is the policy.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -157,12 +157,10 @@ class Search:
         return other
 
     def _next(self, place: Place) -> Place:
-        """The place of the next device of the same request; a shared device may be taken again."""
-        again = place.chosen is not None and self._candidates.is_shared(place.chosen)
-        start = place.cursor - 1 if again else place.cursor
-        order: Sequence[int] = place.order
+        """The place of the next device of the same request, behind the one chosen."""
+        order, start = place.order, place.cursor
         if self._pruning is not None:
-            order, start = self._narrowed(place.alternative, place.order[start:], place.number + 1), 0
+            order, start = self._narrowed(place.alternative, order[start:], place.number + 1), 0
         return Place(place.slot, place.option, place.number + 1, place.before, place.alternative, order, start)
 
     def _narrowed(self, alternative: Alternative, order: Sequence[int], number: int) -> Sequence[int]:

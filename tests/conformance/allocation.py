@@ -1,12 +1,11 @@
 """Allocator cases: does first-fit answer as recorded, and does best-fit agree on yes and no."""
 
-from copy import deepcopy
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from allocator.render import allocation_to_json
 from allocator.selectors import Selectors
 
 from allocator.allocate import Task, allocate
@@ -18,6 +17,7 @@ from allocator.parse import parse_claim, parse_device_class, parse_node, parse_s
 from allocator.policy import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.quantity import Quantity
+from allocator.render import allocation_to_json
 from allocator.search import Limits
 from allocator.usage import Usage
 
