@@ -80,7 +80,7 @@ def _pairs(
             yield result, requests[result.request], published[result.device]
 
 
-def _selector_findings(  # noqa: PLR0913
+def _selector_findings(
     claim: Claim,
     result: DeviceResult,
     request: DeviceRequest,
@@ -120,7 +120,7 @@ def _count_findings(claim: Claim, results: Sequence[DeviceResult]) -> Iterator[F
             yield Finding(Rule.COUNT, (str(claim),), None, text)
 
 
-def _all_findings(  # noqa: PLR0913
+def _all_findings(
     claim: Claim,
     results: Sequence[DeviceResult],
     published: Mapping[object, Published],
