@@ -1,12 +1,49 @@
-"""The API server's own limits and rules for the kinds of resource.k8s.io, beyond the types that parsing checks."""
+"""The API server's own limits and rules for the kinds of resource.k8s.io, beyond the types that parsing checks.
+
+They work on the JSON, not on the values: what contradicts a rule has often no place in a value, and paths are those
+of the object's own version. Source: pkg/apis/resource/validation, Kubernetes 1.36 and what 1.37 adds.
+"""
 
 from collections.abc import Callable, Mapping
 
 from allocator.errors import Problem
+from allocator.parse.common import GROUP, V1BETA1
+from allocator.parse.fields import Fields
+from allocator.validation import rules
+from allocator.validation.claims import ClaimRules, check_class, check_taint_rule
+from allocator.validation.names import dns_label, dns_subdomain
+from allocator.validation.slices import check_slice
 
 
 def validate(
     obj: Mapping[str, object], check_expression: Callable[[str], str | None] | None = None
 ) -> tuple[Problem, ...]:
-    """What an API server would refuse in an object that parses; nothing for kinds of other groups."""
-    return ()
+    """What an API server would refuse in an object that parses; nothing for kinds of other groups.
+
+    Args:
+        obj: decoded JSON with apiVersion and kind.
+        check_expression: says what is wrong with a selector's CEL expression, None if nothing is.
+    """
+    top = Fields(obj, "", [])
+    version = top.text("apiVersion")
+    if not version.startswith(f"{GROUP}/"):
+        return ()
+    rules.text(top.child("metadata"), "name", dns_subdomain)
+    rules.text(top.child("metadata"), "namespace", dns_label, required=False)
+    spec, flat = top.child("spec"), version == V1BETA1
+    match top.text("kind"):
+        case "ResourceSlice":
+            check_slice(spec, nested=flat)
+        case "DeviceClass":
+            check_class(spec, check_expression)
+        case "DeviceTaintRule":
+            check_taint_rule(spec)
+        case "ResourceClaimTemplate":
+            ClaimRules(spec.child("spec"), flat=flat, check=check_expression).check_spec()
+        case "ResourceClaim":
+            claim = ClaimRules(spec, flat=flat, check=check_expression)
+            claim.check_spec()
+            claim.check_status(top.child("status"))
+        case _:
+            pass
+    return tuple(dict.fromkeys(top.problems))

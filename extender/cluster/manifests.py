@@ -188,7 +188,7 @@ class _FileReader:
         if (group, kind) not in USED:
             self.skipped[kind] += 1
             return
-        self._use(_with_namespace(obj, kind), group, kind, number)
+        self._use(self._completed(obj, kind), group, kind, number)
 
     def _use(self, obj: dict[str, object], group: str, kind: str, number: int) -> None:
         problems = _problems(obj, USED[group, kind], self._check)
@@ -200,6 +200,19 @@ class _FileReader:
         self.used[kind] += 1
         self.objects.append(RawObject(kind, namespace, _name(obj), obj, self.path, number))
 
+    def _completed(self, obj: dict[str, object], kind: str) -> dict[str, object]:
+        """With what an API server would add: the namespace, and a name made from generateName."""
+        metadata = obj.get("metadata")
+        if not isinstance(metadata, dict):
+            return obj
+        added: dict[str, object] = {}
+        if kind in NAMESPACED and not metadata.get("namespace"):
+            added["namespace"] = "default"
+        prefix = metadata.get("generateName")
+        if isinstance(prefix, str) and prefix and not metadata.get("name"):
+            added["name"] = f"{prefix}{len(self.objects) + 1:05}"
+        return {**obj, "metadata": {**metadata, **added}} if added else obj
+
     def _note(self, number: int, subject: str, problems: Iterable[Problem]) -> None:
         self.problems += (FileProblem(problem, subject.strip(), number) for problem in problems)
 
@@ -209,14 +222,17 @@ def _problems(
     parse: Callable[[Mapping[str, object]], object] | None,
     check: Callable[[str], str | None] | None,
 ) -> Sequence[Problem]:
-    """What is wrong with an object: types first, and only if they are right, the API server's rules."""
+    """All that is wrong with an object: wrong types, and what an API server's rules refuse."""
     if parse is None:
         return () if _name(obj) else (Problem("metadata.name", "is required"),)
+    found: tuple[Problem, ...] = ()
     try:
         parse(obj)
     except InvalidObjectError as error:
-        return error.problems
-    return validate(obj, check)
+        found = error.problems
+    if any(problem.path == "apiVersion" for problem in found):
+        return found
+    return tuple(dict.fromkeys(found + validate(obj, check)))
 
 
 def _expanded(document: object) -> Iterator[object]:
@@ -237,10 +253,3 @@ def _name(obj: Mapping[str, object]) -> str:
     metadata = obj.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def _with_namespace(obj: dict[str, object], kind: str) -> dict[str, object]:
-    metadata = obj.get("metadata")
-    if kind not in NAMESPACED or not isinstance(metadata, dict) or metadata.get("namespace"):
-        return obj
-    return {**obj, "metadata": {**metadata, "namespace": "default"}}

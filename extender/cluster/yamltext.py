@@ -17,7 +17,7 @@ from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 _SEPARATOR: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _SCALARS: Final = {
-    "null": (r"~|null|Null|NULL|", "~nN\0"),
+    "null": (r"~|null|Null|NULL|", ("~", "n", "N", "")),
     "bool": (
         r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF",
         "yYnNtTfFoO",
@@ -72,9 +72,7 @@ _Loader.yaml_constructors = {
     if tag is None or tag.removeprefix(_TAG) in {"null", "bool", "int", "float", "str"}
 }
 for _name, (_pattern, _first) in _SCALARS.items():
-    _Loader.add_implicit_resolver(
-        f"{_TAG}{_name}", re.compile(rf"^(?:{_pattern})$"), [*_first, *([""] if _name == "null" else [])]
-    )
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"^(?:{_pattern})$"), list(_first))
 _Loader.add_constructor(f"{_TAG}map", _Loader.mapping)
 _Loader.add_constructor(f"{_TAG}seq", _Loader.sequence)
 

@@ -1,0 +1,161 @@
+"""Rules that fields of all kinds share: names, sizes, uniqueness, choices, node selectors, taints, configuration."""
+
+import json
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final
+
+from allocator.parse.fields import Fields, shown
+from allocator.validation.names import Rule, dns_subdomain, driver_name, label_key, label_value
+
+MAX_CONFIG: Final = 32
+MAX_REQUESTS: Final = 32
+MAX_SELECTORS: Final = 32
+_MAX_EXPRESSION: Final = 10 * 1024
+_MAX_PARAMETERS: Final = 10 * 1024
+_EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
+
+
+def text(fields: Fields, name: str, rule: Rule, *, required: bool = True) -> None:
+    """A string that follows a rule."""
+    value = fields.text(name)
+    if value:
+        told(fields, name, value, rule(value))
+    elif required:
+        fields.problem(name, "is required")
+
+
+def texts(fields: Fields, name: str, rule: Rule) -> None:
+    """A list of strings that all follow a rule."""
+    for i, value in enumerate(fields.texts(name)):
+        told(fields, f"{name}[{i}]", value, rule(value))
+
+
+def told(fields: Fields, name: str, value: str, wrong: str) -> None:
+    """Note what is wrong with a value, if anything is."""
+    if wrong:
+        fields.problem(name, f"{shown(value)} {wrong}")
+
+
+def one_of(fields: Fields, name: str, choices: Iterable[str], *, required: bool = True) -> None:
+    """A string that is one of a few."""
+    known = tuple(choices)
+    text(fields, name, lambda value: "" if value in known else f"is not one of {', '.join(known)}", required=required)
+
+
+def sized(fields: Fields, name: str, count: int, most: int) -> bool:
+    """Whether a list or map is small enough. If not, its entries need no further look."""
+    if count > most:
+        fields.problem(name, f"has {count} entries, more than {most}")
+    return count <= most
+
+
+def unique(fields: Fields, name: str, keys: Iterable[Hashable]) -> None:
+    """No two entries of a list are the same."""
+    seen: set[Hashable] = set()
+    for i, key in enumerate(keys):
+        if key in seen:
+            fields.problem(f"{name}[{i}]", f"{shown(key)} is there twice")
+        seen.add(key)
+
+
+def only_true(fields: Fields, name: str) -> bool:
+    """Whether a flag is set; one that is false must be left out."""
+    if fields.flag_or_none(name) is False:
+        fields.problem(name, "must be true or left out")
+    return fields.flag(name)
+
+
+def node_selector(fields: Fields) -> None:
+    """A core/v1 NodeSelector."""
+    terms = fields.children("nodeSelectorTerms")
+    if not terms:
+        fields.problem("nodeSelectorTerms", "is required")
+    for term in terms:
+        for requirement in term.children("matchExpressions"):
+            text(requirement, "key", label_key)
+            texts(requirement, "values", label_value)
+            _values(requirement)
+        for requirement in term.children("matchFields"):
+            one_of(requirement, "key", ("metadata.name",))
+            one_of(requirement, "operator", ("In", "NotIn"))
+            texts(requirement, "values", dns_subdomain)
+            if len(requirement.texts("values")) != 1:
+                requirement.problem("values", "must have one entry")
+
+
+def _values(requirement: Fields) -> None:
+    one_of(requirement, "operator", ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    operator, count = requirement.text("operator"), len(requirement.texts("values"))
+    if operator in {"In", "NotIn"} and not count:
+        requirement.problem("values", f"is required for {operator}")
+    if operator in {"Exists", "DoesNotExist"} and count:
+        requirement.problem("values", f"must be left out for {operator}")
+    if operator in {"Gt", "Lt"} and count != 1:
+        requirement.problem("values", f"must have one entry for {operator}")
+
+
+def taint(fields: Fields) -> None:
+    """A taint of a device."""
+    text(fields, "key", label_key)
+    text(fields, "value", label_value, required=False)
+    one_of(fields, "effect", _EFFECTS)
+
+
+def toleration(fields: Fields) -> None:
+    """A toleration."""
+    text(fields, "key", label_key, required=False)
+    text(fields, "value", label_value, required=False)
+    one_of(fields, "operator", ("Exists", "Equal"), required=False)
+    one_of(fields, "effect", _EFFECTS, required=False)
+    if fields.text("operator") == "Exists" and fields.text("value"):
+        fields.problem("value", "must be left out for Exists")
+
+
+def binding_conditions(fields: Fields) -> None:
+    """Conditions that a binding waits for, and those that end it: both or none."""
+    names = ("bindingConditions", "bindingFailureConditions")
+    wanted, failing = (fields.texts(name) for name in names)
+    for name, conditions in zip(names, (wanted, failing), strict=True):
+        if sized(fields, name, len(conditions), 4):
+            texts(fields, name, label_key)
+            unique(fields, name, conditions)
+    for i, condition in enumerate(failing):
+        if condition in wanted:
+            fields.problem(f"bindingFailureConditions[{i}]", f"{shown(condition)} is a binding condition as well")
+    if bool(wanted) != bool(failing):
+        fields.problem(names[1] if wanted else names[0], f"is required with {names[0] if wanted else names[1]}")
+
+
+def selectors(fields: Fields, check: Callable[[str], str | None] | None) -> None:
+    """CEL selectors."""
+    entries = fields.children("selectors")
+    if sized(fields, "selectors", len(entries), MAX_SELECTORS):
+        for entry in entries:
+            expression(entry.child("cel"), check)
+
+
+def expression(fields: Fields, check: Callable[[str], str | None] | None) -> None:
+    """One CEL expression."""
+    source = fields.text("expression")
+    if not source:
+        fields.problem("expression", "is required")
+    elif len(source.encode()) > _MAX_EXPRESSION:
+        fields.problem("expression", f"is longer than {_MAX_EXPRESSION} bytes")
+    elif check is not None and (wrong := check(source)):
+        fields.problem("expression", wrong)
+
+
+def opaque(fields: Fields) -> None:
+    """Configuration for a driver."""
+    part = fields.child_or_none("opaque")
+    if part is None:
+        fields.problem("opaque", "is required")
+        return
+    text(part, "driver", driver_name)
+    parameters = part.data.get("parameters")
+    if parameters is None:
+        part.problem("parameters", "is required")
+    elif not isinstance(parameters, dict):
+        part.problem("parameters", f"{shown(parameters)} is not an object")
+    elif len(json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode()) > _MAX_PARAMETERS:
+        part.problem("parameters", f"is longer than {_MAX_PARAMETERS} bytes")

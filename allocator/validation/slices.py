@@ -1,0 +1,224 @@
+"""Rules for ResourceSlices."""
+
+from typing import Final
+
+from allocator.parse.fields import Fields, shown
+from allocator.parse.interner import Interner
+from allocator.quantity import Quantity
+from allocator.validation import rules
+from allocator.validation.names import dns_label, dns_subdomain, driver_name, pool_name, qualified_name
+
+_MAX_DEVICES: Final = 128
+_MAX_ADVANCED_DEVICES: Final = 64
+_MAX_COUNTER_SETS: Final = 8
+_MAX_COUNTERS: Final = 32
+_MAX_CONSUMED_SETS: Final = 2
+_MAX_GROUPS: Final = 2
+_MAX_PROPERTIES: Final = 32
+_MAX_VALUES: Final = 48
+_MAX_TAINTS: Final = 16
+_MAX_ATTRIBUTE_LENGTH: Final = 64
+_MAX_VALID_VALUES: Final = 10
+_SCALARS: Final = ("string", "int", "bool", "version")
+_LISTS: Final = ("strings", "ints", "bools", "versions")
+_OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
+
+
+def check_slice(spec: Fields, *, nested: bool) -> None:
+    """The spec of a ResourceSlice; in v1beta1 devices are ``nested``."""
+    rules.text(spec, "driver", driver_name)
+    _pool(spec.child("pool"))
+    _node_choice(spec, ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"), nested=nested)
+    if spec.has("nodeSelector") and len(spec.child("nodeSelector").children("nodeSelectorTerms")) > 1:
+        spec.child("nodeSelector").problem("nodeSelectorTerms", "must have one entry")
+    if spec.has("sharedCounters") and spec.has("devices"):
+        spec.problem("sharedCounters", "can't be in one slice with devices")
+    _devices(spec, nested=nested)
+    sets = spec.children("sharedCounters")
+    if rules.sized(spec, "sharedCounters", len(sets), _MAX_COUNTER_SETS):
+        for each in sets:
+            rules.text(each, "name", dns_label)
+            _counters(each)
+        rules.unique(spec, "sharedCounters", (each.text("name") for each in sets))
+    _operations(spec)
+
+
+def _pool(pool: Fields) -> None:
+    rules.text(pool, "name", pool_name)
+    if pool.integer("resourceSliceCount") <= 0:
+        pool.problem("resourceSliceCount", "must be greater than zero")
+    if pool.integer("generation") < 0:
+        pool.problem("generation", "must not be negative")
+
+
+def _node_choice(fields: Fields, choices: tuple[str, ...], *, nested: bool) -> None:
+    """Just one of the fields that say which nodes reach a device."""
+    flags = {"perDeviceNodeSelection"} if nested else {"allNodes", "perDeviceNodeSelection"}
+    for name in flags.intersection(choices):
+        rules.only_true(fields, name)
+    if fields.data.get("nodeName") == "" and not nested:
+        fields.problem("nodeName", "must not be empty")
+    rules.text(fields, "nodeName", dns_subdomain, required=False)
+    selector = fields.child_or_none("nodeSelector")
+    if selector is not None:
+        rules.node_selector(selector)
+    chosen = [name for name in choices if fields.data.get(name) not in (None, "", False)]
+    if len(chosen) != 1:
+        found = f", not {' and '.join(chosen)}" if chosen else ""
+        fields.problem("", f"exactly one of {', '.join(choices)} is required{found}")
+
+
+def _devices(spec: Fields, *, nested: bool) -> None:
+    outer = spec.children("devices")
+    devices = [device.child("basic") if nested else device for device in outer]
+    advanced = any(d.children("taints") or d.children("consumesCounters") or _has_lists(d) for d in devices)
+    most = _MAX_ADVANCED_DEVICES if advanced else _MAX_DEVICES
+    if not rules.sized(spec, "devices", len(devices), most):
+        return
+    for named, device in zip(outer, devices, strict=True):
+        rules.text(named, "name", dns_label)
+        _device(device, per_device=spec.flag("perDeviceNodeSelection"), nested=nested)
+    rules.unique(spec, "devices", (device.text("name") for device in outer))
+
+
+def _has_lists(device: Fields) -> bool:
+    return any(attribute.has(kind) for _, attribute in device.entries("attributes") for kind in _LISTS)
+
+
+def _device(device: Fields, *, per_device: bool, nested: bool) -> None:
+    placed = ("nodeName", "nodeSelector", "allNodes")
+    if per_device:
+        _node_choice(device, placed, nested=nested)
+    else:
+        for name in placed:
+            if device.has(name):
+                device.problem(name, "is only allowed with perDeviceNodeSelection in the slice")
+    _properties(device)
+    taints = device.children("taints")
+    if rules.sized(device, "taints", len(taints), _MAX_TAINTS):
+        for taint in taints:
+            rules.taint(taint)
+    consumed = device.children("consumesCounters")
+    if rules.sized(device, "consumesCounters", len(consumed), _MAX_CONSUMED_SETS):
+        for each in consumed:
+            rules.text(each, "counterSet", dns_label)
+            _counters(each)
+            groups = each.texts("compatibilityGroups")
+            if rules.sized(each, "compatibilityGroups", len(groups), _MAX_GROUPS):
+                rules.texts(each, "compatibilityGroups", dns_label)
+                rules.unique(each, "compatibilityGroups", groups)
+        rules.unique(device, "consumesCounters", (each.text("counterSet") for each in consumed))
+    rules.binding_conditions(device)
+
+
+def _counters(fields: Fields) -> None:
+    counters = fields.mapping("counters")
+    if not counters:
+        fields.problem("counters", "is required")
+    if rules.sized(fields, "counters", len(counters), _MAX_COUNTERS):
+        for name in counters:
+            rules.told(fields, f"counters[{name}]", name, dns_label(name))
+
+
+def _properties(device: Fields) -> None:
+    """Attributes and capacities."""
+    attributes, capacities = device.entries("attributes"), device.entries("capacity")
+    count = len(attributes) + len(capacities)
+    if count > _MAX_PROPERTIES:
+        device.problem("", f"has {count} attributes and capacities, more than {_MAX_PROPERTIES}")
+    values = sum(max(1, sum(len(each.items(kind)) for kind in _LISTS)) for _, each in attributes)
+    if values > _MAX_VALUES:
+        device.problem("", f"has {values} values of attributes, more than {_MAX_VALUES}")
+    for name, attribute in attributes:
+        rules.told(device, f"attributes[{name}]", name, qualified_name(name))
+        _attribute(attribute)
+    for name, capacity in capacities:
+        rules.told(device, f"capacity[{name}]", name, qualified_name(name))
+        if capacity.has("requestPolicy") and not device.flag("allowMultipleAllocations"):
+            capacity.problem("requestPolicy", "is only allowed with allowMultipleAllocations")
+        elif capacity.has("requestPolicy"):
+            _policy(capacity.child("requestPolicy"), Interner().read(capacity, "value"))
+
+
+def _attribute(attribute: Fields) -> None:
+    if sum(attribute.has(kind) for kind in (*_SCALARS, *_LISTS)) != 1:
+        attribute.problem("", "must have exactly one value of a known type")
+    for kind in ("string", "version"):
+        rules.text(attribute, kind, _attribute_text, required=False)
+    for kind in ("strings", "versions"):
+        rules.texts(attribute, kind, _attribute_text)
+    for kind in _LISTS:
+        if attribute.has(kind) and not attribute.items(kind):
+            attribute.problem(kind, "must not be empty")
+
+
+def _attribute_text(value: str) -> str:
+    too_long = len(value.encode()) > _MAX_ATTRIBUTE_LENGTH
+    return f"is longer than {_MAX_ATTRIBUTE_LENGTH} bytes" if too_long else ""
+
+
+def _policy(policy: Fields, capacity: Quantity) -> None:
+    """A request policy of a capacity: values or a range, and a default that follows them."""
+    interner = Interner()
+    default = interner.read_or_none(policy, "default")
+    values = interner.read_list(policy, "validValues")
+    if values and policy.has("validRange"):
+        policy.problem("", "only one of validValues and validRange is allowed")
+    elif (values or policy.has("validRange")) and default is None:
+        policy.problem("default", "is required with validValues or validRange")
+    elif values and default is not None:
+        _valid_values(policy, values, default, capacity)
+    elif policy.has("validRange") and default is not None:
+        _valid_range(policy.child("validRange"), default, capacity)
+
+
+def _valid_values(policy: Fields, values: tuple[Quantity, ...], default: Quantity, capacity: Quantity) -> None:
+    if not rules.sized(policy, "validValues", len(values), _MAX_VALID_VALUES):
+        return
+    for i, value in enumerate(values):
+        if i and value <= values[i - 1]:
+            policy.problem(f"validValues[{i}]", f"{value} is not greater than {values[i - 1]} before it")
+        if value > capacity:
+            policy.problem(f"validValues[{i}]", f"{value} is greater than the capacity, {capacity}")
+    if default not in values:
+        policy.problem("default", f"{default} is not one of validValues")
+
+
+def _valid_range(fields: Fields, default: Quantity, capacity: Quantity) -> None:
+    interner = Interner()
+    least = interner.read(fields, "min")
+    most = interner.read_or_none(fields, "max")
+    step = interner.read_or_none(fields, "step")
+    checks = [
+        ("min", least.nano < 0, f"{least} is negative"),
+        ("min", least > capacity, f"{least} is greater than the capacity, {capacity}"),
+        ("min", default < least, f"{least} is greater than the default, {default}"),
+    ]
+    if most is not None:
+        checks += [
+            ("max", least > most, f"{most} is less than min, {least}"),
+            ("max", most > capacity, f"{most} is greater than the capacity, {capacity}"),
+            ("max", default > most, f"{most} is less than the default, {default}"),
+        ]
+    if step is not None:
+        checks.append(
+            ("step", least + step > capacity, f"one {step} above min is greater than the capacity, {capacity}")
+        )
+        checks += [
+            ("step", step.nano > 0 and (value - least).nano % step.nano != 0, f"{value} is not min and n times {step}")
+            for value in (default, *([] if most is None else [most]))
+        ]
+        checks.append(("step", step.nano <= 0, f"{step} is not greater than zero"))
+    for name, wrong, message in checks:
+        if wrong:
+            fields.problem(name, message)
+
+
+def _operations(spec: Fields) -> None:
+    operations = spec.texts("skipNodeOperations")
+    for i, operation in enumerate(operations):
+        if operation not in _OPERATIONS:
+            spec.problem(f"skipNodeOperations[{i}]", f"{shown(operation)} is not one of {', '.join(_OPERATIONS)}")
+    rules.unique(spec, "skipNodeOperations", operations)
+    if _OPERATIONS[0] in operations and not {*_OPERATIONS[1:]}.intersection(operations):
+        spec.problem("skipNodeOperations", f"{_OPERATIONS[0]} is only allowed with {_OPERATIONS[1]}")
