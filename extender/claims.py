@@ -1,0 +1,183 @@
+"""Pod to claims: by name, from a template through the pod's status, shared with other pods.
+
+Reasons are the same text from try to try: one that changed would wake the pod again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocator.model import ClaimSpec
+from allocator.nodes import selector_matches
+from extender.cluster.api import CLAIMS, CLASSES, ObjectKey
+from extender.cluster.objects import IMPLICIT_PREFIX, ClaimObject, NodeObject, Pod, PodClaim
+from extender.cluster.snapshot import Snapshot
+
+MAX_CONSUMERS: Final = 256
+"""How many pods a claim can be reserved for (``reservedFor``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """What a pod needs, each claim once, in the order of the pod.
+
+    Attributes:
+        allocated: claims that have their devices; they decide which nodes the pod can go to. One that is in flight
+            for this very pod is among them, with that allocation.
+        pending: claims that are to be allocated, together.
+        extended: extended resources that a device class serves, where no device plugin does.
+    """
+
+    allocated: tuple[ClaimObject, ...] = ()
+    pending: tuple[ClaimObject, ...] = ()
+    extended: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """The pod needs nothing of us."""
+        return not (self.allocated or self.pending or self.extended)
+
+
+NOTHING: Final = PodClaims()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why the pod can go nowhere as things stand; some change of its claims or classes will wake it."""
+
+    reason: str
+
+
+class _BlockedError(Exception):
+    """Ends looking at a pod's claims at the first that blocks it."""
+
+
+def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
+    """What a pod needs. For a pod without claims and extended resources, this costs nothing.
+
+    The special claim of extended resources (KEP-5004) will join `PodClaims.pending`, as one problem with the others.
+    """
+    if not pod.may_need_devices:
+        return NOTHING
+    allocated: dict[str, ClaimObject] = {}
+    pending: dict[str, ClaimObject] = {}
+    try:
+        for reference in pod.claims:
+            claim = _claim_of(pod, reference, snapshot)
+            if claim is not None:
+                (pending if claim.claim.allocation is None else allocated)[claim.claim.uid] = claim
+    except _BlockedError as blocked:
+        return Blocked(str(blocked))
+    return PodClaims(tuple(allocated.values()), tuple(pending.values()), extended_resources(pod, snapshot))
+
+
+def extended_resources(pod: Pod, snapshot: Snapshot) -> tuple[str, ...]:
+    """The extended resources of a pod that a device class serves, by name."""
+    names = {request.resource for container in pod.containers for request in container.requests}
+    return tuple(sorted(name for name in names if class_serving(name, snapshot) is not None))
+
+
+def class_serving(resource: str, snapshot: Snapshot) -> str | None:
+    """The device class that serves an extended resource, by its own name or by the implicit one."""
+    if resource.startswith(IMPLICIT_PREFIX):
+        return resource.removeprefix(IMPLICIT_PREFIX)
+    return snapshot.extended.get(resource)
+
+
+def node_problem(claims: PodClaims, node: NodeObject) -> str:
+    """Why a pod with these claims can't go to a node, whatever is free there; empty if it can."""
+    for each in claims.allocated:
+        allocation = each.claim.allocation
+        if allocation is None or allocation.node_selector is None:
+            continue
+        if not selector_matches(allocation.node_selector, node.node):
+            return f"claim {each.claim.name} is allocated for other nodes"
+    for resource in claims.extended:
+        if resource not in node.allocatable:
+            return f"no device plugin offers extended resource {resource}"
+    return ""
+
+
+def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
+    """The cluster as it will be when some pods are gone and the claims that only they used are released."""
+    gone = {pod.uid for pod in pods}
+    for pod in pods:
+        for key in claim_keys(pod):
+            claim = snapshot.claims.get(key)
+            if claim is None or not any(c.uid in gone for c in claim.claim.reserved_for):
+                continue
+            left = tuple(c for c in claim.claim.reserved_for if c.uid not in gone)
+            if not left and claim.claim.owner_uid in gone:
+                snapshot = snapshot.without_claim(key)
+                continue
+            allocation = claim.claim.allocation if left else None
+            released = replace(claim.claim, reserved_for=left, allocation=allocation)
+            snapshot = snapshot.with_claim(replace(claim, claim=released))
+        snapshot = snapshot.without_pod(pod.key)
+    return snapshot
+
+
+def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:
+    """The claims that a pod names, as far as their names are known; the special claim included."""
+    names = [_claim_name(pod, reference) for reference in pod.claims]
+    if pod.extended_claim is not None:
+        names.append(pod.extended_claim.claim_name)
+    return tuple(ObjectKey(pod.namespace, name) for name in names if name)
+
+
+def _claim_name(pod: Pod, reference: PodClaim) -> str | None:
+    return reference.claim_name or pod.claim_statuses.get(reference.name)
+
+
+def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject | None:
+    """The claim that an entry of the pod means, ready to be used; None where none is needed."""
+    name = _claim_name(pod, reference)
+    if name is None:
+        if reference.name in pod.claim_statuses:
+            return None
+        raise _BlockedError(_not_created(pod, reference, snapshot))
+    key = ObjectKey(pod.namespace, name)
+    found = snapshot.claims.get(key)
+    if found is None:
+        problem = snapshot.problems.get((CLAIMS.kind, key))
+        raise _BlockedError(f"claim {name} can't be read: {problem}" if problem else f"claim {name} does not exist")
+    if reference.template_name is not None and found.claim.owner_uid != pod.uid:
+        raise _BlockedError(f"claim {name} was not made for this pod")
+    if found.claim.deleting:
+        raise _BlockedError(f"claim {name} is being deleted")
+    return _usable(pod, found, snapshot)
+
+
+def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
+    template = ObjectKey(pod.namespace, reference.template_name or "")
+    if template not in snapshot.templates:
+        return f"claim template {template.name} does not exist"
+    return f"waiting for claim {reference.name} to be created"
+
+
+def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
+    claim = found.claim
+    if claim.allocation is not None:
+        consumers = claim.reserved_for
+        if len(consumers) >= MAX_CONSUMERS and all(consumer.uid != pod.uid for consumer in consumers):
+            raise _BlockedError(f"claim {claim.name} is reserved for {MAX_CONSUMERS} pods already")
+        return found
+    flight = snapshot.in_flight.get(claim.uid)
+    if flight is None:
+        _check_classes(claim.spec, snapshot)
+        return found
+    if flight.pod_uid != pod.uid:
+        raise _BlockedError(f"claim {claim.name} is being allocated for another pod")
+    return replace(found, claim=replace(claim, allocation=flight.allocation))
+
+
+def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
+    for request in spec.requests:
+        for alternative in request.alternatives:
+            name = alternative.device_class
+            if name in snapshot.classes:
+                continue
+            problem = snapshot.problems.get((CLASSES.kind, ObjectKey("", name)))
+            raise _BlockedError(
+                f"device class {name} can't be read: {problem}" if problem else f"device class {name} does not exist"
+            )

@@ -1,0 +1,149 @@
+"""The API server as the extender needs it: raw JSON objects in, raw JSON objects out.
+
+The one in memory and the one behind HTTP speak this protocol, so that everything above runs on both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+RawObject: TypeAlias = dict[str, Any]
+"""An API object as decoded JSON, with ``apiVersion`` and ``kind``. Whoever gets one may change it."""
+
+
+class ObjectKey(NamedTuple):
+    """Where an object is within its kind; ``namespace`` is empty for objects of the cluster."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object, and where an API server has it.
+
+    Attributes:
+        versions: API versions that we can read, best first; which of them is served, discovery tells.
+    """
+
+    kind: str
+    plural: str
+    group: str
+    versions: tuple[str, ...]
+    namespaced: bool
+
+    def api_versions(self) -> tuple[str, ...]:
+        """The versions with their group, as in ``apiVersion``."""
+        return tuple(f"{self.group}/{version}" if self.group else version for version in self.versions)
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+_DRA: Final = "resource.k8s.io"
+_DRA_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+
+NODES: Final = Resource("Node", "nodes", "", ("v1",), namespaced=False)
+PODS: Final = Resource("Pod", "pods", "", ("v1",), namespaced=True)
+CLAIMS: Final = Resource("ResourceClaim", "resourceclaims", _DRA, _DRA_VERSIONS, namespaced=True)
+TEMPLATES: Final = Resource("ResourceClaimTemplate", "resourceclaimtemplates", _DRA, _DRA_VERSIONS, namespaced=True)
+SLICES: Final = Resource("ResourceSlice", "resourceslices", _DRA, _DRA_VERSIONS, namespaced=False)
+CLASSES: Final = Resource("DeviceClass", "deviceclasses", _DRA, _DRA_VERSIONS, namespaced=False)
+TAINT_RULES: Final = Resource(
+    "DeviceTaintRule", "devicetaintrules", _DRA, (*_DRA_VERSIONS, "v1alpha3"), namespaced=False
+)
+BUDGETS: Final = Resource("PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), namespaced=True)
+
+RESOURCES: Final[Mapping[str, Resource]] = {
+    r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS)
+}
+"""What the extender reads, by kind."""
+
+
+class ApiError(Exception):
+    """The API server refused: what was asked for has not happened.
+
+    Attributes:
+        status: HTTP status, 400 to 499.
+        reason: e.g. ``NotFound``, ``AlreadyExists``, ``Conflict``, ``Invalid``.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = message
+        super().__init__(message)
+
+    @property
+    def is_conflict(self) -> bool:
+        """The object has changed since it was read."""
+        return self.status == 409 and self.reason == "Conflict"
+
+    @property
+    def is_missing(self) -> bool:
+        """There is no such object."""
+        return self.status == 404
+
+
+class OutcomeUnknownError(Exception):
+    """No answer, or a 5xx: what was asked for may have happened, may happen yet, or not at all."""
+
+    def __init__(self, operation: str, cause: str) -> None:
+        self.operation = operation
+        self.cause = cause
+        super().__init__(f"{operation}: outcome unknown: {cause}")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All objects of a kind, as of one revision."""
+
+    items: tuple[RawObject, ...]
+    revision: int
+
+
+class Api(Protocol):
+    """What the extender asks of an API server.
+
+    All methods raise `ApiError` for a refusal, and `OutcomeUnknownError` where it can't be told what happened. A
+    ``metadata.resourceVersion`` in what is written is a precondition, as is ``metadata.uid``.
+    """
+
+    async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
+        """One object as it is now, never from a cache of the server."""
+        ...
+
+    async def list(self, resource: Resource) -> Listing:
+        """All objects of a kind, of all namespaces."""
+        ...
+
+    async def create(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Make an object; its status is ignored."""
+        ...
+
+    async def update(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Replace an object but for its status."""
+        ...
+
+    async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Replace an object's status alone."""
+        ...
+
+    async def patch(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        """Merge (RFC 7386) into an object but for its status."""
+        ...
+
+    async def patch_status(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        """Merge (RFC 7386) into an object's status alone."""
+        ...
+
+    async def delete(self, resource: Resource, key: ObjectKey, *, uid: str = "", resource_version: str = "") -> None:
+        """Delete an object, or mark it deleted while it has finalizers; uid and version are preconditions."""
+        ...
+
+    async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
+        """Post the Binding of a pod; uid and version are preconditions."""
+        ...

@@ -1,0 +1,373 @@
+"""What we keep of API objects: the parts that decide, small enough to keep by the ten thousand."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+
+from allocator.model import Claim, Node
+from allocator.parse import parse_claim, parse_node
+from allocator.parse.common import ObjectReader
+from allocator.parse.fields import Fields, shown
+from allocator.quantity import Quantity
+from extender.cluster.api import ObjectKey
+
+IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+"""An extended resource with this prefix asks for the device class that the rest names (KEP-5004)."""
+
+_OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+}
+
+
+# --- pods ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """An entry of ``spec.resourceClaims``: the claim by name, or the template from which one is made."""
+
+    name: str
+    claim_name: str | None = None
+    template_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedRequest:
+    """A container's request for an extended resource.
+
+    Attributes:
+        index: place among the sorted names of all that the container requests, cpu and memory included.
+    """
+
+    index: int
+    resource: str
+    amount: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container that requests extended resources.
+
+    Attributes:
+        index: place among all containers of the pod, init containers first.
+        is_init: it is an init container.
+        restarts: its restartPolicy is Always, so as an init container it is a sidecar.
+    """
+
+    index: int
+    name: str
+    requests: tuple[ExtendedRequest, ...]
+    is_init: bool = False
+    restarts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedClaim:
+    """``status.extendedResourceClaimStatus``: the special claim, and container and resource to its request."""
+
+    claim_name: str
+    requests: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A Pod.
+
+    Attributes:
+        resource_version: of the object that was read; not part of what is compared.
+        node_name: the node it is bound to; empty while it is pending.
+        nominated_node: where the scheduler made room for it; empty if nowhere.
+        claims: in the order of ``spec.resourceClaims``.
+        claim_statuses: name in ``spec.resourceClaims`` to the name of the claim made for it, None if none is needed.
+        containers: those that request extended resources.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = field(default="", compare=False)
+    node_name: str = ""
+    nominated_node: str = ""
+    priority: int = 0
+    phase: str = ""
+    deleting: bool = False
+    scheduler_name: str = ""
+    claims: tuple[PodClaim, ...] = ()
+    claim_statuses: Mapping[str, str | None] = field(default_factory=dict)
+    extended_claim: ExtendedClaim | None = None
+    containers: tuple[Container, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created: str = ""
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.namespace, self.name)
+
+    @property
+    def may_need_devices(self) -> bool:
+        """It names claims or requests extended resources; False: it is none of our business."""
+        return bool(self.claims or self.containers)
+
+    @property
+    def is_finished(self) -> bool:
+        """It will never run again."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def parse_pod(obj: Mapping[str, object]) -> Pod:
+    """A core/v1 Pod; ``apiVersion`` and ``kind`` may be absent, as in kube-scheduler's requests.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type.
+    """
+    reader = ObjectReader("Pod", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
+    metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
+    pod = Pod(
+        namespace=metadata.text("namespace") or "default",
+        name=reader.name,
+        uid=metadata.text("uid"),
+        resource_version=metadata.text("resourceVersion"),
+        node_name=spec.text("nodeName"),
+        nominated_node=status.text("nominatedNodeName"),
+        priority=spec.integer("priority"),
+        phase=status.text("phase"),
+        deleting=metadata.has("deletionTimestamp"),
+        scheduler_name=spec.text("schedulerName"),
+        claims=tuple(_pod_claim(each) for each in spec.children("resourceClaims")),
+        claim_statuses={
+            each.required_text("name"): each.text_or_none("resourceClaimName")
+            for each in status.children("resourceClaimStatuses")
+        },
+        extended_claim=_extended_claim(status),
+        containers=_containers(spec),
+        labels=metadata.text_mapping("labels"),
+        created=metadata.text("creationTimestamp"),
+    )
+    reader.finish()
+    return pod
+
+
+def _pod_claim(fields: Fields) -> PodClaim:
+    found = PodClaim(
+        fields.required_text("name"),
+        fields.text_or_none("resourceClaimName"),
+        fields.text_or_none("resourceClaimTemplateName"),
+    )
+    if (found.claim_name is None) == (found.template_name is None):
+        fields.problem("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
+    return found
+
+
+def _extended_claim(status: Fields) -> ExtendedClaim | None:
+    fields = status.child_or_none("extendedResourceClaimStatus")
+    if fields is None:
+        return None
+    mappings = fields.children("requestMappings")
+    return ExtendedClaim(
+        fields.required_text("resourceClaimName"),
+        {(m.text("containerName"), m.text("resourceName")): m.text("requestName") for m in mappings},
+    )
+
+
+def _containers(spec: Fields) -> tuple[Container, ...]:
+    """Containers that request extended resources."""
+    init = spec.children("initContainers")
+    found = []
+    for index, fields in enumerate([*init, *spec.children("containers")]):
+        requests = _extended_requests(fields.child("resources"))
+        if requests:
+            restarts = fields.text("restartPolicy") == "Always"
+            found.append(Container(index, fields.text("name"), requests, index < len(init), restarts))
+    return tuple(found)
+
+
+def _extended_requests(resources: Fields) -> tuple[ExtendedRequest, ...]:
+    """Requests by name; what only ``limits`` has is requested as well, as the API server writes it."""
+    limits, requests = resources.mapping("limits"), resources.mapping("requests")
+    names = sorted({*limits, *requests})
+    return tuple(
+        ExtendedRequest(index, name, _quantity(resources, "requests" if name in requests else "limits", name))
+        for index, name in enumerate(names)
+        if is_extended(name)
+    )
+
+
+def _quantity(fields: Fields, mapping: str, name: str) -> Quantity:
+    value = fields.mapping(mapping)[name]
+    try:
+        return Quantity.parse(value if isinstance(value, str) else str(value))
+    except ValueError:
+        fields.problem(f"{mapping}[{name}]", f"{shown(value)} is not a quantity")
+        return Quantity(0)
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a name is that of an extended resource: with a domain that is not Kubernetes' own, or implicit."""
+    if "/" not in resource:
+        return False
+    if resource.startswith(IMPLICIT_PREFIX):
+        return True
+    return "kubernetes.io/" not in resource and not resource.startswith("requests.")
+
+
+# --- nodes --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObject:
+    """A Node.
+
+    Attributes:
+        allocatable: extended resource to what device plugins of the node offer.
+    """
+
+    node: Node
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+
+def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
+    """A core/v1 Node; ``apiVersion`` and ``kind`` may be absent, as in kube-scheduler's requests.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type.
+    """
+    reader = ObjectReader("Node", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
+    status = reader.top.child("status")
+    names = [name for name in status.mapping("allocatable") if is_extended(name)]
+    allocatable = {name: _quantity(status, "allocatable", name) for name in names}
+    reader.finish()
+    return NodeObject(parse_node({"apiVersion": "v1", **obj}), allocatable)
+
+
+# --- claims -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimObject:
+    """A ResourceClaim, as parsed and as it is.
+
+    Attributes:
+        resource_version: of this object.
+        allocated_at: revision of the event that brought the allocation; None if there is no allocation, or if it was
+            there when we first looked, so that it may be older than anything.
+        raw: the object's JSON, so that fields that we don't know survive when it is written again.
+    """
+
+    claim: Claim
+    resource_version: str
+    created: str
+    raw: bytes
+    allocated_at: int | None = None
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.claim.namespace, self.claim.name)
+
+    @property
+    def revision(self) -> int:
+        """The resourceVersion as a number; 0 where it is none."""
+        return revision(self.resource_version)
+
+
+def parse_claim_object(obj: Mapping[str, object]) -> ClaimObject:
+    """A ResourceClaim of any version that is supported.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    claim = parse_claim(obj)
+    metadata = Fields(obj, "", []).child("metadata")
+    kept = {name: value for name, value in metadata.data.items() if name != "managedFields"}
+    raw = orjson.dumps({**obj, "metadata": kept})
+    return ClaimObject(claim, metadata.text("resourceVersion"), metadata.text("creationTimestamp"), raw)
+
+
+def revision(resource_version: str) -> int:
+    """A resourceVersion as a number, which orders the writes of one API server; 0 for anything else."""
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
+# --- disruption budgets -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequirement:
+    """One requirement of a label selector; ``operator`` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget.
+
+    Attributes:
+        requirements: the selector; without any it covers no pod, as the scheduler's preemption has it.
+        allowed: how many more pods may be disrupted.
+        disrupted: names of pods whose disruption is counted already.
+    """
+
+    namespace: str
+    name: str
+    requirements: tuple[LabelRequirement, ...] = ()
+    allowed: int = 0
+    disrupted: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.namespace, self.name)
+
+    def covers(self, pod: Pod) -> bool:
+        """Whether evicting the pod takes from the budget."""
+        if not self.requirements or pod.namespace != self.namespace or pod.name in self.disrupted:
+            return False
+        return all(_holds(requirement, pod.labels) for requirement in self.requirements)
+
+
+def _holds(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
+    test = _OPERATORS.get(requirement.operator)
+    return test is not None and test(labels.get(requirement.key), requirement.values)
+
+
+def parse_budget(obj: Mapping[str, object]) -> Budget:
+    """A policy/v1 PodDisruptionBudget.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type.
+    """
+    reader = ObjectReader("PodDisruptionBudget", obj, ("policy/v1",))
+    selector, status = reader.top.child("spec").child("selector"), reader.top.child("status")
+    labels = selector.text_mapping("matchLabels")
+    budget = Budget(
+        namespace=reader.metadata.text("namespace") or "default",
+        name=reader.name,
+        requirements=(
+            *(LabelRequirement(key, "In", (value,)) for key, value in labels.items()),
+            *(
+                LabelRequirement(each.required_text("key"), each.required_text("operator"), each.texts("values"))
+                for each in selector.children("matchExpressions")
+            ),
+        ),
+        allowed=status.integer("disruptionsAllowed"),
+        disrupted=frozenset(status.mapping("disruptedPods")),
+    )
+    reader.finish()
+    return budget

@@ -1,0 +1,292 @@
+"""What is known of a cluster at one moment: objects and indexes over them, immutable, sharing what did not change.
+
+A snapshot costs nothing to take or to keep. To ask "what if", make another with `with_claim`, `without_claim` and so
+on: every index and what allocations hold follow, so that a simulation runs the very code that the live path runs.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from immutables import Map
+
+from allocator.model import AllocationResult, ClaimTemplate, DeviceClass, DeviceId, PoolId, Slice, TaintRule
+from allocator.pools import Inventory
+from allocator.taints import NO_RULES, TaintRules
+from allocator.usage import Usage
+from extender.cluster.api import ObjectKey
+from extender.cluster.objects import Budget, ClaimObject, NodeObject, Pod
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InFlight:
+    """An allocation that is decided, and whose write the watch has not shown yet.
+
+    Attributes:
+        claim_uid: of the claim that it is for.
+        ends_at: revision of the claim from which on the watch tells what became of the write; None while that is
+            not known.
+    """
+
+    claim_uid: str
+    pod_uid: str
+    allocation: AllocationResult
+    ends_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """A cluster at one moment.
+
+    Attributes:
+        version: counts the changes that were seen; a fork has the version that it was made from.
+        claims: by namespace and name; `claim_keys` finds them by uid.
+        pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
+        bound: node name to the uids of the pods that are bound to it.
+        nominated: node name to the uids of the pending pods that are nominated to it.
+        usage: what allocated claims hold, and what is in flight.
+        holders: pool to the uids of the claims that hold something of it, what is in flight included.
+        extended: extended resource name to the device class that serves it.
+        in_flight: by uid of the claim.
+        problems: kind and key of objects that can't be read, to what is wrong with them.
+    """
+
+    version: int = 0
+    nodes: Map[str, NodeObject] = field(default_factory=Map)
+    classes: Map[str, DeviceClass] = field(default_factory=Map)
+    claims: Map[ObjectKey, ClaimObject] = field(default_factory=Map)
+    claim_keys: Map[str, ObjectKey] = field(default_factory=Map)
+    templates: Map[ObjectKey, ClaimTemplate] = field(default_factory=Map)
+    pods: Map[ObjectKey, Pod] = field(default_factory=Map)
+    pod_keys: Map[str, ObjectKey] = field(default_factory=Map)
+    bound: Map[str, Map[str, None]] = field(default_factory=Map)
+    nominated: Map[str, Map[str, None]] = field(default_factory=Map)
+    budgets: Map[ObjectKey, Budget] = field(default_factory=Map)
+    inventory: Inventory = field(default_factory=Inventory)
+    rules: Map[str, TaintRule] = field(default_factory=Map)
+    taint_rules: TaintRules = NO_RULES
+    extended: Map[str, str] = field(default_factory=Map)
+    usage: Usage = field(default_factory=Usage)
+    holders: Map[PoolId, Map[str, None]] = field(default_factory=Map)
+    in_flight: Map[str, InFlight] = field(default_factory=Map)
+    problems: Map[tuple[str, ObjectKey], str] = field(default_factory=Map)
+
+    # --- questions ------------------------------------------------------------------------------------------
+
+    def claim(self, uid: str) -> ClaimObject | None:
+        """The claim of that uid."""
+        key = self.claim_keys.get(uid)
+        return None if key is None else self.claims[key]
+
+    def pod(self, uid: str) -> Pod | None:
+        """The pod of that uid."""
+        key = self.pod_keys.get(uid)
+        return None if key is None else self.pods[key]
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]:
+        """The pods with devices that are bound to a node, by uid."""
+        return tuple(self.pods[self.pod_keys[uid]] for uid in sorted(self.bound.get(node, ())))
+
+    def nominated_to(self, node: str) -> tuple[Pod, ...]:
+        """The pending pods with devices that are nominated to a node, by uid."""
+        return tuple(self.pods[self.pod_keys[uid]] for uid in sorted(self.nominated.get(node, ())))
+
+    def held_by(self, uid: str) -> tuple[AllocationResult, ...]:
+        """What a claim holds: its allocation, and one in flight if that is another one."""
+        claim, flight = self.claim(uid), self.in_flight.get(uid)
+        shown = None if claim is None else claim.claim.allocation
+        found = [] if shown is None else [shown]
+        if flight is not None and (shown is None or not same_devices(shown, flight.allocation)):
+            found.append(flight.allocation)
+        return tuple(found)
+
+    # --- forks ----------------------------------------------------------------------------------------------
+
+    def with_node(self, node: NodeObject) -> "Snapshot":
+        """With a node added or replaced."""
+        return replace(self, nodes=self.nodes.set(node.name, node))
+
+    def without_node(self, name: str) -> "Snapshot":
+        """With a node removed, if it is there; its slices stay."""
+        return replace(self, nodes=self.nodes.delete(name)) if name in self.nodes else self
+
+    def with_slice(self, new: Slice) -> "Snapshot":
+        """With a slice added or replaced."""
+        return replace(self, inventory=self.inventory.with_slice(new))
+
+    def without_slice(self, name: str) -> "Snapshot":
+        """With a slice removed, if it is there."""
+        return replace(self, inventory=self.inventory.without_slice(name))
+
+    def with_class(self, new: DeviceClass) -> "Snapshot":
+        """With a device class added or replaced."""
+        return self._with_classes(new.name, self.classes.set(new.name, new))
+
+    def without_class(self, name: str) -> "Snapshot":
+        """With a device class removed, if it is there."""
+        return self._with_classes(name, self.classes.delete(name)) if name in self.classes else self
+
+    def with_template(self, key: ObjectKey, new: ClaimTemplate) -> "Snapshot":
+        """With a claim template added or replaced."""
+        return replace(self, templates=self.templates.set(key, new))
+
+    def without_template(self, key: ObjectKey) -> "Snapshot":
+        """With a claim template removed, if it is there."""
+        return replace(self, templates=self.templates.delete(key)) if key in self.templates else self
+
+    def with_rule(self, new: TaintRule) -> "Snapshot":
+        """With a taint rule added or replaced."""
+        return self._with_rules(self.rules.set(new.name, new))
+
+    def without_rule(self, name: str) -> "Snapshot":
+        """With a taint rule removed, if it is there."""
+        return self._with_rules(self.rules.delete(name)) if name in self.rules else self
+
+    def with_budget(self, new: Budget) -> "Snapshot":
+        """With a disruption budget added or replaced."""
+        return replace(self, budgets=self.budgets.set(new.key, new))
+
+    def without_budget(self, key: ObjectKey) -> "Snapshot":
+        """With a disruption budget removed, if it is there."""
+        return replace(self, budgets=self.budgets.delete(key)) if key in self.budgets else self
+
+    def with_pod(self, pod: Pod) -> "Snapshot":
+        """With a pod added or replaced."""
+        base = self.without_pod(pod.key)
+        bound, nominated = base.bound, base.nominated
+        if pod.node_name:
+            bound = _added(bound, pod.node_name, pod.uid)
+        elif pod.nominated_node:
+            nominated = _added(nominated, pod.nominated_node, pod.uid)
+        return replace(
+            base,
+            pods=base.pods.set(pod.key, pod),
+            pod_keys=base.pod_keys.set(pod.uid, pod.key),
+            bound=bound,
+            nominated=nominated,
+        )
+
+    def without_pod(self, key: ObjectKey) -> "Snapshot":
+        """With a pod removed, if it is there; its claims stay."""
+        pod = self.pods.get(key)
+        if pod is None:
+            return self
+        bound, nominated = self.bound, self.nominated
+        if pod.node_name:
+            bound = _removed(bound, pod.node_name, pod.uid)
+        elif pod.nominated_node:
+            nominated = _removed(nominated, pod.nominated_node, pod.uid)
+        pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
+        return replace(self, pods=pods, pod_keys=keys, bound=bound, nominated=nominated)
+
+    def with_claim(self, claim: ClaimObject) -> "Snapshot":
+        """With a claim added or replaced, and what it holds taken."""
+        base = self
+        old = self.claims.get(claim.key)
+        if old is not None and old.claim.uid != claim.claim.uid:
+            base = self.without_claim(claim.key)
+        uid = claim.claim.uid
+        after = replace(base, claims=base.claims.set(claim.key, claim), claim_keys=base.claim_keys.set(uid, claim.key))
+        return after._moved(uid, base.held_by(uid))
+
+    def without_claim(self, key: ObjectKey) -> "Snapshot":
+        """With a claim removed, if it is there, and what it held free; what is in flight for it stays."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return self
+        uid = claim.claim.uid
+        after = replace(self, claims=self.claims.delete(key), claim_keys=self.claim_keys.delete(uid))
+        return after._moved(uid, self.held_by(uid))
+
+    def assuming(self, flight: InFlight) -> "Snapshot":
+        """With an allocation in flight, instead of the one that is in flight for this claim."""
+        after = replace(self, in_flight=self.in_flight.set(flight.claim_uid, flight))
+        return after._moved(flight.claim_uid, self.held_by(flight.claim_uid))
+
+    def without_in_flight(self, claim_uid: str) -> "Snapshot":
+        """With nothing in flight for a claim."""
+        if claim_uid not in self.in_flight:
+            return self
+        after = replace(self, in_flight=self.in_flight.delete(claim_uid))
+        return after._moved(claim_uid, self.held_by(claim_uid))
+
+    def with_problem(self, kind: str, key: ObjectKey, text: str) -> "Snapshot":
+        """With an object noted that can't be read."""
+        return replace(self, problems=self.problems.set((kind, key), text))
+
+    def without_problem(self, kind: str, key: ObjectKey) -> "Snapshot":
+        """With nothing noted about an object."""
+        at = (kind, key)
+        return replace(self, problems=self.problems.delete(at)) if at in self.problems else self
+
+    # --- indexes --------------------------------------------------------------------------------------------
+
+    def _with_classes(self, name: str, classes: Map[str, DeviceClass]) -> "Snapshot":
+        changed = [c for c in (self.classes.get(name), classes.get(name)) if c is not None]
+        extended = self.extended
+        for resource in {c.extended_resource_name for c in changed if c.extended_resource_name}:
+            serving = [c for c in classes.values() if c.extended_resource_name == resource]
+            if serving:
+                extended = extended.set(resource, _preferred(serving).name)
+            elif resource in extended:
+                extended = extended.delete(resource)
+        return replace(self, classes=classes, extended=extended)
+
+    def _with_rules(self, rules: Map[str, TaintRule]) -> "Snapshot":
+        return replace(self, rules=rules, taint_rules=TaintRules.of(rules.values()))
+
+    def _moved(self, uid: str, before: tuple[AllocationResult, ...]) -> "Snapshot":
+        """Usage and holders after a claim, which held ``before``, holds something else."""
+        after = self.held_by(uid)
+        if after == before:
+            return self
+        usage, holders = self.usage, self.holders
+        for allocation in before:
+            usage = usage.without_allocation(allocation)
+        for allocation in after:
+            usage = usage.with_allocation(allocation)
+        old, new = _pools(before), _pools(after)
+        for pool in old - new:
+            holders = _removed(holders, pool, uid)
+        for pool in new - old:
+            holders = _added(holders, pool, uid)
+        return replace(self, usage=usage, holders=holders)
+
+
+EMPTY = Snapshot()
+"""A cluster of which nothing is known."""
+
+
+def same_devices(one: AllocationResult, other: AllocationResult) -> bool:
+    """Whether two allocations hold the same, whatever else they say."""
+    return _held(one) == _held(other)
+
+
+def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
+    """The pools that an allocation holds something of."""
+    return _pools(() if allocation is None else (allocation,))
+
+
+def _held(allocation: AllocationResult) -> set[tuple[DeviceId, str | None]]:
+    return {(r.device, r.share_id) for r in allocation.results if not r.admin_access}
+
+
+def _pools(allocations: tuple[AllocationResult, ...]) -> frozenset[PoolId]:
+    return frozenset(r.device.pool_id for a in allocations for r in a.results if not r.admin_access)
+
+
+def _preferred(classes: list[DeviceClass]) -> DeviceClass:
+    """Which of several classes serves an extended resource: the newest, then the one whose name is lower."""
+    newest = max(c.created for c in classes)
+    return min((c for c in classes if c.created == newest), key=lambda c: c.name)
+
+
+def _added(index: Map[_Key, Map[str, None]], key: _Key, uid: str) -> Map[_Key, Map[str, None]]:
+    return index.set(key, index.get(key, Map()).set(uid, None))
+
+
+def _removed(index: Map[_Key, Map[str, None]], key: _Key, uid: str) -> Map[_Key, Map[str, None]]:
+    rest = index[key].delete(uid)
+    return index.set(key, rest) if rest else index.delete(key)
