@@ -12,6 +12,7 @@ _TEXT: Final = re.compile(
     r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?",
 )
 _MAX_NUMBER: Final = 2**64 - 1
+_MAX_DIGITS: Final = len(str(_MAX_NUMBER))
 
 _Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
@@ -42,14 +43,14 @@ class Version:
             ValueError: not a semantic version, or a number in it does not fit 64 bits.
         """
         match = _TEXT.fullmatch(text)
-        if match is None or any(len(number) > 20 for number in match.groups()[:3]):
+        if match is None:
             raise ValueError(f'"{text[:64]}" is not a semantic version')
-        major, minor, patch = (int(number) for number in match.groups()[:3])
         prerelease, build = (tuple(part.split(".")) if part else () for part in match.groups()[3:])
-        identifiers = tuple(_identifier(name) for name in prerelease)
-        if max(major, minor, patch, *(number for _, number, _ in identifiers), 0) > _MAX_NUMBER:
+        numbers = (*match.groups()[:3], *filter(str.isdecimal, prerelease))
+        if any(len(number) > _MAX_DIGITS or int(number) > _MAX_NUMBER for number in numbers):
             raise ValueError(f'"{text[:64]}" is not a semantic version: a number does not fit 64 bits')
-        key = (major, minor, patch, not prerelease, identifiers)
+        major, minor, patch = (int(number) for number in match.groups()[:3])
+        key = (major, minor, patch, not prerelease, tuple(_identifier(name) for name in prerelease))
         return cls(major, minor, patch, prerelease, build, text, key)
 
     def __eq__(self, other: object) -> bool:

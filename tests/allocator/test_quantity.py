@@ -1,0 +1,179 @@
+"""Quantities: what is read, how it prints, how it compares."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.quantity import Format, Quantity
+
+BINARY, DECIMAL, EXPONENT = Format.BINARY_SI, Format.DECIMAL_SI, Format.DECIMAL_EXPONENT
+
+READ = [
+    # text, nano units, canonical text, format
+    ("0", 0, "0", DECIMAL),
+    ("-0", 0, "0", DECIMAL),
+    ("0Ki", 0, "0", BINARY),
+    ("1", 10**9, "1", DECIMAL),
+    ("+1", 10**9, "1", DECIMAL),
+    ("-1", -(10**9), "-1", DECIMAL),
+    ("007", 7 * 10**9, "7", DECIMAL),
+    (".5", 5 * 10**8, "500m", DECIMAL),
+    ("5.", 5 * 10**9, "5", DECIMAL),
+    ("1.5", 15 * 10**8, "1500m", DECIMAL),
+    ("1.500", 15 * 10**8, "1500m", DECIMAL),
+    ("1n", 1, "1n", DECIMAL),
+    ("1u", 10**3, "1u", DECIMAL),
+    ("100m", 10**8, "100m", DECIMAL),
+    ("1000m", 10**9, "1", DECIMAL),
+    ("1000", 10**12, "1k", DECIMAL),
+    ("12k", 12 * 10**12, "12k", DECIMAL),
+    ("1M", 10**15, "1M", DECIMAL),
+    ("1G", 10**18, "1G", DECIMAL),
+    ("1T", 10**21, "1T", DECIMAL),
+    ("1P", 10**24, "1P", DECIMAL),
+    ("1E", 10**27, "1E", DECIMAL),
+    ("1000E", 10**30, "1000E", DECIMAL),
+    ("1Ki", 1024 * 10**9, "1Ki", BINARY),
+    ("512Ki", 512 * 1024 * 10**9, "512Ki", BINARY),
+    ("1024Ki", 1024**2 * 10**9, "1Mi", BINARY),
+    ("1.5Gi", 3 * 2**29 * 10**9, "1536Mi", BINARY),
+    ("80Gi", 80 * 2**30 * 10**9, "80Gi", BINARY),
+    ("1Ti", 2**40 * 10**9, "1Ti", BINARY),
+    ("1Pi", 2**50 * 10**9, "1Pi", BINARY),
+    ("1Ei", 2**60 * 10**9, "1Ei", BINARY),
+    ("-1.5Ki", -1536 * 10**9, "-1536", BINARY),
+    ("0.5Ki", 512 * 10**9, "512", BINARY),
+    ("0.0001Ki", 102_400_000, "102400u", DECIMAL),
+    ("1e3", 10**12, "1e3", EXPONENT),
+    ("1E3", 10**12, "1e3", EXPONENT),
+    ("1e-3", 10**6, "1e-3", EXPONENT),
+    ("1.5e+2", 150 * 10**9, "150", EXPONENT),
+    ("12e6", 12 * 10**15, "12e6", EXPONENT),
+]
+
+
+@pytest.mark.parametrize(("text", "nano", "canonical", "form"), READ)
+def test_reads_and_prints(text: str, nano: int, canonical: str, form: Format) -> None:
+    quantity = Quantity.parse(text)
+    assert (quantity.nano, str(quantity), quantity.format) == (nano, canonical, form)
+
+
+@pytest.mark.parametrize(
+    ("text", "nano"),
+    [("0.1n", 1), ("1.1n", 2), ("-0.1n", -1), ("-1.1n", -2), ("1e-12", 1), ("0.0000000001", 1), ("0e-20", 0)],
+)
+def test_rounds_away_from_zero_below_nano(text: str, nano: int) -> None:
+    assert Quantity.parse(text).nano == nano
+
+
+@pytest.mark.parametrize("text", ["8Ei", "9223372036854775808Ki", "1000000Ei"])
+def test_caps_binary_amounts(text: str) -> None:
+    assert Quantity.parse(text) == Quantity.from_int(2**63 - 1)
+    assert Quantity.parse(f"-{text}") == Quantity.from_int(-(2**63) + 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "-",
+        "Ki",
+        "80Gx",
+        "1i",
+        "1K",
+        "1ki",
+        "1.2.3",
+        "1e",
+        "1e+",
+        "1e2.5",
+        "--1",
+        " 1",
+        "1 ",
+        "1,5",
+        "0x1",
+        "٣",
+    ],
+)
+def test_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        Quantity.parse(text)
+
+
+@pytest.mark.parametrize("text", ["1e301", "1e-301", "1e999999999", "9" * 301, f"1.{'0' * 300}1"])
+def test_refuses_what_would_fill_the_memory(text: str) -> None:
+    with pytest.raises(ValueError, match="too large or too fine"):
+        Quantity.parse(text)
+
+
+def test_names_the_text_in_the_error() -> None:
+    with pytest.raises(ValueError, match=r'^"80Gx" is not a quantity$'):
+        Quantity.parse("80Gx")
+    with pytest.raises(ValueError, match=r'^"x{64}\.\.\." is not a quantity$'):
+        Quantity.parse("x" * 1000)
+
+
+def test_compares_by_value_across_formats() -> None:
+    assert Quantity.parse("1Gi") == Quantity.parse("1073741824") == Quantity.parse("1073741.824k")
+    assert len({Quantity.parse("1k"), Quantity.parse("1000"), Quantity.parse("1e3")}) == 1
+    assert Quantity.parse("1G") < Quantity.parse("1Gi") <= Quantity.parse("1Gi")
+    assert Quantity.parse("1Gi") > Quantity.parse("-2Gi") >= Quantity.parse("-2Gi")
+    assert Quantity.from_int(1) != 1
+
+
+@pytest.mark.parametrize(
+    ("text", "ceil", "milli", "is_integer", "is_whole_milli"),
+    [
+        ("2", 2, 2000, True, True),
+        ("1500m", 2, 1500, False, True),
+        ("-1500m", -2, -1500, False, True),
+        ("1u", 1, 1, False, False),
+        ("0", 0, 0, True, True),
+    ],
+)
+def test_whole_and_milli_values(text: str, ceil: int, milli: int, is_integer: bool, is_whole_milli: bool) -> None:
+    quantity = Quantity.parse(text)
+    assert (quantity.ceil(), quantity.milli()) == (ceil, milli)
+    assert (quantity.is_integer, quantity.is_whole_milli) == (is_integer, is_whole_milli)
+
+
+def test_sums_keep_the_first_format_unless_it_is_zero() -> None:
+    gibi, kilo, zero = Quantity.parse("1Gi"), Quantity.parse("1k"), Quantity.from_int(0)
+    assert str(gibi + gibi) == "2Gi"
+    assert str(gibi - Quantity.parse("512Mi")) == "512Mi"
+    assert (gibi + kilo).format is BINARY
+    assert (zero + gibi).format is BINARY
+    assert (zero - gibi).format is BINARY
+
+
+formats = st.sampled_from(Format)
+quantities = st.builds(
+    Quantity.from_nano, st.integers(-(2**62), 2**62) | st.integers(-(10**36), 10**36), formats
+).filter(lambda q: q.format is not BINARY or abs(q.nano) < 2**63 * 10**9)
+
+
+@given(quantities)
+def test_printing_loses_nothing(quantity: Quantity) -> None:
+    assert Quantity.parse(str(quantity)) == quantity
+
+
+@given(quantities)
+def test_canonical_text_prints_as_itself(quantity: Quantity) -> None:
+    assert str(Quantity.parse(str(quantity))) == str(quantity)
+
+
+@given(quantities, quantities)
+def test_arithmetic_and_order_are_those_of_numbers(a: Quantity, b: Quantity) -> None:
+    assert (a + b).nano == a.nano + b.nano
+    assert a - b == Quantity.from_nano(a.nano - b.nano)
+    assert (a < b) == (a.nano < b.nano)
+    assert (a == b) == (hash(a) == hash(b) and not a < b and not b < a)
+
+
+@given(st.text(alphabet="0123456789.+-eEinumkKMGTPx ", max_size=12))
+def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
+    try:
+        quantity = Quantity.parse(text)
+    except ValueError:
+        return
+    assert Quantity.parse(str(quantity)) == quantity
