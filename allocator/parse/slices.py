@@ -128,8 +128,9 @@ class _Devices:
                 if known or not isinstance(data, dict):
                     fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value")
                 else:
-                    found.setdefault(self._interner.qualified(self._driver, name), ())
-                    source += (name,)
+                    qualified = self._interner.qualified(self._driver, name)
+                    found.setdefault(qualified, ())
+                    source += (qualified,)
                 continue
             kind, raw = known[0]
             try:
