@@ -57,7 +57,7 @@ def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
 
     The special claim of extended resources (KEP-5004) will join `PodClaims.pending`, as one problem with the others.
     """
-    if not pod.may_need_devices:
+    if not pod.needs_devices:
         return NOTHING
     allocated: dict[str, ClaimObject] = {}
     pending: dict[str, ClaimObject] = {}

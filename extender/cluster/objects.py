@@ -110,7 +110,7 @@ class Pod:
         return ObjectKey(self.namespace, self.name)
 
     @property
-    def may_need_devices(self) -> bool:
+    def needs_devices(self) -> bool:
         """It names claims or requests extended resources; False: it is none of our business."""
         return bool(self.claims or self.containers)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from immutables import Map
 
-from allocator.model import AllocationResult, ClaimTemplate, DeviceClass, DeviceId, PoolId, Slice, TaintRule
+from allocator.model import AllocationResult, ClaimTemplate, DeviceClass, DeviceId, Node, PoolId, Slice, TaintRule
 from allocator.pools import Inventory
 from allocator.taints import NO_RULES, TaintRules
 from allocator.usage import Usage
@@ -74,6 +74,11 @@ class Snapshot:
     problems: Map[tuple[str, ObjectKey], str] = field(default_factory=Map)
 
     # --- questions ------------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name, as the allocator sees it."""
+        found = self.nodes.get(name)
+        return None if found is None else found.node
 
     def claim(self, uid: str) -> ClaimObject | None:
         """The claim of that uid."""

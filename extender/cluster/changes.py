@@ -1,0 +1,62 @@
+"""What changed from version to version, so that whoever keeps decisions can catch up at the cost of the changes."""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+
+class Topic(Enum):
+    """What a change is about, and by what it is named."""
+
+    NODE = "node"
+    """By name: its labels, features or device plugins' resources."""
+    POOL = "pool"
+    """By PoolId: its slices, or what is held of it."""
+    CLASS = "class"
+    """By name."""
+    TAINT_RULE = "taint rule"
+    """By name."""
+    CLAIM = "claim"
+    """By ObjectKey."""
+    TEMPLATE = "template"
+    """By ObjectKey."""
+    POD = "pod"
+    """By ObjectKey; pods without devices are never mentioned."""
+    BUDGET = "budget"
+    """By ObjectKey."""
+
+
+class Change(NamedTuple):
+    """Something that is not what it was before this version."""
+
+    version: int
+    topic: Topic
+    key: Hashable
+
+
+class ChangeLog:
+    """The latest changes, oldest first.
+
+    Attributes:
+        size: how many are kept, at least; twice as many at most.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._changes: list[Change] = []
+        self._complete_after = 0
+
+    def add(self, changes: Iterable[Change]) -> None:
+        """Append the changes of one version, which is higher than all before."""
+        self._changes.extend(changes)
+        if len(self._changes) > 2 * self.size:
+            gone = self._changes[: -self.size]
+            self._complete_after = gone[-1].version
+            self._changes = self._changes[-self.size :]
+
+    def since(self, version: int) -> tuple[Change, ...] | None:
+        """All changes after a version; None if they are not kept any more, so that everything may have changed."""
+        if version < self._complete_after:
+            return None
+        return tuple(self._changes[bisect_right(self._changes, version, key=lambda change: change.version) :])

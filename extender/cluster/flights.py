@@ -1,0 +1,48 @@
+"""When an allocation in flight has landed, and since when a claim has its allocation."""
+
+from dataclasses import replace
+
+from allocator.model import PoolId
+from extender.cluster.objects import ClaimObject
+from extender.cluster.snapshot import Snapshot, pools_of, same_devices
+
+
+def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimObject:
+    """The claim with the revision that brought its allocation, which later updates don't move.
+
+    Args:
+        new: the claim as it is now.
+        old: the claim of this name as it was known, which may be another one.
+        listed: the claim comes from a list: what is new in it may be older than anything that was seen.
+    """
+    allocation = new.claim.allocation
+    if allocation is None:
+        return new
+    before = old.claim.allocation if old is not None and old.claim.uid == new.claim.uid else None
+    if old is not None and before is not None and same_devices(before, allocation):
+        return replace(new, allocated_at=old.allocated_at)
+    return new if listed else replace(new, allocated_at=new.revision)
+
+
+def after_event(snapshot: Snapshot, uid: str) -> Snapshot:
+    """The snapshot after an event of a claim: without what was in flight for it, if that has come to an end.
+
+    It has if the claim is gone, if it shows the allocation, or if it shows a revision that is late enough to tell.
+    """
+    flight, claim = snapshot.in_flight.get(uid), snapshot.claim(uid)
+    if flight is None:
+        return snapshot
+    if claim is not None:
+        shown = claim.claim.allocation
+        landed = shown is not None and same_devices(shown, flight.allocation)
+        if not landed and (flight.ends_at is None or claim.revision < flight.ends_at):
+            return snapshot
+    return snapshot.without_in_flight(uid)
+
+
+def moved_pools(before: Snapshot, after: Snapshot, uid: str) -> frozenset[PoolId]:
+    """The pools of which a claim holds something else than before."""
+    old, new = before.held_by(uid), after.held_by(uid)
+    if len(old) == len(new) and all(same_devices(*pair) for pair in zip(old, new, strict=True)):
+        return frozenset()
+    return frozenset(pool for allocation in (*old, *new) for pool in pools_of(allocation))

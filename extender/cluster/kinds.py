@@ -1,0 +1,158 @@
+"""Per kind of object: how it is read, where a snapshot has it, and what changes with it."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from allocator.model import Slice
+from allocator.parse import Interner, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
+from extender.cluster.api import (
+    BUDGETS,
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+    ObjectKey,
+    Resource,
+)
+from extender.cluster.changes import Topic
+from extender.cluster.objects import Pod, parse_budget, parse_claim_object, parse_node_object, parse_pod
+from extender.cluster.snapshot import Snapshot
+
+_T = TypeVar("_T")
+
+Touched: TypeAlias = Iterable[tuple[Topic, Hashable]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[_T]):
+    """One kind of object in a snapshot.
+
+    Attributes:
+        parse: raises InvalidObjectError.
+        touched: what changes when the object of that key changes from one value (None: absent) to another.
+    """
+
+    resource: Resource
+    parse: Callable[[Mapping[str, object]], _T]
+    find: Callable[[Snapshot, ObjectKey], _T | None]
+    put: Callable[[Snapshot, ObjectKey, _T], Snapshot]
+    drop: Callable[[Snapshot, ObjectKey], Snapshot]
+    keys: Callable[[Snapshot], Iterable[ObjectKey]]
+    touched: Callable[[ObjectKey, _T | None, _T | None], Touched]
+
+
+def all_kinds() -> Mapping[str, Kind[Any]]:
+    """The kinds by name; each call's slices share equal values with each other."""
+    return {kind.resource.kind: kind for kind in (*_cluster_kinds(Interner()), *_namespaced_kinds())}
+
+
+def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
+    def read_slice(obj: Mapping[str, object]) -> Slice:
+        interner.trim()
+        return parse_slice(obj, interner)
+
+    return (
+        Kind(
+            NODES,
+            parse_node_object,
+            find=lambda s, key: s.nodes.get(key.name),
+            put=lambda s, _, node: s.with_node(node),
+            drop=lambda s, key: s.without_node(key.name),
+            keys=lambda s: _cluster_keys(s.nodes),
+            touched=partial(_named, Topic.NODE),
+        ),
+        Kind(
+            SLICES,
+            read_slice,
+            find=lambda s, key: s.inventory.slices.get(key.name),
+            put=lambda s, _, new: s.with_slice(new),
+            drop=lambda s, key: s.without_slice(key.name),
+            keys=lambda s: _cluster_keys(s.inventory.slices),
+            touched=lambda _, old, new: {(Topic.POOL, each.pool) for each in (old, new) if each is not None},
+        ),
+        Kind(
+            CLASSES,
+            parse_device_class,
+            find=lambda s, key: s.classes.get(key.name),
+            put=lambda s, _, new: s.with_class(new),
+            drop=lambda s, key: s.without_class(key.name),
+            keys=lambda s: _cluster_keys(s.classes),
+            touched=partial(_named, Topic.CLASS),
+        ),
+        Kind(
+            TAINT_RULES,
+            parse_taint_rule,
+            find=lambda s, key: s.rules.get(key.name),
+            put=lambda s, _, rule: s.with_rule(rule),
+            drop=lambda s, key: s.without_rule(key.name),
+            keys=lambda s: _cluster_keys(s.rules),
+            touched=partial(_named, Topic.TAINT_RULE),
+        ),
+    )
+
+
+def _namespaced_kinds() -> Iterable[Kind[Any]]:
+    return (
+        Kind(
+            PODS,
+            parse_pod,
+            find=lambda s, key: s.pods.get(key),
+            put=_put_pod,
+            drop=lambda s, key: s.without_pod(key),
+            keys=lambda s: list(s.pods),
+            touched=_touched_pod,
+        ),
+        Kind(
+            CLAIMS,
+            parse_claim_object,
+            find=lambda s, key: s.claims.get(key),
+            put=lambda s, _, claim: s.with_claim(claim),
+            drop=lambda s, key: s.without_claim(key),
+            keys=lambda s: list(s.claims),
+            touched=partial(_keyed, Topic.CLAIM),
+        ),
+        Kind(
+            TEMPLATES,
+            parse_claim_template,
+            find=lambda s, key: s.templates.get(key),
+            put=lambda s, key, template: s.with_template(key, template),
+            drop=lambda s, key: s.without_template(key),
+            keys=lambda s: list(s.templates),
+            touched=partial(_keyed, Topic.TEMPLATE),
+        ),
+        Kind(
+            BUDGETS,
+            parse_budget,
+            find=lambda s, key: s.budgets.get(key),
+            put=lambda s, _, budget: s.with_budget(budget),
+            drop=lambda s, key: s.without_budget(key),
+            keys=lambda s: list(s.budgets),
+            touched=partial(_keyed, Topic.BUDGET),
+        ),
+    )
+
+
+def _cluster_keys(names: Iterable[str]) -> list[ObjectKey]:
+    return [ObjectKey("", name) for name in names]
+
+
+def _named(topic: Topic, key: ObjectKey, _old: object, _new: object) -> Touched:
+    return ((topic, key.name),)
+
+
+def _keyed(topic: Topic, key: ObjectKey, _old: object, _new: object) -> Touched:
+    return ((topic, key),)
+
+
+def _put_pod(snapshot: Snapshot, key: ObjectKey, pod: Pod) -> Snapshot:
+    """Pods that have nothing to do with devices are not kept: most pods of a cluster."""
+    return snapshot.with_pod(pod) if pod.needs_devices else snapshot.without_pod(key)
+
+
+def _touched_pod(key: ObjectKey, old: Pod | None, new: Pod | None) -> Touched:
+    return ((Topic.POD, key),) if any(pod is not None and pod.needs_devices for pod in (old, new)) else ()

@@ -1,0 +1,251 @@
+"""The cluster as the watches tell it, and what we have decided and not seen yet.
+
+One writer, the event loop; everybody else reads snapshots.
+"""
+
+import asyncio
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from allocator.errors import InvalidObjectError
+from allocator.model import AllocationResult
+from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.cluster.changes import Change, ChangeLog, Topic
+from extender.cluster.flights import after_event, dated, moved_pools
+from extender.cluster.kinds import Kind, all_kinds
+from extender.cluster.objects import ClaimObject, revision
+from extender.cluster.snapshot import EMPTY, InFlight, Snapshot
+
+NOT_SYNCED: Final = "not synced yet"
+
+
+class EventType(Enum):
+    """What happened to an object; the values are those of the watch API."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a watch; of a deleted object its last state."""
+
+    type: EventType
+    resource: Resource
+    object: RawObject
+
+
+class Sink(Protocol):
+    """Who is told what happens in a cluster."""
+
+    def apply(self, event: Event) -> None:
+        """Something happened."""
+        ...
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        """These are all objects of a kind, as of a revision; False: that is too old to be of use."""
+        ...
+
+
+@dataclass(slots=True)
+class _Edit:
+    """A snapshot in the making, and what is different in it."""
+
+    snapshot: Snapshot
+    touched: dict[tuple[Topic, Hashable], None] = field(default_factory=dict)
+
+    def touch(self, what: Iterable[tuple[Topic, Hashable]]) -> None:
+        self.touched.update(dict.fromkeys(what))
+
+
+class ClusterState:
+    """Applies events, counts versions, logs changes, and holds allocations that are in flight.
+
+    Objects that can't be read are noted in the snapshot's ``problems`` and otherwise as good as absent.
+    """
+
+    def __init__(self, *, log_size: int = 100_000) -> None:
+        self._snapshot = EMPTY
+        self._kinds: Mapping[str, Kind[Any]] = all_kinds()
+        self._log = ChangeLog(log_size)
+        self._doubts = dict.fromkeys(RESOURCES, NOT_SYNCED)
+        self._seen = dict.fromkeys(RESOURCES, 0)
+        self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is known now."""
+        return self._snapshot
+
+    @property
+    def not_ready(self) -> str:
+        """Why pods with devices can't be decided, empty if they can: kinds not synced, or not heard of for too long."""
+        return ", ".join(f"{RESOURCES[kind].plural}: {doubt}" for kind, doubt in sorted(self._doubts.items()))
+
+    def changes_since(self, version: int) -> tuple[Change, ...] | None:
+        """What changed after a version, oldest first; None: too long ago, anything may have changed."""
+        return self._log.since(version)
+
+    def seen(self, resource: Resource) -> int:
+        """The revision up to which everything of a kind is known."""
+        return self._seen[resource.kind]
+
+    async def passed(self, resource: Resource, at: int) -> None:
+        """Wait until everything of a kind is known up to a revision. Whoever waits sets the deadline."""
+        if self._seen[resource.kind] >= at:
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[future] = (resource.kind, at)
+        try:
+            await future
+        finally:
+            self._waiting.pop(future, None)
+
+    # --- what the watches tell --------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        """Take in an event of a watch."""
+        kind = self._kinds[event.resource.kind]
+        key = key_of(event.object)
+        edit = _Edit(self._snapshot)
+        if event.type is EventType.DELETED:
+            _drop(edit, kind, key)
+        else:
+            _put(edit, kind, key, event.object, listed=False)
+        self._commit(edit)
+        self.bookmark(event.resource, revision_of(event.object))
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        """Take in a list of all objects of a kind as of a revision; the kind is synced then.
+
+        Returns:
+            False for a list that is older than what was seen: nothing was taken in, list again.
+        """
+        if at < self._seen[resource.kind]:
+            return False
+        kind = self._kinds[resource.kind]
+        edit = _Edit(self._snapshot)
+        listed = set()
+        for obj in objects:
+            key = key_of(obj)
+            listed.add(key)
+            _put(edit, kind, key, obj, listed=True)
+        unreadable = [key for of, key in edit.snapshot.problems if of == resource.kind]
+        for key in {*kind.keys(edit.snapshot), *unreadable} - listed:
+            _drop(edit, kind, key)
+        self._commit(edit)
+        self.trust(resource)
+        self.bookmark(resource, at)
+        return True
+
+    def bookmark(self, resource: Resource, at: int) -> None:
+        """Everything of a kind is known up to a revision."""
+        self._seen[resource.kind] = max(at, self._seen[resource.kind])
+        for future, (kind, wanted) in list(self._waiting.items()):
+            if kind == resource.kind and wanted <= at and not future.done():
+                future.set_result(None)
+
+    def doubt(self, resource: Resource, reason: str) -> None:
+        """What is known of a kind is not to be relied on: its watch has been silent for too long."""
+        self._doubts[resource.kind] = reason
+
+    def trust(self, resource: Resource) -> None:
+        """What is known of a kind is to be relied on."""
+        self._doubts.pop(resource.kind, None)
+
+    # --- what we have decided ---------------------------------------------------------------------------------
+
+    def assume(self, claim_uid: str, allocation: AllocationResult, pod_uid: str) -> None:
+        """Hold an allocation that is about to be written; the next snapshot has it."""
+        self._fly(InFlight(claim_uid, pod_uid, allocation))
+
+    def settle(self, claim_uid: str, at: int) -> None:
+        """From this revision of the claim on, the watch tells what became of the write.
+
+        After a write that succeeded, the revision that it made. After one whose outcome is unknown, the one that
+        follows the precondition's: the claim can't pass it by another write without refusing ours.
+        """
+        flight = self._snapshot.in_flight.get(claim_uid)
+        if flight is not None:
+            self._fly(replace(flight, ends_at=at))
+
+    def forget(self, claim_uid: str) -> None:
+        """An allocation that was assumed has not been written, and never will be."""
+        before, after = self._snapshot, self._snapshot.without_in_flight(claim_uid)
+        self._commit_flight(before, after, claim_uid)
+
+    def _fly(self, flight: InFlight) -> None:
+        before, after = self._snapshot, self._snapshot.assuming(flight)
+        if after.claim(flight.claim_uid) is not None:
+            after = after_event(after, flight.claim_uid)
+        self._commit_flight(before, after, flight.claim_uid)
+
+    def _commit_flight(self, before: Snapshot, after: Snapshot, uid: str) -> None:
+        if after is before:
+            return
+        edit = _Edit(after)
+        edit.touch((Topic.POOL, pool) for pool in moved_pools(before, after, uid))
+        key = after.claim_keys.get(uid)
+        edit.touch([] if key is None else [(Topic.CLAIM, key)])
+        self._commit(edit)
+
+    def _commit(self, edit: _Edit) -> None:
+        if not edit.touched:
+            self._snapshot = edit.snapshot
+            return
+        version = self._snapshot.version + 1
+        self._snapshot = replace(edit.snapshot, version=version)
+        self._log.add(Change(version, topic, key) for topic, key in edit.touched)
+
+
+def key_of(obj: RawObject) -> ObjectKey:
+    """Namespace and name of an object; empty where they are missing or no strings."""
+    metadata = obj.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    namespace, name = found.get("namespace"), found.get("name")
+    return ObjectKey(namespace if isinstance(namespace, str) else "", name if isinstance(name, str) else "")
+
+
+def revision_of(obj: RawObject) -> int:
+    """The resourceVersion of an object as a number; 0 where there is none."""
+    metadata = obj.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return revision(version) if isinstance(version, str) else 0
+
+
+def _put(edit: _Edit, kind: Kind[Any], key: ObjectKey, obj: RawObject, *, listed: bool) -> None:
+    before, old = edit.snapshot, kind.find(edit.snapshot, key)
+    try:
+        new = kind.parse(obj)
+    except InvalidObjectError as error:
+        _drop(edit, kind, key)
+        text = "; ".join(map(str, error.problems))
+        edit.snapshot = edit.snapshot.with_problem(kind.resource.kind, key, text)
+        edit.touch(kind.touched(key, old, None))
+        return
+    if isinstance(new, ClaimObject):
+        new = dated(new, old, listed=listed)
+    edit.snapshot = kind.put(before.without_problem(kind.resource.kind, key), key, new)
+    if old != new:
+        edit.touch(kind.touched(key, old, new))
+    _follow_claim(edit, before, old, new)
+
+
+def _drop(edit: _Edit, kind: Kind[Any], key: ObjectKey) -> None:
+    before, old = edit.snapshot, kind.find(edit.snapshot, key)
+    edit.snapshot = kind.drop(before.without_problem(kind.resource.kind, key), key)
+    if old is not None:
+        edit.touch(kind.touched(key, old, None))
+    _follow_claim(edit, before, old, None)
+
+
+def _follow_claim(edit: _Edit, before: Snapshot, old: object, new: object) -> None:
+    """After an event of a claim: what is in flight for it may have landed, and its pools are used otherwise."""
+    for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
+        edit.snapshot = after_event(edit.snapshot, uid)
+        edit.touch((Topic.POOL, pool) for pool in moved_pools(before, edit.snapshot, uid))
