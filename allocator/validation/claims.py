@@ -93,10 +93,10 @@ class ClaimRules:
         rules.text(fields, "deviceClassName", dns_subdomain)
         rules.selectors(fields, self._check)
         rules.one_of(fields, "allocationMode", ("ExactCount", "All"), required=False)
-        count = fields.integer("count")
-        if fields.text("allocationMode") == "All" and count != 0:
+        count = fields.integer("count", 1)
+        if fields.text("allocationMode") == "All" and fields.has("count") and count != 0:
             fields.problem("count", f"{count} is not allowed with allocationMode All")
-        elif count < 0:
+        elif count <= 0 and fields.text("allocationMode") != "All":
             fields.problem("count", f"{count} is not greater than zero")
         tolerations = fields.children("tolerations")
         if rules.sized(fields, "tolerations", len(tolerations), _MAX_TOLERATIONS):

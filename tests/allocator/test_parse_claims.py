@@ -1,0 +1,339 @@
+"""Claims, templates, classes, taint rules and allocations: what each version says, and back to JSON."""
+
+from typing import Any
+
+import pytest
+
+from allocator.errors import InvalidObjectError
+from allocator.model import (
+    AllocatedConfig,
+    AllocationMode,
+    ClaimConfig,
+    ConstraintKind,
+    ConstraintSpec,
+    Consumer,
+    DerivedAttribute,
+    DeviceId,
+    DeviceRequest,
+    DeviceTaint,
+    OpaqueConfig,
+    Request,
+    Toleration,
+)
+from allocator.parse import (
+    parse_allocation_result,
+    parse_claim,
+    parse_claim_spec,
+    parse_claim_template,
+    parse_device_class,
+    parse_taint_rule,
+)
+from allocator.quantity import Quantity
+from allocator.render import allocation_to_json, claim_spec_to_json
+
+GROUP = "resource.k8s.io"
+VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")
+
+EXACTLY: dict[str, Any] = {
+    "deviceClassName": "gpu",
+    "selectors": [{"cel": {"expression": "device.driver == 'x'"}}],
+    "allocationMode": "ExactCount",
+    "count": 2,
+    "adminAccess": True,
+    "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}],
+    "capacity": {"requests": {"memory": "1Gi", "cores": "2"}},
+    "derivedAttributes": [{"name": "derived/numa", "expression": "1"}],
+}
+SPEC: dict[str, Any] = {
+    "devices": {
+        "requests": [
+            {"name": "one", "exactly": EXACTLY},
+            {
+                "name": "two",
+                "firstAvailable": [
+                    {"name": "big", "deviceClassName": "gpu", "allocationMode": "All"},
+                    {"name": "small", "deviceClassName": "mig", "allocationMode": "ExactCount", "count": 1},
+                ],
+            },
+        ],
+        "constraints": [
+            {"requests": ["one", "two/big"], "matchAttribute": "example.com/root"},
+            {"distinctAttribute": "example.com/slot"},
+        ],
+        "config": [{"requests": ["one"], "opaque": {"driver": "gpu.example.com", "parameters": {"b": [1], "a": None}}}],
+    },
+}
+
+
+def spec_for(version: str) -> dict[str, Any]:
+    """The spec as a version writes it: v1beta1 has no ``exactly``."""
+    if not version.endswith("v1beta1"):
+        return SPEC
+    one, two = SPEC["devices"]["requests"]
+    return {"devices": {**SPEC["devices"], "requests": [{"name": one["name"], **one["exactly"]}, two]}}
+
+
+def a_claim(version: str = VERSIONS[0], spec: object = SPEC, **parts: Any) -> dict[str, Any]:
+    metadata = {"name": "c", "namespace": "ns", "uid": "u-1"}
+    return {"apiVersion": version, "kind": "ResourceClaim", "metadata": metadata, "spec": spec, **parts}
+
+
+def problems_of(requests: object) -> list[str]:
+    with pytest.raises(InvalidObjectError) as raised:
+        parse_claim(a_claim(spec={"devices": {"requests": requests}}))
+    return [str(problem) for problem in raised.value.problems]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_spec_says_the_same_in_all_versions(version: str) -> None:
+    spec = parse_claim(a_claim(version, spec_for(version))).spec
+    assert spec.requests == (
+        Request(
+            "one",
+            (
+                DeviceRequest(
+                    device_class="gpu",
+                    selectors=("device.driver == 'x'",),
+                    count=2,
+                    admin_access=True,
+                    tolerations=(Toleration("k", "Exists", "", "NoExecute", 30),),
+                    capacity=(("cores", Quantity.from_int(2)), ("memory", Quantity.parse("1Gi"))),
+                    derived_attributes=(DerivedAttribute("derived/numa", "1"),),
+                ),
+            ),
+        ),
+        Request(
+            "two",
+            (DeviceRequest("gpu", "big", mode=AllocationMode.ALL), DeviceRequest("mig", "small")),
+            prioritized=True,
+        ),
+    )
+    assert spec.constraints == (
+        ConstraintSpec(ConstraintKind.MATCH, "example.com/root", ("one", "two/big")),
+        ConstraintSpec(ConstraintKind.DISTINCT, "example.com/slot"),
+    )
+    assert spec.configs == (ClaimConfig(OpaqueConfig("gpu.example.com", '{"b":[1],"a":null}'), ("one",)),)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_spec_is_written_as_its_version_has_it(version: str) -> None:
+    assert claim_spec_to_json(parse_claim_spec(SPEC), version) == spec_for(version)
+
+
+def test_an_unknown_version_is_not_written() -> None:
+    with pytest.raises(ValueError, match=r"resource.k8s.io/v9 is not one of"):
+        claim_spec_to_json(parse_claim_spec(SPEC), f"{GROUP}/v9")
+    with pytest.raises(ValueError, match=r"resource.k8s.io/v9 is not one of"):
+        allocation_to_json(parse_allocation_result({}), f"{GROUP}/v9")
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ({"exactly": {"deviceClassName": "c"}}, DeviceRequest("c", count=1)),
+        ({"exactly": {"deviceClassName": "c", "allocationMode": ""}}, DeviceRequest("c", count=1)),
+        ({"exactly": {"deviceClassName": "c", "count": 0}}, DeviceRequest("c", count=0)),
+        ({"exactly": {"deviceClassName": "c", "count": -1}}, DeviceRequest("c", count=-1)),
+        ({"exactly": {"deviceClassName": "c", "allocationMode": "Some"}}, DeviceRequest("c", mode=None)),
+        ({"exactly": {"deviceClassName": "c", "capacity": {}}}, DeviceRequest("c", capacity=())),
+        ({"exactly": {"deviceClassName": "c", "selectors": [{"new": {}}]}}, DeviceRequest("c", selectors=("",))),
+        ({"exactly": {"deviceClassName": "c", "tolerations": [{}]}}, DeviceRequest("c", tolerations=(Toleration(),))),
+        ({"exactly": {}, "firstAvailable": []}, DeviceRequest("")),
+    ],
+)
+def test_defaults_are_those_of_the_api(request_: dict[str, Any], expected: DeviceRequest) -> None:
+    spec = parse_claim_spec({"devices": {"requests": [{"name": "r", **request_}]}})
+    assert spec.requests == (Request("r", (expected,)),)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_of_an_unknown_kind_has_no_alternatives(version: str) -> None:
+    spec = parse_claim_spec({"devices": {"requests": [{"name": "r", "new": {}}]}}, version)
+    assert spec.requests == (Request("r", ()),)
+    assert claim_spec_to_json(spec, version) == {"devices": {"requests": [{"name": "r"}]}}
+
+
+def test_a_constraint_and_a_configuration_of_unknown_kinds() -> None:
+    spec = parse_claim_spec({"devices": {"constraints": [{"new": 1}], "config": [{"new": {}}]}})
+    assert spec.constraints == (ConstraintSpec(None),)
+    assert spec.configs == (ClaimConfig(OpaqueConfig("", "")),)
+    assert claim_spec_to_json(spec) == {"devices": {"constraints": [{}], "config": [{}]}}
+
+
+def test_an_unknown_allocation_mode_is_not_written() -> None:
+    spec = parse_claim_spec({"devices": {"requests": [{"name": "r", "exactly": {"allocationMode": "Some"}}]}})
+    with pytest.raises(ValueError, match="unknown allocation mode"):
+        claim_spec_to_json(spec)
+
+
+def test_equal_requests_are_equal_in_whatever_order_capacities_come() -> None:
+    def spec(*capacities: str) -> dict[str, Any]:
+        capacity = {"requests": dict.fromkeys(capacities, "1")}
+        return {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "capacity": capacity}}]}}
+
+    one, other = parse_claim_spec(spec("a", "b")), parse_claim_spec(spec("b", "a"))
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        ({"exactly": {"deviceClassName": 1}}, ".exactly.deviceClassName: 1 is not a string"),
+        ({"exactly": {"count": "1"}}, '.exactly.count: "1" is not a whole number of 64 bits'),
+        ({"exactly": {"count": 1.0}}, ".exactly.count: 1.0 is not a whole number of 64 bits"),
+        ({"exactly": {"adminAccess": "x"}}, '.exactly.adminAccess: "x" is not true or false'),
+        ({"exactly": {"selectors": [{"cel": "x"}]}}, '.exactly.selectors[0].cel: "x" is not an object'),
+        (
+            {"exactly": {"capacity": {"requests": {"memory": "1Gx"}}}},
+            '.exactly.capacity.requests[memory]: "1Gx" is not a quantity',
+        ),
+        ({"firstAvailable": [{}]}, ".firstAvailable[0].name: is required"),
+        ({"firstAvailable": {}}, ".firstAvailable: {} is not a list"),
+        (
+            {"exactly": {}, "firstAvailable": [{"name": "x"}]},
+            ": exactly one of exactly and firstAvailable is allowed, but both are set",
+        ),
+    ],
+)
+def test_a_problem_names_path_and_value(request_: dict[str, Any], problem: str) -> None:
+    assert problems_of([{"name": "r", **request_}]) == [f"spec.devices.requests[0]{problem}"]
+
+
+def test_v1beta1_refuses_both_ways_at_once() -> None:
+    request = {"name": "r", "deviceClassName": "c", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]}
+    with pytest.raises(InvalidObjectError, match=r"spec.devices.requests\[0\]: exactly one of"):
+        parse_claim_spec({"devices": {"requests": [request]}}, VERSIONS[2])
+
+
+ALLOCATION: dict[str, Any] = {
+    "devices": {
+        "results": [
+            {
+                "request": "one",
+                "driver": "gpu.example.com",
+                "pool": "node-1",
+                "device": "gpu-0",
+                "adminAccess": False,
+                "tolerations": [{"operator": "Equal", "key": "k", "value": "v"}],
+                "shareID": "a",
+                "consumedCapacity": {"memory": "1Gi"},
+                "bindingConditions": ["ready"],
+                "bindingFailureConditions": ["failed"],
+                "skipNodeOperations": ["*"],
+            },
+            {"request": "two/big", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-1"},
+        ],
+        "config": [{"source": "FromClass", "requests": ["one"], "opaque": {"driver": "d", "parameters": {"x": 1}}}],
+    },
+    "nodeSelector": {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}],
+    },
+    "allocationTimestamp": "2025-01-01T00:00:00Z",
+}
+
+
+def test_a_claim_with_its_status() -> None:
+    metadata = {
+        "name": "c",
+        "namespace": "ns",
+        "uid": "u-1",
+        "deletionTimestamp": "2025-01-01T00:00:00Z",
+        "annotations": {"a": "b"},
+        "ownerReferences": [{"uid": "other"}, {"uid": "pod-uid", "controller": True}],
+    }
+    status = {"allocation": ALLOCATION, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-uid"}]}
+    claim = parse_claim(a_claim(metadata=metadata, status=status))
+    assert str(claim) == "ns/c"
+    assert (claim.uid, claim.owner_uid, claim.deleting, claim.annotations) == ("u-1", "pod-uid", True, {"a": "b"})
+    assert claim.reserved_for == (Consumer("pods", "p", "pod-uid"),)
+    assert claim.allocation is not None
+    first, second = claim.allocation.results
+    assert first.device == DeviceId("gpu.example.com", "node-1", "gpu-0")
+    assert (first.admin_access, first.share_id) == (False, "a")
+    assert first.consumed_capacity == {"memory": Quantity.parse("1Gi")}
+    assert (second.admin_access, second.consumed_capacity, second.binding_conditions) == (None, None, None)
+    assert claim.allocation.configs == (AllocatedConfig("FromClass", OpaqueConfig("d", '{"x":1}'), ("one",)),)
+    assert claim.allocation.timestamp == "2025-01-01T00:00:00Z"
+
+
+def test_a_bare_claim() -> None:
+    claim = parse_claim(a_claim())
+    assert (claim.allocation, claim.reserved_for, claim.owner_uid, claim.deleting) == (None, (), None, False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("allocation", [ALLOCATION, {"devices": {}}])
+def test_an_allocation_comes_back_as_it_was(version: str, allocation: dict[str, Any]) -> None:
+    assert allocation_to_json(parse_allocation_result(allocation), version) == allocation
+
+
+def test_what_is_wrong_with_an_allocation() -> None:
+    bad = {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "consumedCapacity": {"m": "x"}}]}}
+    with pytest.raises(InvalidObjectError) as raised:
+        parse_claim(a_claim(status={"allocation": bad, "reservedFor": [{"name": "p"}]}))
+    assert [str(problem) for problem in raised.value.problems] == [
+        "status.allocation.devices.results[0].device: is required",
+        'status.allocation.devices.results[0].consumedCapacity[m]: "x" is not a quantity',
+        "status.reservedFor[0].uid: is required",
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_template(version: str) -> None:
+    inner = {"metadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}}, "spec": spec_for(version)}
+    obj = {
+        "apiVersion": version,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "ns"},
+        "spec": inner,
+    }
+    template = parse_claim_template(obj)
+    assert (template.namespace, template.name) == ("ns", "t")
+    assert (template.labels, template.annotations) == ({"l": "1"}, {"a": "2"})
+    assert template.spec == parse_claim_spec(SPEC)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_class(version: str) -> None:
+    obj = {
+        "apiVersion": version,
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu", "creationTimestamp": "2025-01-01T00:00:00Z"},
+        "spec": {
+            "selectors": [{"cel": {"expression": "true"}}],
+            "config": [{"opaque": {"driver": "d", "parameters": {}}}],
+            "extendedResourceName": "example.com/gpu",
+        },
+    }
+    parsed = parse_device_class(obj)
+    assert (parsed.name, parsed.selectors, parsed.created) == ("gpu", ("true",), "2025-01-01T00:00:00Z")
+    assert parsed.configs == (OpaqueConfig("d", "{}"),)
+    assert parsed.extended_resource_name == "example.com/gpu"
+
+
+@pytest.mark.parametrize("version", [*VERSIONS, f"{GROUP}/v1alpha3"])
+@pytest.mark.parametrize(
+    ("selector", "names", "selects_none"),
+    [
+        ({"deviceSelector": {"driver": "d", "pool": "p", "device": "x"}}, ("d", "p", "x"), False),
+        ({"deviceSelector": {}}, (None, None, None), False),
+        ({}, (None, None, None), True),
+    ],
+)
+def test_a_taint_rule(
+    version: str, selector: dict[str, Any], names: tuple[str | None, ...], selects_none: bool
+) -> None:
+    spec = {**selector, "taint": {"key": "k", "value": "v", "effect": "NoExecute"}}
+    obj = {"apiVersion": version, "kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": spec}
+    rule = parse_taint_rule(obj)
+    assert rule.taint == DeviceTaint("k", "NoExecute", "v")
+    assert (rule.driver, rule.pool, rule.device) == names
+    assert rule.selects_none is selects_none
+
+
+def test_a_taint_rule_is_not_read_as_wider_than_it_is() -> None:
+    spec = {"deviceSelector": {"deviceClassName": "gpu"}, "taint": {"key": "k", "effect": "None"}}
+    obj = {"apiVersion": f"{GROUP}/v1alpha3", "kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": spec}
+    with pytest.raises(InvalidObjectError, match=r"spec.deviceSelector.deviceClassName: is not supported"):
+        parse_taint_rule(obj)
