@@ -1,0 +1,54 @@
+"""What an API server demands of a ResourceClaim that is changed.
+
+Source: validation of ResourceClaim and its status in Kubernetes 1.37.
+"""
+
+from typing import Final
+
+from extender.cluster.api import RawObject
+
+MAX_CONSUMERS: Final = 256
+"""How many entries ``status.reservedFor`` can hold."""
+
+
+def spec_problems(new: RawObject, old: RawObject) -> list[str]:
+    """What forbids an update of all but the status."""
+    if new.get("spec") != old.get("spec"):
+        return ["spec: field is immutable"]
+    return []
+
+
+def status_problems(new: RawObject, old: RawObject) -> list[str]:
+    """What forbids an update of the status."""
+    status, before = new.get("status") or {}, old.get("status") or {}
+    consumers = status.get("reservedFor") or []
+    uids = [consumer.get("uid") for consumer in consumers]
+    allocation, had = status.get("allocation"), before.get("allocation")
+    problems = []
+    if len(consumers) > MAX_CONSUMERS:
+        problems.append(f"status.reservedFor: {len(consumers)} entries, at most {MAX_CONSUMERS} are allowed")
+    if len(set(uids)) < len(uids):
+        problems.append("status.reservedFor: duplicate uid")
+    if consumers and allocation is None:
+        problems.append("status.reservedFor: may not be set without an allocation")
+    added = set(uids) - {consumer.get("uid") for consumer in before.get("reservedFor") or []}
+    if added and (old["metadata"].get("deletionTimestamp") or before.get("deallocationRequested")):
+        problems.append("status.reservedFor: new entries may not be added while the claim is being deleted")
+    if allocation is not None and had is not None and allocation != had:
+        problems.append("status.allocation: field is immutable")
+    return [*problems, *_device_status_problems(status)]
+
+
+def _device_status_problems(status: RawObject) -> list[str]:
+    """A status of a device needs its allocation."""
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+    allocated = {_device(result) for result in results}
+    return [
+        f"status.devices[{index}]: must be an allocated device of the claim"
+        for index, device in enumerate(status.get("devices") or [])
+        if _device(device) not in allocated
+    ]
+
+
+def _device(entry: RawObject) -> tuple[object, ...]:
+    return tuple(entry.get(name) for name in ("driver", "pool", "device", "shareID"))

@@ -1,0 +1,109 @@
+"""What a cluster's own controllers do for claims, for clusters in memory: only when asked, and one pass at a time.
+
+Source: the resource claim controller of kube-controller-manager (Kubernetes 1.36).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.cluster.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject
+from extender.cluster.state import key_of
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of a claim that was made from a template: its name in ``spec.resourceClaims`` of the pod."""
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Finalizer of claims that are allocated: deleting them waits until they are released."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Makes claims from templates, and releases and deletes those of pods that are finished or gone."""
+
+    api: Api
+
+    async def reconcile(self) -> None:
+        """Do all that is to be done now."""
+        pods = (await self.api.list(PODS)).items
+        claims = (await self.api.list(CLAIMS)).items
+        owned = {(owner_of(claim), _annotation(claim)): claim for claim in claims}
+        for pod in pods:
+            if not _is_finished(pod) and "deletionTimestamp" not in pod["metadata"]:
+                await self._make_claims(pod, owned)
+        running = {pod["metadata"]["uid"]: pod for pod in pods if not _is_finished(pod)}
+        for claim in claims:
+            await self._release(claim, running)
+
+    async def _make_claims(self, pod: RawObject, owned: Mapping[tuple[str, str], RawObject]) -> None:
+        """The claims from templates that a pod has not got yet, and its status that names them."""
+        known = list(pod.get("status", {}).get("resourceClaimStatuses") or [])
+        names = {entry["name"] for entry in known}
+        added = []
+        for reference in pod["spec"].get("resourceClaims") or []:
+            if reference["name"] in names or "resourceClaimTemplateName" not in reference:
+                continue
+            claim = owned.get((pod["metadata"]["uid"], reference["name"])) or await self._make(pod, reference)
+            if claim is not None:
+                added.append({"name": reference["name"], "resourceClaimName": claim["metadata"]["name"]})
+        if added:
+            statuses = sorted((*known, *added), key=lambda entry: entry["name"])
+            await self.api.patch_status(PODS, key_of(pod), {"status": {"resourceClaimStatuses": statuses}})
+
+    async def _make(self, pod: RawObject, reference: RawObject) -> RawObject | None:
+        namespace = pod["metadata"]["namespace"]
+        templates = {key_of(template): template for template in (await self.api.list(TEMPLATES)).items}
+        template = templates.get(ObjectKey(namespace, reference["resourceClaimTemplateName"]))
+        return None if template is None else await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
+
+    async def _release(self, claim: RawObject, running: Mapping[str, RawObject]) -> None:
+        """Drop consumers that don't run any more; without any, free the devices; without its pod, delete the claim."""
+        status = claim.get("status", {})
+        consumers = status.get("reservedFor") or []
+        left = [consumer for consumer in consumers if consumer["uid"] in running]
+        if len(left) < len(consumers):
+            kept = {name: value for name, value in status.items() if left or name not in {"allocation", "devices"}}
+            claim = await self.api.update_status(CLAIMS, {**claim, "status": {**kept, "reservedFor": left}})
+            if not left:
+                claim = await self._unprotect(claim)
+        owner = owner_of(claim)
+        if owner and owner not in running and not left and "deletionTimestamp" not in claim["metadata"]:
+            await self.api.delete(CLAIMS, key_of(claim), uid=claim["metadata"]["uid"])
+
+    async def _unprotect(self, claim: RawObject) -> RawObject:
+        metadata = claim["metadata"]
+        others = [name for name in metadata.get("finalizers", []) if name != FINALIZER]
+        return await self.api.update(CLAIMS, {**claim, "metadata": {**metadata, "finalizers": others}})
+
+
+def claim_from(template: RawObject, pod: RawObject, name: str) -> RawObject:
+    """The claim for an entry of a pod's ``spec.resourceClaims``, not yet created."""
+    of_pod, spec = pod["metadata"], template["spec"]
+    wanted = spec.get("metadata") or {}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": of_pod["name"], "uid": of_pod["uid"]}
+    return {
+        "apiVersion": template["apiVersion"],
+        "kind": CLAIMS.kind,
+        "metadata": {
+            "generateName": f"{of_pod['name']}-{name}-",
+            "namespace": of_pod["namespace"],
+            "labels": wanted.get("labels") or {},
+            "annotations": {**(wanted.get("annotations") or {}), POD_CLAIM_NAME: name},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": spec["spec"],
+    }
+
+
+def owner_of(claim: RawObject) -> str:
+    """The uid of the pod that a claim was made for; empty if it was made by itself."""
+    owners = claim["metadata"].get("ownerReferences") or []
+    return next((owner["uid"] for owner in owners if owner.get("controller") and owner["kind"] == "Pod"), "")
+
+
+def _annotation(claim: RawObject) -> str:
+    annotations: Mapping[str, str] = claim["metadata"].get("annotations") or {}
+    return annotations.get(POD_CLAIM_NAME, "")
+
+
+def _is_finished(pod: RawObject) -> bool:
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}

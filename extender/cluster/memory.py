@@ -1,0 +1,253 @@
+"""An API server in memory, with the rules that clients run into: versions, conflicts, finalizers, subresources.
+
+It does nothing in the background. `Controller` plays what a cluster's own controllers would do, when asked.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import orjson
+
+from allocator.errors import InvalidObjectError
+from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Listing, ObjectKey, RawObject, Resource
+from extender.cluster.claimrules import spec_problems, status_problems
+from extender.cluster.kinds import Kind, all_kinds
+from extender.cluster.state import Event, EventType, Sink, key_of
+
+_SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+
+class MemoryApi:
+    """The objects of one cluster; implements `extender.cluster.api.Api`.
+
+    Args:
+        now: the time, for timestamps.
+        new_uid: makes uids.
+    """
+
+    def __init__(self, *, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
+        self._now = now
+        self._new_uid = new_uid
+        self._kinds: Mapping[str, Kind[object]] = all_kinds()
+        self._objects: dict[str, dict[ObjectKey, bytes]] = {kind: {} for kind in RESOURCES}
+        self._revision = 0
+        self._sinks: list[Sink] = []
+
+    def follow(self, sink: Sink) -> None:
+        """Tell a sink all that there is, kind by kind, and from now on every event, before the write returns."""
+        for resource in RESOURCES.values():
+            sink.replace(resource, self._all(resource), self._revision)
+        self._sinks.append(sink)
+
+    def load(self, resource: Resource, obj: Mapping[str, object]) -> RawObject:
+        """Put an object there as it is, as if it had been made and changed before: with its uid, times and status.
+
+        Raises:
+            ApiError: it exists already, or can't be read.
+        """
+        return self._create(resource, _copy(obj), keep=True)
+
+    # --- Api ------------------------------------------------------------------------------------------------
+
+    async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
+        """One object."""
+        return self._get(resource, key)
+
+    async def list(self, resource: Resource) -> Listing:
+        """All objects of a kind."""
+        return Listing(self._all(resource), self._revision)
+
+    async def create(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Make an object, without a status."""
+        return self._create(resource, {name: value for name, value in _copy(obj).items() if name != "status"})
+
+    async def update(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Replace all but the status."""
+        return self._update(resource, _copy(obj))
+
+    async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Replace the status."""
+        return self._update_status(resource, _copy(obj))
+
+    async def patch(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        """Merge into all but the status."""
+        return self._update(resource, self._patched(resource, key, patch))
+
+    async def patch_status(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        """Merge into the status."""
+        return self._update_status(resource, self._patched(resource, key, patch))
+
+    async def delete(self, resource: Resource, key: ObjectKey, *, uid: str = "", resource_version: str = "") -> None:
+        """Delete, or mark deleted while there are finalizers."""
+        old = self._get(resource, key)
+        _check_preconditions(resource, key, old, uid, resource_version)
+        if not old["metadata"].get("finalizers"):
+            self._remove(resource, key, old)
+        elif "deletionTimestamp" not in old["metadata"]:
+            old["metadata"] |= {"deletionTimestamp": self._timestamp(), "deletionGracePeriodSeconds": 0}
+            self._store(resource, key, old, EventType.MODIFIED)
+
+    async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
+        """Bind a pod that is bound to no node yet."""
+        pod = self._get(PODS, key)
+        _check_preconditions(PODS, key, pod, uid, resource_version)
+        if pod["metadata"].get("deletionTimestamp"):
+            raise _conflict(PODS, key, f"pod {key.name} is being deleted, cannot be assigned to a host")
+        bound = pod["spec"].get("nodeName")
+        if bound:
+            raise _conflict(PODS, key, f"pod {key.name} is already assigned to node {bound!r}")
+        pod["spec"]["nodeName"] = node
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._timestamp()}
+        conditions = [c for c in pod.setdefault("status", {}).get("conditions", []) if c["type"] != "PodScheduled"]
+        pod["status"]["conditions"] = [*conditions, scheduled]
+        self._store(PODS, key, pod, EventType.MODIFIED)
+
+    # --- objects --------------------------------------------------------------------------------------------
+
+    def _get(self, resource: Resource, key: ObjectKey) -> RawObject:
+        found = self._objects[resource.kind].get(key)
+        if found is None:
+            message = f'{resource} "{key.name}" not found'
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", message)
+        obj: RawObject = orjson.loads(found)
+        return obj
+
+    def _all(self, resource: Resource) -> tuple[RawObject, ...]:
+        return tuple(orjson.loads(found) for found in self._objects[resource.kind].values())
+
+    def _create(self, resource: Resource, obj: RawObject, *, keep: bool = False) -> RawObject:
+        metadata = obj.setdefault("metadata", {})
+        if not keep:
+            for name in _SYSTEM_FIELDS:
+                metadata.pop(name, None)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{self._new_uid()[:5]}"
+        if resource.namespaced and not metadata.get("namespace"):
+            metadata["namespace"] = "default"
+        metadata.setdefault("uid", self._new_uid())
+        metadata.setdefault("creationTimestamp", self._timestamp())
+        metadata["generation"] = 1
+        if resource == PODS:
+            obj["status"] = {"phase": "Pending", **obj.get("status", {})}
+        key = key_of(obj)
+        if key in self._objects[resource.kind]:
+            raise ApiError(HTTPStatus.CONFLICT, "AlreadyExists", f'{resource} "{key.name}" already exists')
+        return self._store(resource, key, obj, EventType.ADDED)
+
+    def _update(self, resource: Resource, obj: RawObject) -> RawObject:
+        key = key_of(obj)
+        old = self._get(resource, key)
+        _check_version(resource, key, old, obj)
+        metadata = obj["metadata"]
+        for name in _SYSTEM_FIELDS:
+            metadata.pop(name, None)
+        metadata.update({name: old["metadata"][name] for name in _SYSTEM_FIELDS if name in old["metadata"]})
+        obj.pop("status", None)
+        if "status" in old:
+            obj["status"] = old["status"]
+        if resource == CLAIMS:
+            _refuse(resource, key, spec_problems(obj, old))
+        if obj.get("spec") != old.get("spec"):
+            metadata["generation"] = old["metadata"]["generation"] + 1
+        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            return self._remove(resource, key, obj)
+        return self._store(resource, key, obj, EventType.MODIFIED)
+
+    def _update_status(self, resource: Resource, obj: RawObject) -> RawObject:
+        key = key_of(obj)
+        old = self._get(resource, key)
+        _check_version(resource, key, old, obj)
+        new = {name: value for name, value in old.items() if name != "status"}
+        if obj.get("status"):
+            new["status"] = obj["status"]
+        if resource == CLAIMS:
+            _refuse(resource, key, status_problems(new, old))
+        return self._store(resource, key, new, EventType.MODIFIED)
+
+    def _patched(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        merged = merge_patch(self._get(resource, key), _copy(patch))
+        if not isinstance(merged, dict):
+            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"the patch of {resource} {key} is not an object")
+        return merged
+
+    def _store(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> RawObject:
+        """Keep an object under the next revision; one that did not change keeps its own."""
+        self._check_readable(resource, key, obj)
+        old = self._objects[resource.kind].get(key)
+        if old is not None and orjson.loads(old) == obj:
+            return obj
+        self._revision += 1
+        obj["metadata"]["resourceVersion"] = str(self._revision)
+        self._objects[resource.kind][key] = orjson.dumps(obj)
+        self._tell(Event(event, resource, obj))
+        return _copy(obj)
+
+    def _remove(self, resource: Resource, key: ObjectKey, last: RawObject) -> RawObject:
+        self._revision += 1
+        last["metadata"]["resourceVersion"] = str(self._revision)
+        del self._objects[resource.kind][key]
+        self._tell(Event(EventType.DELETED, resource, last))
+        return _copy(last)
+
+    def _tell(self, event: Event) -> None:
+        for sink in self._sinks:
+            sink.apply(Event(event.type, event.resource, _copy(event.object)))
+
+    def _check_readable(self, resource: Resource, key: ObjectKey, obj: RawObject) -> None:
+        try:
+            self._kinds[resource.kind].parse(obj)
+        except InvalidObjectError as error:
+            _refuse(resource, key, [str(problem) for problem in error.problems])
+
+    def _timestamp(self) -> str:
+        return timestamp(self._now())
+
+
+def timestamp(at: datetime) -> str:
+    """A time as API objects have it: UTC, whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def merge_patch(target: object, patch: object) -> object:
+    """What a JSON merge patch (RFC 7386) makes of a value."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def _copy(obj: Mapping[str, object]) -> RawObject:
+    copied: RawObject = orjson.loads(orjson.dumps(obj))
+    return copied
+
+
+def _conflict(resource: Resource, key: ObjectKey, message: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.CONFLICT, "Conflict", f'operation cannot be fulfilled on {resource} "{key.name}": {message}'
+    )
+
+
+def _check_version(resource: Resource, key: ObjectKey, old: RawObject, new: RawObject) -> None:
+    metadata = new["metadata"]
+    _check_preconditions(resource, key, old, metadata.get("uid") or "", metadata.get("resourceVersion") or "")
+
+
+def _check_preconditions(resource: Resource, key: ObjectKey, old: RawObject, uid: str, version: str) -> None:
+    is_uid, is_version = old["metadata"]["uid"], old["metadata"]["resourceVersion"]
+    if uid and uid != is_uid:
+        raise _conflict(resource, key, f"precondition failed: UID in precondition: {uid}, UID in object meta: {is_uid}")
+    if version and version != is_version:
+        raise _conflict(resource, key, "the object has been modified; please apply your changes to the latest version")
+
+
+def _refuse(resource: Resource, key: ObjectKey, problems: Iterable[str]) -> None:
+    text = ", ".join(problems)
+    if text:
+        message = f'{resource.kind} "{key.name}" is invalid: {text}'
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
