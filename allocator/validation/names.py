@@ -41,7 +41,9 @@ def pool_name(text: str) -> str:
     """The name of a pool: DNS subdomains with ``/`` between them."""
     if len(text) > _MAX_SUBDOMAIN:
         return f"is longer than {_MAX_SUBDOMAIN}"
-    return next((wrong for part in text.split("/") if (wrong := dns_subdomain(part))), "")
+    parts = text.split("/")
+    wrong = next(filter(None, map(dns_subdomain, parts)), "")
+    return f"has a part that {wrong}" if wrong and len(parts) > 1 else wrong
 
 
 def qualified_name(text: str) -> str:
@@ -49,7 +51,8 @@ def qualified_name(text: str) -> str:
     domain, slash, identifier = text.rpartition("/")
     if slash and (wrong := driver_name(domain.rpartition("/")[0] or domain)):
         return f"has a domain that {wrong}"
-    return _formed(identifier, _C_IDENTIFIER, _MAX_IDENTIFIER, "a C identifier")
+    wrong = _formed(identifier, _C_IDENTIFIER, _MAX_IDENTIFIER, "a C identifier")
+    return f"has a name that {wrong}" if wrong and slash else wrong
 
 
 def full_name(text: str) -> str:
