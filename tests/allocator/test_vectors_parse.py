@@ -1,0 +1,70 @@
+"""Every object that upstream's allocator was recorded with is read, and its results come back as they were."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocator.parse import (
+    parse_allocation_result,
+    parse_claim,
+    parse_claim_spec,
+    parse_device_class,
+    parse_node,
+    parse_slice,
+)
+from allocator.quantity import Quantity
+from allocator.render import allocation_to_json, claim_spec_to_json
+
+VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
+PARSERS = {
+    "claims": parse_claim,
+    "deviceClasses": parse_device_class,
+    "nodes": parse_node,
+    "resourceSlices": parse_slice,
+}
+
+pytestmark = pytest.mark.skipif(not VECTORS.is_dir(), reason="recorded vectors are not here")
+
+
+def cases(name: str) -> Iterator[dict[str, Any]]:
+    yield from json.loads((VECTORS / name).read_text())
+
+
+def with_exact_amounts(value: object, key: str = "") -> object:
+    """JSON in which amounts compare by value."""
+    if isinstance(value, dict):
+        if key == "consumedCapacity":
+            return {name: Quantity.parse(amount) for name, amount in value.items()}
+        return {name: with_exact_amounts(each, name) for name, each in value.items()}
+    return [with_exact_amounts(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["allocator.json", "defects.json", "fuzz.json"])
+def test_objects_are_read(name: str) -> None:
+    for case in cases(name):
+        for part, parse in PARSERS.items():
+            for obj in case.get(part) or []:
+                assert str(parse(obj))
+
+
+@pytest.mark.parametrize("name", ["allocator.json", "defects.json", "fuzz.json"])
+def test_results_come_back_as_they_were(name: str) -> None:
+    for case in cases(name):
+        for run in case["runs"]:
+            for result in run.get("results") or []:
+                rendered = allocation_to_json(parse_allocation_result(result))
+                assert with_exact_amounts(rendered) == with_exact_amounts(result), case["name"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize("name", ["allocator.json", "defects.json"])
+def test_specs_survive_every_version(name: str, version: str) -> None:
+    api_version = f"resource.k8s.io/{version}"
+    for case in cases(name):
+        for claim in case["claims"]:
+            spec = parse_claim(claim).spec
+            if all(way.mode is not None for request in spec.requests for way in request.alternatives):
+                assert parse_claim_spec(claim_spec_to_json(spec, api_version), api_version) == spec, case["name"]

@@ -1,0 +1,145 @@
+"""YAML as kubectl reads it: which scalars are numbers, what is refused, and where."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.cluster.yamltext import SyntaxProblem, documents
+
+
+def the(text: str) -> object:
+    (document,) = documents(text)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0000:01:00.0", "0000:01:00.0"),
+        ("12:30", "12:30"),
+        ("2024-01-01T00:00:00Z", "2024-01-01T00:00:00Z"),
+        ("2024-01-01", "2024-01-01"),
+        ("80Gi", "80Gi"),
+        ("1.2.3", "1.2.3"),
+        ("4", 4),
+        ("-4", -4),
+        ("010", 8),
+        ("0x1F", 31),
+        ("0b11", 3),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("true", True),
+        ("yes", True),
+        ("off", False),
+        ("y", "y"),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ('"4"', "4"),
+        ("'yes'", "yes"),
+        (".inf", ".inf"),
+        ("=", "="),
+        ("!!str 4", "4"),
+        ("123456789012345678901234567890", 123456789012345678901234567890),
+    ],
+)
+def test_scalars(text: str, value: object) -> None:
+    document = the(f"key: {text}")
+    assert repr(document) == repr({"key": value})
+
+
+def test_keys_are_strings() -> None:
+    assert the("{1: a, true: b, 2024-01-01: c, ~: d}") == {"1": "a", "true": "b", "2024-01-01": "c", "~": "d"}
+
+
+def test_anchors_and_merges() -> None:
+    assert the("a: &x {p: 1, q: 2}\nb:\n  <<: *x\n  q: 3\nc: *x") == {
+        "a": {"p": 1, "q": 2},
+        "b": {"p": 1, "q": 3},
+        "c": {"p": 1, "q": 2},
+    }
+
+
+def test_documents_are_read_on_their_own() -> None:
+    text = "a: 1\n--- # second\nb: [1\n---\n\n--- {c: 3}\n---\nd: 4\ne: {{ .Values.e }}\n"
+    first, second, third, fourth, fifth = documents(text)
+    assert (first, third, fourth) == ({"a": 1}, None, {"c": 3})
+    assert second == SyntaxProblem("did not find expected ',' or ']'", 4)
+    assert fifth == SyntaxProblem("a key is not a string", 9)
+
+
+def test_a_dash_line_in_a_block_is_no_separator() -> None:
+    assert list(documents("a: |\n  ---\n  x\n---\nb: 1\n")) == [{"a": "---\nx\n"}, {"b": 1}]
+
+
+def test_a_leading_separator_starts_the_first_document() -> None:
+    assert list(documents("---\na: 1\n")) == [{"a": 1}]
+    assert list(documents("# comment\n---\na: 1\n")) == [None, {"a": 1}]
+    assert list(documents("")) == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3", 'line 3: the key "a" is there twice'),
+        ("a: 1\nb: &x [*x]", "line 2: found unconstructable recursive node"),
+        ("a: *nothing", "line 1: found undefined alias"),
+        ("a: !!binary aGk=", "line 1: could not determine a constructor for the tag"),
+        ("a: !!python/object:os.system x", "line 1: could not determine a constructor for the tag"),
+        ("a: \x01", "line 1: control characters are not allowed"),
+        ("a:\tb: c", "line 1: mapping values are not allowed in this context"),
+        ("[" * 201 + "]" * 201, "line 1: nested deeper than 200"),
+        ("a: 1\n" + "- " * 100_000 + "x", "line 1: nested deeper than 200"),
+        ("{a: " * 100_000, "line 1: nested deeper than 200"),
+        ("\ud800", "line 1: "),
+    ],
+)
+def test_problems_name_the_line(text: str, problem: str) -> None:
+    assert str(the(text)).startswith(problem)
+
+
+def test_deep_but_not_too_deep() -> None:
+    assert not isinstance(the("[" * 200 + "]" * 200), SyntaxProblem)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": [1, 2.5, "x", null, true]}', {"a": [1, 2.5, "x", None, True]}),
+        ("  ", None),
+        ('{"a": NaN}', SyntaxProblem("NaN is not JSON", 1)),
+        ('{"a":\n 1', SyntaxProblem("Expecting ',' delimiter", 2)),
+    ],
+)
+def test_json(text: str, value: object) -> None:
+    assert list(documents(text, is_json=True)) == [value]
+
+
+def test_json_nested_too_deep() -> None:
+    (problem,) = documents("[" * 100_000, is_json=True)
+    assert isinstance(problem, SyntaxProblem)
+
+
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+texts = st.text(st.characters(max_codepoint=0xD7FF))
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+    max_leaves=10,
+)
+
+
+@given(values)
+def test_json_is_yaml(value: object) -> None:
+    """But for pairs of surrogates in escapes, which YAML does not have."""
+    text = json.dumps(value)
+    assert list(documents(text)) == list(documents(text, is_json=True)) == [value]
+
+
+@given(st.text(alphabet="ab:- {}[]&*!|>'\"\n#,?%@`0123456789.\\", max_size=60))
+def test_any_text_is_values_or_problems(text: str) -> None:
+    for document in documents(text):
+        assert isinstance(document, SyntaxProblem) or json.dumps(document) is not None
