@@ -14,24 +14,24 @@ from allocator.parse import (
     parse_claim,
     parse_claim_template,
     parse_device_class,
-    parse_node,
     parse_slice,
     parse_taint_rule,
 )
 from allocator.validation import validate
+from extender.cluster.objects import parse_budget, parse_node_object, parse_pod
 from extender.cluster.yamltext import SyntaxProblem, documents
 
-USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object] | None]] = {
-    ("", "Node"): parse_node,
-    ("", "Pod"): None,
-    ("policy", "PodDisruptionBudget"): None,
+USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object]]] = {
+    ("", "Node"): parse_node_object,
+    ("", "Pod"): parse_pod,
+    ("policy", "PodDisruptionBudget"): parse_budget,
     ("resource.k8s.io", "DeviceClass"): parse_device_class,
     ("resource.k8s.io", "DeviceTaintRule"): parse_taint_rule,
     ("resource.k8s.io", "ResourceClaim"): parse_claim,
     ("resource.k8s.io", "ResourceClaimTemplate"): parse_claim_template,
     ("resource.k8s.io", "ResourceSlice"): parse_slice,
 }
-"""Group and kind of the objects that we use, with what parses them if that is not done elsewhere."""
+"""Group and kind of the objects that we use, with what parses them."""
 
 NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate"})
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -219,12 +219,10 @@ class _FileReader:
 
 def _problems(
     obj: Mapping[str, object],
-    parse: Callable[[Mapping[str, object]], object] | None,
+    parse: Callable[[Mapping[str, object]], object],
     check: Callable[[str], str | None] | None,
 ) -> Sequence[Problem]:
     """All that is wrong with an object: wrong types, and what an API server's rules refuse."""
-    if parse is None:
-        return () if _name(obj) else (Problem("metadata.name", "is required"),)
     found: tuple[Problem, ...] = ()
     try:
         parse(obj)

@@ -97,7 +97,8 @@ def _yaml(text: str, line: int) -> object:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, of our own
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        return SyntaxProblem(str(error.problem or error.context), line + 1 + (mark.line if mark else 0))
+        last = text.rstrip().count("\n")
+        return SyntaxProblem(str(error.problem or error.context), line + 1 + (min(mark.line, last) if mark else 0))
     except yaml.reader.ReaderError as error:
         return SyntaxProblem(f"{error.reason}: character {error.character!r}", line + 1)
     except ValueError as error:

@@ -1,0 +1,231 @@
+"""Manifests: what is used, skipped, and named with what is wrong."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from extender.cluster.manifests import FileReport, Loaded, duplicates, load
+
+REAL = Path(__file__).parents[3] / "shared" / "manifests"
+
+VERSIONS = tuple(f"resource.k8s.io/{version}" for version in ("v1", "v1beta2", "v1beta1"))
+CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata:
+  name: gpu
+spec:
+  selectors:
+  - cel:
+      expression: device.driver == "gpu.example.com"
+"""
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: one
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu
+        capacity:
+          requests:
+            memory: 1.5
+            cores: 4
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text))
+    return path
+
+
+def loaded(folder: Path, text: str, name: str = "a.yaml") -> Loaded:
+    return load([written(folder, name, text)])
+
+
+def report(folder: Path, text: str, name: str = "a.yaml") -> FileReport:
+    (only,) = loaded(folder, text, name).files
+    return only
+
+
+def problems(folder: Path, text: str, name: str = "a.yaml") -> list[str]:
+    return [str(problem) for problem in report(folder, text, name).problems]
+
+
+def test_documents_become_objects(folder: Path) -> None:
+    found = loaded(folder, f"{CLASS}---{CLAIM}")
+    gpu, claim = found.objects
+    assert (gpu.kind, gpu.namespace, gpu.name, gpu.document) == ("DeviceClass", "", "gpu", 1)
+    assert (str(claim), claim.document, claim.source) == ("ResourceClaim default/one", 2, folder / "a.yaml")
+    assert claim.data["metadata"] == {"name": "one", "namespace": "default"}
+    assert found.files[0].used == {"DeviceClass": 1, "ResourceClaim": 1}
+    assert found.problems == ()
+
+
+def test_other_kinds_are_counted_and_skipped(folder: Path) -> None:
+    text = """
+        apiVersion: apps/v1
+        kind: Deployment
+        metadata: {name: d}
+        ---
+        apiVersion: v1
+        kind: Service
+        ---
+        # nothing but a comment
+        ---
+        apiVersion: example.com/v1
+        kind: ResourceClaim
+        ---
+        replicas: 3
+    """
+    found = report(folder, text)
+    assert found.skipped == {"Deployment": 1, "Service": 1, "ResourceClaim": 1, "(no kind)": 1}
+    assert (found.used, found.problems) == ({}, ())
+
+
+def test_lists_are_opened(folder: Path) -> None:
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {}}}
+    full = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim}
+    typed = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimList", "items": [claim, claim]}
+    plain = {"apiVersion": "v1", "kind": "List", "items": [full, {"apiVersion": "v1", "kind": "Service"}, 5]}
+    found = loaded(folder, f"{json.dumps(typed)}\n---\n{json.dumps(plain)}")
+    assert found.files[0].used == {"ResourceClaim": 3}
+    assert found.files[0].skipped == {"Service": 1}
+    assert [(each.name, each.document) for each in found.objects] == [("c", 1), ("c", 1), ("c", 2)]
+    assert found.problems == (f"{folder / 'a.yaml'}: document 2 is not an object",)
+
+
+def test_an_object_with_problems_is_not_used(folder: Path) -> None:
+    text = CLAIM.replace("1.5", "80Gx").replace("name: gpu", "name: GPU") + f"---{CLASS}"
+    found = loaded(folder, text)
+    assert found.files[0].used == {"DeviceClass": 1}
+    at = "ResourceClaim one: spec.devices.requests[0]"
+    assert [str(problem) for problem in found.files[0].problems] == [
+        f'{at}.exactly.capacity.requests[memory]: "80Gx" is not a quantity',
+        f'{at}.name: "GPU" is not a DNS label: lower case letters, digits and -',
+    ]
+    assert {problem.document for problem in found.files[0].problems} == {1}
+    assert found.problems[0].startswith(f"{folder / 'a.yaml'}: ResourceClaim one: ")
+
+
+def test_selectors_are_checked_by_what_is_handed_in(folder: Path) -> None:
+    path = written(folder, "a.yaml", CLASS)
+    found = load([path], lambda expression: f"{len(expression)} characters are too many")
+    assert [str(problem) for problem in found.files[0].problems] == [
+        "DeviceClass gpu: spec.selectors[0].cel.expression: 34 characters are too many"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kind: Pod\nmetadata: {name: p}", "Pod p: apiVersion: is required"),
+        ("apiVersion: v1", "kind: is required"),
+        ("apiVersion: v1\nkind: 5", "kind: is required"),
+        ("apiVersion: v1\nkind: Pod", "Pod: metadata.name: is required"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: x", 'Pod: metadata: "x" is not an object'),
+        ("apiVersion: v1\nkind: Node\nmetadata: {name: [n]}", 'Node: metadata.name: ["n"] is not a string'),
+        ("- a\n- b", "document 1 is not an object"),
+        ("a: [1", "line 1: did not find expected ',' or ']'"),
+        ("a: 1\nb: {{ .Values.b }}", "line 2: a template, not YAML, it seems: a key is not a string"),
+        (
+            "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaim\nmetadata: {name: c}",
+            'ResourceClaim c: apiVersion: "resource.k8s.io/v1alpha2" is not one of ' + ", ".join(VERSIONS),
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_document(folder: Path, text: str, problem: str) -> None:
+    assert problems(folder, text)[0] == problem
+
+
+def test_one_bad_document_does_not_hide_the_others(folder: Path) -> None:
+    found = report(folder, f"a: [1\n---{CLASS}---\nb: 'x\n---{CLAIM}")
+    assert found.used == {"DeviceClass": 1, "ResourceClaim": 1}
+    assert [problem.document for problem in found.problems] == [1, 3]
+
+
+def test_generated_names_are_made_here(folder: Path) -> None:
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {generateName: worker-}\n"
+    assert [each.name for each in loaded(folder, f"{pod}---\n{pod}").objects] == ["worker-00001", "worker-00002"]
+
+
+def test_json_files(folder: Path) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    assert report(folder, json.dumps(node), "a.json").used == {"Node": 1}
+    assert problems(folder, '{"a": 1,\n}', "a.json")[0].startswith("line 2: ")
+
+
+def test_folders_are_read_by_name_and_to_the_bottom(folder: Path) -> None:
+    for name in ("b/z.yml", "b/c/y.json", "a.yaml", ".hidden/x.yaml", "notes.txt"):
+        written(folder, name, "")
+    files = [each.path.relative_to(folder).as_posix() for each in load([folder]).files]
+    assert files == ["a.yaml", "b/c/y.json", "b/z.yml"]
+
+
+def test_a_named_file_is_read_whatever_its_name(folder: Path) -> None:
+    assert report(folder, CLASS, "class.txt").used == {"DeviceClass": 1}
+
+
+def test_files_that_cannot_be_read(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "latin.yaml").write_bytes(b"a: \xe4")
+    (folder / "bom.yaml").write_bytes(b"\xef\xbb\xbf" + CLASS.encode())
+    paths = [folder / name for name in ("missing.yaml", "empty", "latin.yaml", "bom.yaml")]
+    assert [[str(problem) for problem in each.problems] for each in load(paths).files] == [
+        ["No such file or directory"],
+        ["no manifests in this folder"],
+        ["is not text in UTF-8"],
+        [],
+    ]
+
+
+def test_duplicates_name_both_files(folder: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        written(folder, name, f"{CLASS}---{CLAIM}")
+    found = load([folder])
+    assert found.problems == ()
+    assert duplicates(found.objects) == (
+        f"DeviceClass gpu is in {folder / 'a.yaml'} and again in {folder / 'b.yaml'}",
+        f"ResourceClaim default/one is in {folder / 'a.yaml'} and again in {folder / 'b.yaml'}",
+    )
+    assert duplicates(load([folder / "a.yaml"]).objects) == ()
+
+
+TRULY_WRONG = {
+    # the same key twice
+    "dra-driver-memory/hack/ci/install_unpriv.tmpl.yaml",
+    # versions that no current API server has
+    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-claims-1.yaml",
+    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-claims.yaml",
+    "dra-driver-nvidia-gpu/demo/specs/quickstart/v1beta1/gpu-test-vfiopci.yaml",
+    "dra-driver-nvidia-gpu/demo/specs/selectors/claims.yaml",
+    # pods with claims as they were before 1.31
+    "dra-driver-nvidia-gpu/demo/specs/selectors/pods.yaml",
+    # no apiVersion, or `apiversion`
+    "dra-example-driver/demo/examples/device-taints-tolerations/device-taint-pod-noschedule/4-pod-not-scheduled.yaml",
+    "intel-resource-drivers-for-kubernetes/deployments/gpu/examples/pod-inline-aligned-gpus.yaml",
+    # a consumer without uid
+    "dranet/examples/aws_eks_examples/gpu-efa/resource-claim.yaml",
+}
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="manifests of real drivers are not here")
+def test_manifests_of_real_drivers() -> None:
+    """All are read; wrong are those known to be, and the API's own samples, which set every field there is."""
+    files = {each.path.relative_to(REAL).as_posix(): each for each in load([REAL]).files}
+    assert len(files) == len(list(REAL.rglob("*.yaml")))
+    assert all(each.used or each.skipped or each.problems for each in files.values())
+    samples = {name for name in files if name.startswith("api/testdata/")}
+    assert {name for name, each in files.items() if each.problems} - samples == TRULY_WRONG
