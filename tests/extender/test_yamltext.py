@@ -67,7 +67,7 @@ def test_documents_are_read_on_their_own() -> None:
     text = "a: 1\n--- # second\nb: [1\n---\n\n--- {c: 3}\n---\nd: 4\ne: {{ .Values.e }}\n"
     first, second, third, fourth, fifth = documents(text)
     assert (first, third, fourth) == ({"a": 1}, None, {"c": 3})
-    assert second == SyntaxProblem("did not find expected ',' or ']'", 4)
+    assert second == SyntaxProblem("did not find expected ',' or ']'", 3)
     assert fifth == SyntaxProblem("a key is not a string", 9)
 
 
