@@ -1,0 +1,133 @@
+"""A pod's case: what its devices need, judged against a snapshot. Filter and preempt both judge by it.
+
+Questions of the kind "what if these pods were gone" are asked of a fork of the snapshot, by the same code.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
+from allocator.features import Features
+from allocator.model import Claim
+from allocator.outcome import Allocation, Unsatisfiable
+from extender.claims import Blocked, PodClaims, claim_keys, claims_of, node_problem
+from extender.cluster.objects import NodeObject, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.solver import Solver
+
+UNKNOWN_NODE = "node not yet known"
+NOTHING_TO_ALLOCATE = Allocation(results=(), score=0, steps=0)
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """A node will not do. The reason is short, the same from try to try and for many nodes."""
+
+    reason: str
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pod's claims, and the cluster from its point of view."""
+
+    pod: Pod
+    claims: PodClaims
+    snapshot: Snapshot
+    solver: Solver
+
+    def at(self, node: NodeObject) -> Allocation | No:
+        """What the pod's pending claims would get on a node, all of them together.
+
+        Raises:
+            InvalidClaimError, SelectorError: the pod can go nowhere.
+        """
+        problem = node_problem(self.claims, node)
+        if problem:
+            return No(problem)
+        if not self.claims.pending:
+            return NOTHING_TO_ALLOCATE
+        pending = tuple(each.claim for each in self.claims.pending)
+        try:
+            outcome = self.solver.solve(self.snapshot, node.node, pending)
+        except NodeUnsuitableError as error:
+            what = f"request {error.request}" if error.request else f"claim {error.claim}"
+            return No(f"the resource pools of the node are not fit for {what}")
+        except SearchLimitError as error:
+            return No(f"search stopped by the limit on {error.limit}", error.steps)
+        return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
+
+
+def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
+    """The case of a pod in a snapshot, or why it can go nowhere as things stand."""
+    claims = claims_of(pod, snapshot)
+    return claims if isinstance(claims, Blocked) else Case(pod, claims, snapshot, solver)
+
+
+def fits(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool:
+    """Whether the pod's claims could be served on the node.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can go nowhere.
+    """
+    case = open_case(pod, snapshot, solver)
+    return isinstance(case, Case) and isinstance(case.at(node), Allocation)
+
+
+def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -> Snapshot:
+    """The cluster when pods that are gone or terminating have given back what they hold within a node's reach."""
+    for pool in snapshot.inventory.for_node(node.node, features):
+        for uid in snapshot.holders.get(pool.id, ()):
+            found = snapshot.claim(uid)
+            if found is not None and uid not in snapshot.in_flight and _is_left(found.claim, snapshot):
+                released = replace(found.claim, allocation=None, reserved_for=())
+                snapshot = snapshot.with_claim(replace(found, claim=released))
+    return snapshot
+
+
+def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot:
+    """The cluster in which pods that go before this one have what they need on the nodes they are nominated for.
+
+    Room was made for them there, perhaps by evicting others: nobody of lower or equal priority may take it. Of two
+    nominated pods of equal priority the older one goes first, so that they don't wait for each other.
+    """
+    held = snapshot
+    mine = set(claim_keys(pod))
+    for other, node in _nominated_before(pod, snapshot):
+        case = open_case(other, after_departures(held, node, solver.features), solver)
+        if isinstance(case, Blocked):
+            continue
+        theirs = tuple(each for each in case.claims.pending if each.key not in mine)
+        case = replace(case, claims=replace(case.claims, pending=theirs))
+        try:
+            found = case.at(node)
+        except AllocatorError:
+            continue
+        if isinstance(found, Allocation):
+            usage = held.usage
+            for allocation in found.results:
+                usage = usage.with_allocation(allocation)
+            held = replace(held, usage=usage)
+    return held
+
+
+def _nominated_before(pod: Pod, snapshot: Snapshot) -> Iterator[tuple[Pod, NodeObject]]:
+    """Pods that go before this one, the first first, each with its node."""
+    others = (other for name in snapshot.nominated if name in snapshot.nodes for other in snapshot.nominated_to(name))
+    for other in sorted(others, key=_turn):
+        is_before = _turn(other) < _turn(pod) if pod.nominated_node else other.priority >= pod.priority
+        if other.uid != pod.uid and is_before:
+            yield other, snapshot.nodes[other.nominated_node]
+
+
+def _turn(pod: Pod) -> tuple[int, str, str]:
+    return (-pod.priority, pod.created, pod.uid)
+
+
+def _is_left(claim: Claim, snapshot: Snapshot) -> bool:
+    """Everybody that used the claim is gone, or on the way: its devices will be free without our doing."""
+    if any(consumer.resource != "pods" for consumer in claim.reserved_for):
+        return False
+    users = [consumer.uid for consumer in claim.reserved_for] or ([claim.owner_uid] if claim.owner_uid else [])
+    pods = [snapshot.pod(uid) for uid in users]
+    return bool(pods) and all(pod is None or pod.deleting or pod.is_finished for pod in pods)

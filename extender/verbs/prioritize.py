@@ -1,0 +1,10 @@
+"""Prioritize: how well each node suits, as the policy sees it, from what filter found there."""
+
+from collections.abc import Mapping, Sequence
+
+from allocator.outcome import Allocation
+
+
+def score_nodes(names: Sequence[str], decisions: Mapping[str, Allocation]) -> list[tuple[str, int]]:
+    """Node and score, 0 to 10, in the order asked. A node without a decision scores 0, as all do for other pods."""
+    return [(name, decisions[name].score if name in decisions else 0) for name in names]
