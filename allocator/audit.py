@@ -37,21 +37,27 @@ def audit(evidence: Evidence, selectors: Selectors) -> tuple[Finding, ...]:
     A device that is published no longer is not a fault of the allocation: only what can still be seen is judged.
     """
     published = _published(evidence.slices)
-    allocated = [claim for claim in evidence.claims if claim.allocation is not None]
+    findings = list(device_findings(evidence.claims, evidence.slices))
+    for claim in evidence.claims:
+        if claim.allocation is not None:
+            findings.extend(claim_findings(claim, published, evidence.classes, evidence.nodes, selectors))
+    return tuple(findings)
+
+
+def device_findings(claims: Iterable[Claim], slices: Sequence[Slice]) -> tuple[Finding, ...]:
+    """The rules over devices alone that claims break together: nothing held twice or overdrawn."""
+    published = _published(slices)
     held: Held = {}
-    for claim in allocated:
+    for claim in claims:
         for result in claim.allocation.results if claim.allocation else ():
             if not result.admin_access:
                 held.setdefault(result.device, []).append((claim, result))
-    findings = [
+    return (
         *_held_twice(held),
         *_overdrawn_capacity(held, published),
-        *_overdrawn_counters(held, published, evidence.slices),
+        *_overdrawn_counters(held, published, slices),
         *_incompatible(held, published),
-    ]
-    for claim in allocated:
-        findings.extend(claim_findings(claim, published, evidence.classes, evidence.nodes, selectors))
-    return tuple(findings)
+    )
 
 
 def _published(slices: Iterable[Slice]) -> dict[DeviceId, Published]:

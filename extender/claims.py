@@ -10,11 +10,9 @@ from typing import Final
 from allocator.model import ClaimSpec
 from allocator.nodes import selector_matches
 from extender.cluster.api import CLAIMS, CLASSES, ObjectKey
+from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import IMPLICIT_PREFIX, ClaimObject, NodeObject, Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
-
-MAX_CONSUMERS: Final = 256
-"""How many pods a claim can be reserved for (``reservedFor``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from extender.cluster.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject
+from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import key_of
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim that was made from a template: its name in ``spec.resourceClaims`` of the pod."""
-
-FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Finalizer of claims that are allocated: deleting them waits until they are released."""
 
 
 @dataclass(frozen=True, slots=True)

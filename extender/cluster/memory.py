@@ -4,7 +4,7 @@ It does nothing in the background. `Controller` plays what a cluster's own contr
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 
 import orjson
@@ -13,6 +13,7 @@ from allocator.errors import InvalidObjectError
 from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Listing, ObjectKey, RawObject, Resource
 from extender.cluster.claimrules import spec_problems, status_problems
 from extender.cluster.kinds import Kind, all_kinds
+from extender.cluster.reservation import timestamp
 from extender.cluster.state import Event, EventType, Sink, key_of
 
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -202,11 +203,6 @@ class MemoryApi:
 
     def _timestamp(self) -> str:
         return timestamp(self._now())
-
-
-def timestamp(at: datetime) -> str:
-    """A time as API objects have it: UTC, whole seconds."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def merge_patch(target: object, patch: object) -> object:

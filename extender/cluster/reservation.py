@@ -1,0 +1,155 @@
+"""A claim's JSON before and after the writes of a bind, and what must hold of it: no I/O.
+
+Fields that we don't know are kept as they are.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+
+from allocator.model import AllocationResult, Claim, DeviceResult
+from allocator.parse import parse_allocation_result, parse_claim
+from allocator.render import allocation_to_json
+from extender.cluster.api import PODS, RawObject
+from extender.cluster.claimrules import MAX_CONSUMERS
+from extender.cluster.objects import ClaimObject, Pod
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+"""Finalizer of claims that are allocated: deleting them waits until they are released."""
+
+_GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
+    "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),
+    "bindingConditions": ("DRADeviceBindingConditions", lambda r: r.binding_conditions),
+    "bindingFailureConditions": ("DRADeviceBindingConditions", lambda r: r.binding_failure_conditions),
+    "consumedCapacity": ("DRAConsumableCapacity", lambda r: r.consumed_capacity),
+    "shareID": ("DRAConsumableCapacity", lambda r: r.share_id),
+    "skipNodeOperations": ("DRAOptionalNodeOperations", lambda r: r.skip_node_operations),
+    "tolerations": ("DRADeviceTaints", lambda r: r.tolerations),
+}
+"""Fields of a result that an API server drops without a word while their feature gate is off."""
+
+
+class WriteRefusedError(Exception):
+    """A write that is known not to have happened, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a bind wants of one claim: that it has this allocation and is reserved for the pod.
+
+    Attributes:
+        claim: as it was known when this was decided.
+        allocation: what the claim has already, or is to get.
+        allocates: the claim has no allocation yet, as far as was known.
+        frees: the allocation is there for this pod alone: nobody else would ever free it, so undoing does, unless
+            somebody else has come to use it.
+    """
+
+    claim: ClaimObject
+    pod: Pod
+    allocation: AllocationResult
+    allocates: bool
+    frees: bool
+
+    @property
+    def uid(self) -> str:
+        """The uid of the claim."""
+        return self.claim.claim.uid
+
+    @property
+    def raw(self) -> RawObject:
+        """The claim's JSON as it was known."""
+        obj: RawObject = orjson.loads(self.claim.raw)
+        return obj
+
+    def is_made(self, raw: RawObject) -> bool:
+        """Whether the claim is as wanted.
+
+        Raises:
+            WriteRefusedError: it can't be made so any more.
+        """
+        now = parse_claim(raw)
+        if now.uid != self.uid:
+            raise WriteRefusedError(f"claim {now.name} was deleted and made again")
+        if now.deleting:
+            raise WriteRefusedError(f"claim {now.name} is being deleted")
+        if now.allocation is None and not self.allocates:
+            raise WriteRefusedError(f"claim {now.name} was deallocated meanwhile")
+        if now.allocation is not None and not _same(now.allocation, self.allocation):
+            raise WriteRefusedError(f"claim {now.name} was allocated otherwise meanwhile")
+        if now.allocation is not None and is_reserved(now, self.pod.uid):
+            return True
+        if len(now.reserved_for) >= MAX_CONSUMERS:
+            raise WriteRefusedError(f"claim {now.name} is reserved for {MAX_CONSUMERS} pods already")
+        return False
+
+    def made(self, raw: RawObject, at: datetime) -> RawObject:
+        """The claim with allocation and reservation, which keeps the allocation that it has."""
+        status = dict(raw.get("status") or {})
+        if status.get("allocation") is None:
+            allocation = replace(self.allocation, timestamp=timestamp(at))
+            status["allocation"] = allocation_to_json(allocation, raw["apiVersion"])
+        consumer = {"resource": PODS.plural, "name": self.pod.name, "uid": self.pod.uid}
+        status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
+        return {**raw, "status": status}
+
+    def is_unmade(self, raw: RawObject) -> bool:
+        """Whether nothing of the reservation is left."""
+        now = parse_claim(raw)
+        if now.uid != self.uid:
+            return True
+        return not is_reserved(now, self.pod.uid) and not self._frees(now)
+
+    def unmade(self, raw: RawObject) -> RawObject:
+        """The claim without the reservation, and without the allocation if that was for this pod alone."""
+        status = dict(raw.get("status") or {})
+        left = [consumer for consumer in status.get("reservedFor") or [] if consumer["uid"] != self.pod.uid]
+        status["reservedFor"] = left
+        if self._frees(parse_claim(raw)):
+            status = {name: value for name, value in status.items() if name not in {"allocation", "devices"}}
+        return {**raw, "status": status}
+
+    def _frees(self, now: Claim) -> bool:
+        others = [consumer for consumer in now.reserved_for if consumer.uid != self.pod.uid]
+        mine = now.allocation is not None and _same(now.allocation, self.allocation)
+        return self.frees and mine and not others
+
+
+def _same(one: AllocationResult, other: AllocationResult) -> bool:
+    """Whether two allocations give a claim the same devices; an API server may have dropped what else they say."""
+    return [(r.request, r.device) for r in one.results] == [(r.request, r.device) for r in other.results]
+
+
+def is_reserved(claim: Claim, pod_uid: str) -> bool:
+    """Whether a claim is reserved for a pod."""
+    return any(consumer.uid == pod_uid for consumer in claim.reserved_for)
+
+
+def is_protected(raw: RawObject) -> bool:
+    """Whether a claim has our finalizer."""
+    return FINALIZER in (raw["metadata"].get("finalizers") or [])
+
+
+def protected(raw: RawObject) -> RawObject:
+    """The claim with our finalizer."""
+    metadata = raw["metadata"]
+    return {**raw, "metadata": {**metadata, "finalizers": [*(metadata.get("finalizers") or []), FINALIZER]}}
+
+
+def dropped_fields(sent: AllocationResult, reply: RawObject) -> tuple[str, ...]:
+    """What the API server dropped of an allocation, each field with the gate that would keep it."""
+    kept = parse_allocation_result(reply["status"]["allocation"])
+    pairs = list(zip(sent.results, kept.results, strict=False))
+    return tuple(
+        f"{field} (feature gate {gate} of the API server)"
+        for field, (gate, of) in _GATED.items()
+        if any(of(one) and not of(other) for one, other in pairs)
+    )
+
+
+def timestamp(at: datetime) -> str:
+    """A time as API objects have it: UTC, whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,198 @@
+"""The only module that writes to the API server: claim by claim, then the Binding; and back.
+
+A write that was refused with 4xx has not happened. One that timed out, was cut, or got a 5xx may have: the object is
+read before anything else is done, and while that can't be, nothing is undone and what is in flight stays so. Every
+status write names the revision that it was made from, so that at most one of its repetitions can happen.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from extender.cluster.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.cluster.objects import ClaimObject, Pod, parse_claim_object, parse_pod
+from extender.cluster.reservation import (
+    Reservation,
+    WriteRefusedError,
+    dropped_fields,
+    is_protected,
+    protected,
+)
+from extender.cluster.state import ClusterState, revision_of
+
+ATTEMPTS: Final = 5
+"""How often a write is tried while others change the object."""
+
+
+class _Goal(Protocol):
+    """A state that a claim is to be brought to."""
+
+    def is_reached(self, raw: RawObject) -> bool: ...
+
+    async def write(self, raw: RawObject) -> RawObject: ...
+
+
+@dataclass(slots=True)
+class _Reserved:
+    """Finalizer first, so that an allocated claim is never unprotected; then allocation and reservation at once."""
+
+    reservation: Reservation
+    api: Api
+    now: Callable[[], datetime]
+    written_from: int = 0
+    """Revision from which the last status write was made; 0 if there was none."""
+
+    def is_reached(self, raw: RawObject) -> bool:
+        return self.reservation.is_made(raw)
+
+    async def write(self, raw: RawObject) -> RawObject:
+        if not is_protected(raw):
+            raw = await self.api.update(CLAIMS, protected(raw))
+        self.written_from = revision_of(raw)
+        return await self.api.update_status(CLAIMS, self.reservation.made(raw, self.now()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Released:
+    reservation: Reservation
+    api: Api
+
+    def is_reached(self, raw: RawObject) -> bool:
+        return self.reservation.is_unmade(raw)
+
+    async def write(self, raw: RawObject) -> RawObject:
+        return await self.api.update_status(CLAIMS, self.reservation.unmade(raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes reservations and Bindings, and tells the state what became of what is in flight."""
+
+    api: Api
+    state: ClusterState
+    now: Callable[[], datetime]
+
+    async def reserve(self, reservation: Reservation) -> ClaimObject:
+        """Bring a claim to have its allocation and to be reserved for the pod; nothing is written if it is so already.
+
+        Returns:
+            The claim as the API server has it.
+
+        Raises:
+            WriteRefusedError: the claim is not reserved; what was in flight for it is forgotten.
+            OutcomeUnknownError: it may be reserved; what is in flight stays until the watch tells.
+        """
+        goal = _Reserved(reservation, self.api, self.now)
+        try:
+            raw = await self._reach(goal, reservation.claim.key, reservation.raw)
+        except WriteRefusedError:
+            self.state.forget(reservation.uid)
+            raise
+        except OutcomeUnknownError as error:
+            if not goal.written_from:
+                self.state.forget(reservation.uid)
+                raise WriteRefusedError(str(error)) from error
+            self.state.settle(reservation.uid, goal.written_from + 1)
+            raise
+        self.state.settle(reservation.uid, revision_of(raw))
+        dropped = dropped_fields(reservation.allocation, raw)
+        if dropped:
+            await self.release(reservation)
+            raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {reservation.claim.key}")
+        return parse_claim_object(raw)
+
+    async def release(self, reservation: Reservation) -> None:
+        """Undo a reservation, and the allocation with it if it is new and nobody else has come to use it.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: it is, or may be, still there.
+        """
+        key = reservation.claim.key
+        try:
+            raw = await self.api.get(CLAIMS, key)
+            await self._reach(_Released(reservation, self.api), key, raw)
+        except ApiError as error:
+            if not error.is_missing:
+                raise WriteRefusedError(f"claim {key}: {error}") from error
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Post the Binding of a pod; a pod that is bound to the node already is as wanted.
+
+        Raises:
+            WriteRefusedError: the pod is not bound to the node, and why.
+            OutcomeUnknownError: it may be.
+        """
+        version, unknown = pod.resource_version, None
+        for _ in range(ATTEMPTS):
+            try:
+                await self.api.bind_pod(pod.key, node, uid=pod.uid, resource_version=version)
+            except OutcomeUnknownError as error:
+                unknown = error
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise WriteRefusedError(f"pod {pod.key}: {error}") from error
+                unknown = None
+            else:
+                return
+            now = await self.read_pod(pod.key, pod.uid)
+            if now.node_name == node:
+                return
+            check_unbound(now)
+            version = now.resource_version
+        raise unknown or WriteRefusedError(f"pod {pod.key} was changed by others {ATTEMPTS} times")
+
+    async def read_pod(self, key: ObjectKey, uid: str) -> Pod:
+        """The pod as the API server has it.
+
+        Raises:
+            WriteRefusedError: it is gone, or another pod of that name is there.
+            OutcomeUnknownError: it can't be read.
+        """
+        try:
+            pod = parse_pod(await self.api.get(PODS, key))
+        except ApiError as error:
+            raise WriteRefusedError(f"pod {key} is gone" if error.is_missing else f"pod {key}: {error}") from error
+        if pod.uid != uid:
+            raise WriteRefusedError(f"pod {key} was deleted and made again: its uid is {pod.uid}, not {uid}")
+        return pod
+
+    async def _reach(self, goal: _Goal, key: ObjectKey, raw: RawObject) -> RawObject:
+        """Write and read in turn until the claim is as wanted."""
+        unknown = None
+        for _ in range(ATTEMPTS):
+            if goal.is_reached(raw):
+                return raw
+            try:
+                return await goal.write(raw)
+            except OutcomeUnknownError as error:
+                unknown = error
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise _refused(key, error) from error
+                unknown = None
+            try:
+                raw = await self.api.get(CLAIMS, key)
+            except ApiError as error:
+                raise _refused(key, error) from error
+        if goal.is_reached(raw):
+            return raw
+        raise unknown or WriteRefusedError(f"claim {key} was changed by others {ATTEMPTS} times")
+
+
+def check_unbound(pod: Pod) -> None:
+    """Check that a pod waits to be bound.
+
+    Raises:
+        WriteRefusedError: it does not.
+    """
+    if pod.node_name:
+        raise WriteRefusedError(f"pod {pod.key} is bound to node {pod.node_name} already")
+    if pod.deleting:
+        raise WriteRefusedError(f"pod {pod.key} is being deleted")
+    if pod.is_finished:
+        raise WriteRefusedError(f"pod {pod.key} is finished")
+
+
+def _refused(key: ObjectKey, error: ApiError) -> WriteRefusedError:
+    return WriteRefusedError(f"claim {key} is gone" if error.is_missing else f"claim {key}: {error}")
