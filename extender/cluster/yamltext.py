@@ -86,8 +86,10 @@ def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
         yield _json(text)
         return
     starts = [0, *(match.start() for match in _SEPARATOR.finditer(text) if match.start())]
+    line = 0
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        yield _yaml(text[start:end], text.count("\n", 0, start))
+        yield _yaml(text[start:end], line)
+        line += text.count("\n", start, end)
 
 
 def _yaml(text: str, line: int) -> object:

@@ -157,6 +157,13 @@ def test_configuration(config: dict[str, Any], problem: str) -> None:
     assert told("DeviceClass", {"config": [config]}) == [f"spec.config[0].{problem}"]
 
 
+def test_names_are_not_looked_up_in_a_list_that_is_too_long() -> None:
+    constraint = {"requests": [f"r-{i}" for i in range(33)], "matchAttribute": "x.y/a"}
+    assert claim_problems(exactly(), constraints=[constraint]) == [
+        "spec.devices.constraints[0].requests: has 33 entries, more than 32"
+    ]
+
+
 def test_at_most_32_configurations() -> None:
     assert claim_problems(config=[CONFIG] * 33) == ["spec.devices.config: has 33 entries, more than 32"]
     assert told("DeviceClass", {"config": [CONFIG] * 33}) == ["spec.config: has 33 entries, more than 32"]

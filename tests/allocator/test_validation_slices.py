@@ -85,6 +85,10 @@ BAD_SLICES: list[tuple[dict[str, Any], list[str]]] = [
             "spec.pool.generation: must not be negative",
         ],
     ),
+    (
+        {"pool": {"name": "/".join(["abc"] * 64), "resourceSliceCount": 1}},
+        [f'spec.pool.name: "{("abc/" * 16)[:63]}... is longer than 253'],
+    ),
     ({"nodeName": None}, [f"spec: {CHOICE}"]),
     ({"allNodes": True}, [f"spec: {CHOICE}, not nodeName and allNodes"]),
     ({"nodeName": ""}, ["spec.nodeName: must not be empty", f"spec: {CHOICE}"]),

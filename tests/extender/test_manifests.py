@@ -107,6 +107,11 @@ def test_lists_are_opened(folder: Path) -> None:
     assert found.problems == (f"{folder / 'a.yaml'}: document 2 is not an object",)
 
 
+def test_items_do_not_make_a_list(folder: Path) -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nitems: [1]"
+    assert report(folder, text).skipped == {"ConfigMap": 1}
+
+
 def test_an_object_with_problems_is_not_used(folder: Path) -> None:
     text = CLAIM.replace("1.5", "80Gx").replace("name: gpu", "name: GPU") + f"---{CLASS}"
     found = loaded(folder, text)
