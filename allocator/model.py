@@ -205,7 +205,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueConfig:
-    """Configuration for a driver, which nobody else reads. ``parameters`` is JSON text, so that it hashes."""
+    """Configuration for a driver, which nobody else reads. ``parameters`` is JSON text, so that it hashes.
+
+    With an empty ``driver`` it stands for a kind of configuration that is unknown to us.
+    """
 
     driver: str
     parameters: str
