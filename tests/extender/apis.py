@@ -1,0 +1,114 @@
+"""API servers for tests: the one in memory with a clock that stands still, and a transport that can fail."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, TypeVar
+
+from extender.cluster.api import RESOURCES, ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.cluster.memory import MemoryApi
+
+_T = TypeVar("_T")
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOW_TEXT = "2026-01-02T03:04:05Z"
+
+
+def memory_api(*objects: dict[str, Any]) -> MemoryApi:
+    """An API server that holds some objects, as they are."""
+    numbers = count(1)
+    api = MemoryApi(now=lambda: NOW, new_uid=lambda: f"{next(numbers):05}-made")
+    for each in objects:
+        api.load(RESOURCES[each["kind"]], each)
+    return api
+
+
+Before = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What befalls one call.
+
+    Attributes:
+        before: what somebody else does just before it arrives.
+        seconds: how long it is on its way.
+        lost: it never arrives, and nobody says so.
+        reply_lost: it does what it is to do, and nobody says so.
+        refused: the API server answers this.
+        reply: changes the answer on its way.
+    """
+
+    before: Before | None = None
+    seconds: float = 0
+    lost: bool = False
+    reply_lost: bool = False
+    refused: ApiError | None = None
+    reply: Callable[[Any], Any] | None = None
+
+
+@dataclass
+class Transport:
+    """An Api in front of another one: calls fail as scripted, each fault once, in order; and all are written down."""
+
+    api: MemoryApi
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    def script(self, call: str, *faults: Fault) -> None:
+        """The next calls of this name meet these."""
+        self.faults.setdefault(call, []).extend(faults)
+
+    async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
+        return await self._call("get", resource, lambda: self.api.get(resource, key))
+
+    async def list(self, resource: Resource) -> Listing:
+        return await self._call("list", resource, lambda: self.api.list(resource))
+
+    async def create(self, resource: Resource, obj: RawObject) -> RawObject:
+        return await self._call("create", resource, lambda: self.api.create(resource, obj))
+
+    async def update(self, resource: Resource, obj: RawObject) -> RawObject:
+        return await self._call("update", resource, lambda: self.api.update(resource, obj))
+
+    async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
+        return await self._call("update_status", resource, lambda: self.api.update_status(resource, obj))
+
+    async def patch(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        return await self._call("patch", resource, lambda: self.api.patch(resource, key, patch))
+
+    async def patch_status(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        return await self._call("patch_status", resource, lambda: self.api.patch_status(resource, key, patch))
+
+    async def delete(self, resource: Resource, key: ObjectKey, *, uid: str = "", resource_version: str = "") -> None:
+        await self._call(
+            "delete", resource, lambda: self.api.delete(resource, key, uid=uid, resource_version=resource_version)
+        )
+
+    async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
+        await self._call(
+            "bind", RESOURCES["Pod"], lambda: self.api.bind_pod(key, node, uid=uid, resource_version=resource_version)
+        )
+
+    async def _call(self, name: str, resource: Resource, call: Callable[[], Awaitable[_T]]) -> _T:
+        name = f"{name} {resource.plural}"
+        self.calls.append(name)
+        fault = self.faults[name].pop(0) if self.faults.get(name) else Fault()
+        await asyncio.sleep(fault.seconds)
+        if fault.before is not None:
+            await fault.before()
+        if fault.refused is not None:
+            raise fault.refused
+        if fault.lost:
+            raise OutcomeUnknownError(name, "timed out")
+        reply = await call()
+        if fault.reply_lost:
+            raise OutcomeUnknownError(name, "connection reset")
+        return fault.reply(reply) if fault.reply else reply
+
+
+def writes(calls: Iterable[str]) -> list[str]:
+    """The calls that write."""
+    return [call for call in calls if not call.startswith(("get", "list"))]

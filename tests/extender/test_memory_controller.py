@@ -1,0 +1,113 @@
+"""What a cluster's own controllers do for claims."""
+
+from typing import Any
+
+from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.cluster.controller import POD_CLAIM_NAME, Controller
+from extender.cluster.memory import MemoryApi
+from extender.cluster.reservation import FINALIZER
+from tests.extender.apis import memory_api
+from tests.extender.clusters import claim, pod, request
+
+TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "one", "namespace": "ns"},
+    "spec": {
+        "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
+        "spec": {"devices": {"requests": [request()]}},
+    },
+}
+
+
+def templated(name: str, phase: str = "Pending") -> RawObject:
+    raw = pod(name)
+    raw["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    return raw | {"status": {"phase": phase}}
+
+
+async def claims(api: MemoryApi) -> tuple[RawObject, ...]:
+    return (await api.list(CLAIMS)).items
+
+
+async def statuses(api: MemoryApi, name: str) -> Any:
+    return (await api.get(PODS, ObjectKey("ns", name)))["status"].get("resourceClaimStatuses")
+
+
+class TestMaking:
+    async def test_a_claim_is_made_from_the_template_and_named_in_the_status(self) -> None:
+        api = memory_api(TEMPLATE, templated("p"))
+        await Controller(api).reconcile()
+        (made,) = await claims(api)
+        assert made["metadata"]["name"].startswith("p-gpu-")
+        assert made["metadata"]["labels"] == {"team": "a"}
+        assert made["metadata"]["annotations"] == {"note": "b", POD_CLAIM_NAME: "gpu"}
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", "uid-p", True)
+        assert made["spec"] == TEMPLATE["spec"]["spec"]  # type: ignore[index]  # a literal above
+        assert await statuses(api, "p") == [{"name": "gpu", "resourceClaimName": made["metadata"]["name"]}]
+
+    async def test_once(self) -> None:
+        api = memory_api(TEMPLATE, templated("p"))
+        for _ in range(3):
+            await Controller(api).reconcile()
+        assert len(await claims(api)) == 1
+
+    async def test_one_that_is_there_already_is_found_by_its_owner(self) -> None:
+        api = memory_api(TEMPLATE, templated("p"))
+        await Controller(api).reconcile()
+        before = await statuses(api, "p")
+        await api.patch_status(PODS, ObjectKey("ns", "p"), {"status": {"resourceClaimStatuses": None}})
+        await Controller(api).reconcile()
+        assert await statuses(api, "p") == before
+
+    async def test_not_without_a_template(self) -> None:
+        api = memory_api(templated("p"))
+        await Controller(api).reconcile()
+        assert (await claims(api), await statuses(api, "p")) == ((), None)
+
+    async def test_not_for_pods_that_are_finished(self) -> None:
+        api = memory_api(TEMPLATE, templated("p", "Succeeded"))
+        await Controller(api).reconcile()
+        assert await claims(api) == ()
+
+
+class TestReleasing:
+    async def finish(self, api: MemoryApi, name: str) -> None:
+        await api.patch_status(PODS, ObjectKey("ns", name), {"status": {"phase": "Succeeded"}})
+        await Controller(api).reconcile()
+
+    def shared(self) -> MemoryApi:
+        there = claim("gpu", allocated=["n/gpu-0"], users=["p", "q"], metadata={"finalizers": [FINALIZER, "x/y"]})
+        return memory_api(there, pod("p", "gpu", on="n"), pod("q", "gpu", on="n"))
+
+    async def test_the_devices_are_free_when_the_last_consumer_is_finished(self) -> None:
+        api = self.shared()
+        await self.finish(api, "p")
+        (kept,) = await claims(api)
+        assert [consumer["name"] for consumer in kept["status"]["reservedFor"]] == ["q"]
+        assert "allocation" in kept["status"]
+        await self.finish(api, "q")
+        (kept,) = await claims(api)
+        assert kept["status"] == {"reservedFor": []}
+        assert kept["metadata"]["finalizers"] == ["x/y"]
+
+    async def test_a_claim_made_for_a_pod_goes_with_it(self) -> None:
+        api = memory_api(TEMPLATE, templated("p"))
+        await Controller(api).reconcile()
+        await api.delete(PODS, ObjectKey("ns", "p"))
+        await Controller(api).reconcile()
+        assert await claims(api) == ()
+
+    async def test_a_running_pod_keeps_everything(self) -> None:
+        api = self.shared()
+        before = await claims(api)
+        await Controller(api).reconcile()
+        assert await claims(api) == before
+
+    async def test_a_deleted_claim_is_gone_when_it_is_released(self) -> None:
+        there = claim("gpu", allocated=["n/gpu-0"], users=["p"], metadata={"finalizers": [FINALIZER]})
+        api = memory_api(there, pod("p", "gpu", on="n"))
+        await api.delete(CLAIMS, ObjectKey("ns", "gpu"))
+        await self.finish(api, "p")
+        assert await claims(api) == ()
