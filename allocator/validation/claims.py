@@ -157,7 +157,7 @@ def check_class(spec: Fields, check: Check | None) -> None:
     if rules.sized(spec, "config", len(configs), rules.MAX_CONFIG):
         for config in configs:
             rules.opaque(config)
-    rules.text(spec, "extendedResourceName", extended_resource, required=False)
+    rules.text(spec, "extendedResourceName", extended_resource, required=spec.has("extendedResourceName"))
 
 
 def check_taint_rule(spec: Fields) -> None:

@@ -173,6 +173,7 @@ def test_at_most_32_configurations() -> None:
     ("name", "good"),
     [
         ("example.com/gpu", True),
+        ("", False),
         ("gpu", False),
         ("kubernetes.io/gpu", False),
         ("requests.example.com/gpu", False),
