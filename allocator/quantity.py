@@ -57,11 +57,7 @@ class Quantity:
         if match is None:
             raise ValueError(f'"{_shortened(text)}" is not a quantity')
         sign, whole, fraction, suffix, exponent = match.groups(default="")
-        if (
-            len(exponent) > 4
-            or len(whole) + len(fraction) > _MAX_EXPONENT
-            or abs(int(exponent or 0)) > _MAX_EXPONENT
-        ):
+        if len(exponent) > 4 or len(whole) + len(fraction) > _MAX_EXPONENT or abs(int(exponent or 0)) > _MAX_EXPONENT:
             raise ValueError(f'"{_shortened(text)}" is too large or too fine for a quantity')
         digits = int(whole + fraction)
         if suffix in _FACTOR_OF:
