@@ -1,0 +1,338 @@
+"""The state: events to snapshots, versions and changes, and allocations that are in flight."""
+
+import asyncio
+
+import pytest
+
+from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
+from extender.cluster.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
+from extender.cluster.changes import Change, ChangeLog, Topic
+from extender.cluster.objects import ClaimObject
+from extender.cluster.state import ClusterState, Event, EventType
+from tests.extender import virtualtime
+from tests.extender.clusters import (
+    DRIVER,
+    budget,
+    claim,
+    device_class,
+    local_slice,
+    node,
+    pod,
+    state_of,
+    taint_rule,
+)
+
+POOL = PoolId(DRIVER, "n")
+KEY = ObjectKey("ns", "gpu")
+
+
+def at(version: int, raw: RawObject) -> RawObject:
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}
+
+
+def change(state: ClusterState, resource: Resource, raw: RawObject, *, version: int = 1) -> None:
+    state.apply(Event(EventType.MODIFIED, resource, at(version, raw)))
+
+
+def delete(state: ClusterState, resource: Resource, raw: RawObject, *, version: int = 1) -> None:
+    state.apply(Event(EventType.DELETED, resource, at(version, raw)))
+
+
+def allocation(*devices: str) -> AllocationResult:
+    return AllocationResult(tuple(DeviceResult("gpu", DeviceId(DRIVER, "n", device)) for device in devices))
+
+
+def held(state: ClusterState) -> set[str]:
+    return {device for pool in state.snapshot.usage.pools.values() for device in pool}
+
+
+def found(state: ClusterState) -> ClaimObject:
+    return state.snapshot.claims[KEY]
+
+
+class TestReadiness:
+    def test_nothing_is_synced_at_first(self) -> None:
+        assert "nodes: not synced yet" in ClusterState().not_ready
+
+    def test_a_list_syncs_its_kind(self) -> None:
+        state = ClusterState()
+        state.replace(NODES, [], 1)
+        assert "nodes" not in state.not_ready
+        assert "pods: not synced yet" in state.not_ready
+
+    def test_doubt_and_trust(self) -> None:
+        state = state_of([])
+        state.doubt(PODS, "nothing heard for 30 s")
+        assert state.not_ready == "pods: nothing heard for 30 s"
+        state.trust(PODS)
+        assert state.not_ready == ""
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("raw", "topic", "key"),
+        [
+            (node("n"), Topic.NODE, "n"),
+            (local_slice("n"), Topic.POOL, POOL),
+            (device_class("gpu"), Topic.CLASS, "gpu"),
+            (taint_rule("broken", driver=DRIVER), Topic.TAINT_RULE, "broken"),
+            (claim("gpu"), Topic.CLAIM, KEY),
+            (pod("gpu", "gpu"), Topic.POD, KEY),
+            (budget("gpu", {}, 1), Topic.BUDGET, KEY),
+        ],
+        ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+    )
+    def test_each_change_is_logged_by_what_it_is_about(self, raw: RawObject, topic: Topic, key: object) -> None:
+        state = state_of([raw])
+        assert state.snapshot.version == 1
+        assert state.changes_since(0) == (Change(1, topic, key),)
+
+    @pytest.mark.parametrize(
+        "raw", [node("n"), device_class("gpu"), pod("p", "gpu"), taint_rule("t"), budget("b", {}, 1)]
+    )
+    def test_an_update_that_changes_nothing_for_us_is_no_change(self, raw: RawObject) -> None:
+        state = state_of([raw])
+        heartbeat = {**raw, "metadata": {**raw["metadata"], "annotations": {"a": "b"}}}
+        change(state, RESOURCES[raw["kind"]], heartbeat, version=9)
+        assert state.snapshot.version == 1
+
+    def test_but_a_pods_resource_version_is_kept(self) -> None:
+        state = state_of([pod("p", "gpu")])
+        change(state, PODS, pod("p", "gpu"), version=9)
+        assert state.snapshot.pods[ObjectKey("ns", "p")].resource_version == "9"
+
+    def test_pods_without_devices_are_no_change_and_not_kept(self) -> None:
+        state = state_of([pod("p")])
+        assert (state.snapshot.version, len(state.snapshot.pods)) == (0, 0)
+
+    def test_an_allocation_changes_its_pool(self) -> None:
+        state = state_of([claim("gpu")])
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]))
+        assert state.changes_since(1) == (Change(2, Topic.CLAIM, KEY), Change(2, Topic.POOL, POOL))
+
+    def test_a_reservation_does_not(self) -> None:
+        state = state_of([claim("gpu", allocated=["n/gpu-0"])])
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], users=["p"]))
+        assert state.changes_since(1) == (Change(2, Topic.CLAIM, KEY),)
+
+    def test_a_list_is_one_version(self) -> None:
+        state = ClusterState()
+        state.replace(NODES, [node("n"), node("m")], 5)
+        assert state.snapshot.version == 1
+        assert {change.key for change in state.changes_since(0) or ()} == {"n", "m"}
+
+
+class TestChangeLog:
+    def test_forgets_the_oldest_and_says_so(self) -> None:
+        log = ChangeLog(2)
+        for version in range(1, 6):
+            log.add([Change(version, Topic.NODE, f"n{version}")])
+        assert log.since(2) is None
+        assert [change.version for change in log.since(3) or ()] == [4, 5]
+        assert log.since(5) == ()
+
+
+class TestLists:
+    def test_what_is_not_listed_is_gone(self) -> None:
+        state = state_of([claim("gpu", allocated=["n/gpu-0"]), claim("other")])
+        assert state.replace(CLAIMS, [claim("other")], 5)
+        assert [key.name for key in state.snapshot.claims] == ["other"]
+        assert held(state) == set()
+
+    def test_an_old_list_is_discarded(self) -> None:
+        state = state_of([])
+        change(state, NODES, node("n"), version=7)
+        assert not state.replace(NODES, [], 6)
+        assert "n" in state.snapshot.nodes
+
+    def test_what_could_not_be_read_and_is_gone_is_no_problem_any_more(self) -> None:
+        state = ClusterState()
+        state.apply(Event(EventType.ADDED, SLICES, {**local_slice("n"), "spec": "x"}))
+        ((kind, key),) = state.snapshot.problems
+        assert (kind, key.name) == ("ResourceSlice", "slice-n")
+        state.replace(SLICES, [], 5)
+        assert not state.snapshot.problems
+
+
+class TestUnreadable:
+    @pytest.mark.parametrize("resource", [NODES, SLICES, CLAIMS, PODS])
+    @pytest.mark.parametrize("raw", [{}, {"metadata": 1}, {"metadata": {"name": 1, "namespace": 2}}, {"spec": []}])
+    def test_is_noted(self, resource: Resource, raw: RawObject) -> None:
+        state = ClusterState()
+        state.apply(Event(EventType.ADDED, resource, raw))
+        assert len(state.snapshot.problems) == 1
+
+    def test_replaces_what_could_be_read(self) -> None:
+        state = state_of([local_slice("n")])
+        change(state, SLICES, {**local_slice("n"), "spec": "x"})
+        assert not state.snapshot.inventory.slices
+        change(state, SLICES, local_slice("n"))
+        assert state.snapshot.inventory.slices
+        assert not state.snapshot.problems
+
+
+class TestPods:
+    def test_indexes_follow(self) -> None:
+        state = state_of([pod("p", "gpu", nominated="n")])
+        assert [p.name for p in state.snapshot.nominated_to("n")] == ["p"]
+        change(state, PODS, pod("p", "gpu", on="m"))
+        assert state.snapshot.nominated_to("n") == ()
+        assert [p.name for p in state.snapshot.pods_on("m")] == ["p"]
+        delete(state, PODS, pod("p", "gpu", on="m"))
+        assert state.snapshot.pods_on("m") == ()
+        assert state.snapshot.pod("uid-p") is None
+
+
+class TestAllocatedAt:
+    """For each claim the revision of the event that brought its allocation."""
+
+    def test_from_an_event(self) -> None:
+        state = state_of([claim("gpu")])
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
+        assert found(state).allocated_at == 7
+
+    def test_later_updates_do_not_move_it(self) -> None:
+        state = state_of([claim("gpu")])
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], users=["p"]), version=8)
+        state.replace(CLAIMS, [at(8, claim("gpu", allocated=["n/gpu-0"], users=["p"]))], 9)
+        assert found(state).allocated_at == 7
+
+    def test_from_a_list_it_is_unknown(self) -> None:
+        state = ClusterState()
+        state.replace(CLAIMS, [at(7, claim("gpu", allocated=["n/gpu-0"]))], 9)
+        assert found(state).allocated_at is None
+
+    def test_another_allocation_is_a_new_one(self) -> None:
+        state = state_of([claim("gpu")])
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
+        change(state, CLAIMS, claim("gpu"), version=8)
+        assert found(state).allocated_at is None
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=9)
+        assert found(state).allocated_at == 9
+
+    def test_another_claim_of_that_name_is_a_new_one(self) -> None:
+        state = state_of([claim("gpu", allocated=["n/gpu-0"])])
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], metadata={"uid": "other"}), version=9)
+        assert found(state).allocated_at == 9
+        assert held(state) == {"gpu-0"}
+
+
+class TestInFlight:
+    def state(self) -> ClusterState:
+        state = state_of([claim("gpu")])
+        state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
+        return state
+
+    def test_is_held_at_once(self) -> None:
+        state = self.state()
+        assert held(state) == {"gpu-0"}
+        assert (Change(2, Topic.POOL, POOL)) in (state.changes_since(1) or ())
+        assert list(state.snapshot.holders[POOL]) == ["uid-gpu"]
+
+    def test_ends_when_the_watch_shows_it_and_is_still_held(self) -> None:
+        state = self.state()
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
+        assert not state.snapshot.in_flight
+        assert held(state) == {"gpu-0"}
+        assert [c.topic for c in state.changes_since(2) or ()] == [Topic.CLAIM]
+
+    def test_ends_when_it_is_known_not_to_be_written(self) -> None:
+        state = self.state()
+        state.forget("uid-gpu")
+        assert not state.snapshot.in_flight
+        assert held(state) == set()
+
+    def test_outlives_events_that_can_not_tell(self) -> None:
+        state = self.state()
+        change(state, CLAIMS, claim("gpu", metadata={"finalizers": ["x/y"]}), version=7)
+        assert held(state) == {"gpu-0"}
+
+    def test_both_are_held_while_another_writer_may_have_been_first(self) -> None:
+        state = self.state()
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-1"]), version=7)
+        assert held(state) == {"gpu-0", "gpu-1"}
+        state.forget("uid-gpu")
+        assert held(state) == {"gpu-1"}
+
+    def test_ends_with_the_claim(self) -> None:
+        state = self.state()
+        delete(state, CLAIMS, claim("gpu"), version=7)
+        assert not state.snapshot.in_flight
+        assert held(state) == set()
+
+    def test_ends_when_another_claim_has_the_name(self) -> None:
+        state = self.state()
+        change(state, CLAIMS, claim("gpu", metadata={"uid": "other"}), version=7)
+        assert not state.snapshot.in_flight
+
+    def test_a_write_of_which_the_revision_is_known_ends_with_it(self) -> None:
+        """Written, and undone by somebody before the watch has shown it."""
+        state = self.state()
+        state.settle("uid-gpu", 7)
+        change(state, CLAIMS, claim("gpu"), version=6)
+        assert held(state) == {"gpu-0"}
+        change(state, CLAIMS, claim("gpu"), version=8)
+        assert held(state) == set()
+
+    def test_settled_by_a_revision_that_was_seen_already(self) -> None:
+        state = self.state()
+        change(state, CLAIMS, claim("gpu"), version=8)
+        state.settle("uid-gpu", 7)
+        assert not state.snapshot.in_flight
+
+    def test_before_the_watch_has_shown_the_claim(self) -> None:
+        state = state_of([])
+        state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
+        assert held(state) == {"gpu-0"}
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
+        assert not state.snapshot.in_flight
+        assert held(state) == {"gpu-0"}
+
+    def test_survives_a_list_that_does_not_show_it_yet(self) -> None:
+        state = self.state()
+        state.replace(CLAIMS, [claim("gpu")], 5)
+        assert held(state) == {"gpu-0"}
+
+
+class TestPassed:
+    """Waiting until the watch has passed a revision."""
+
+    def test_returns_at_once_when_it_has(self) -> None:
+        state = state_of([at(7, claim("gpu"))])
+        virtualtime.run(state.passed(CLAIMS, 7))
+        assert state.seen(CLAIMS) == 7
+
+    @pytest.mark.parametrize("kind", ["event", "bookmark", "list"])
+    def test_waits_for_it(self, kind: str) -> None:
+        state = state_of([])
+
+        def tell(version: int) -> None:
+            if kind == "event":
+                change(state, CLAIMS, claim("gpu"), version=version)
+            elif kind == "bookmark":
+                state.bookmark(CLAIMS, version)
+            else:
+                state.replace(CLAIMS, [], version)
+
+        async def wait() -> float:
+            loop = asyncio.get_running_loop()
+            loop.call_later(1, tell, 6)
+            loop.call_later(2, state.bookmark, NODES, 9)
+            loop.call_later(3, tell, 8)
+            await state.passed(CLAIMS, 7)
+            return loop.time()
+
+        assert virtualtime.run(wait()) == 3
+
+    def test_who_stops_waiting_is_forgotten(self) -> None:
+        state = state_of([])
+
+        async def wait() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await state.passed(CLAIMS, 7)
+            state.bookmark(CLAIMS, 8)
+
+        virtualtime.run(wait())
+        assert state.seen(CLAIMS) == 8
