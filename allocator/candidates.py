@@ -3,11 +3,13 @@
 Judging late matters: a selector may fail on a device, and that must not fail a pod which never needs it.
 """
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from allocator.capacity import Capacities, CapacityArithmeticError, consumption, exceeded
 from allocator.cel import CelError
-from allocator.errors import CapacityError, SelectorError
+from allocator.constraints import values_of
+from allocator.errors import AllocatorError, CapacityError, SelectorError
 from allocator.features import Features
 from allocator.model import AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
 from allocator.nodes import placement_matches
@@ -38,6 +40,10 @@ class Refusal(NamedTuple):
 
 SUITS = Refusal(Cause.COUNT)
 """Nothing speaks against the device as such; whether it gets chosen is the search's matter."""
+
+
+class OrderMattersError(AllocatorError):
+    """A list, where list-typed attributes are off: it suits a constraint only as the first device (upstream's rule)."""
 
 
 class Alternative:
@@ -162,6 +168,18 @@ class Candidates:
                     source = f"derived attribute {derived.name}"
                     raise self._failure(alternative, source, device, str(error)) from error
         return device.attributes.get(attribute, ())
+
+    def values(self, alternative: Alternative, index: int, attribute: str) -> frozenset[Hashable]:
+        """The same as comparable elements, for foresight: which devices go together, in whichever order.
+
+        Raises:
+            SelectorError: as `value`.
+            OrderMattersError: the order decides, so there is no foresight.
+        """
+        value = self.value(alternative, index, attribute)
+        if value and isinstance(value, tuple) and not self._features.list_type_attributes:
+            raise OrderMattersError(f"{attribute} of {self.all[index].device.id} is a list")
+        return values_of(value)
 
     def _judge(self, alternative: Alternative, index: int) -> Refusal:
         candidate = self.all[index]

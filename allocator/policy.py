@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator.candidates import SUITS, Alternative, Candidates
-from allocator.constraints import values_of
 from allocator.counters import Counters, demand
 from allocator.errors import AllocatorError
 from allocator.model import ConstraintKind
@@ -46,7 +45,7 @@ def _first_fit(view: View) -> Orders:
 
 
 def _best_fit(view: View) -> Orders:
-    """Least waste first; as published where an error might be met, so that no policy hides or finds one."""
+    """Least waste first; as published where an error might be met, or the order decides, so that yes stays yes."""
     alternatives = [a for slot in view.plan.slots for a in slot.alternatives]
     if view.plan.constrains_all:
         return _first_fit(view)
@@ -109,7 +108,7 @@ def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> 
     """For matchAttribute: how many candidates have the device's value; a tight group is used up first."""
     sizes: dict[int, int] = {}
     for _, spec in view.plan.covering(alternative):
-        values = {i: values_of(view.candidates.value(alternative, i, spec.attribute)) for i in suits}
+        values = {i: view.candidates.values(alternative, i, spec.attribute) for i in suits}
         if spec.kind is not ConstraintKind.MATCH:
             continue
         having = Counter(value for each in values.values() for value in each)

@@ -7,7 +7,7 @@ cuts off what has no solution, so the first solution in order stays the first.
 from collections.abc import Hashable, Iterable, Sequence
 
 from allocator.candidates import SUITS, Alternative, Candidates
-from allocator.constraints import covers, values_of
+from allocator.constraints import covers
 from allocator.counters import CounterKey, demand
 from allocator.errors import AllocatorError
 from allocator.ledger import Ledger
@@ -45,7 +45,7 @@ class Pruning:
         """All that can be told in advance.
 
         Where judging a device raises an error, or an "all devices" request could, nothing is cut off: the search
-        alone decides whether it meets the error, as upstream's would.
+        alone decides whether it meets the error, as upstream's would. Nor where the order of devices matters.
         """
         pruning = cls(plan, candidates, ledger)
         if plan.constrains_all:
@@ -94,7 +94,7 @@ class Pruning:
                 for number, spec in self._plan.covering(alternative):
                     masks = self._values.setdefault((alternative.claim, number, id(alternative)), {})
                     for index in suits:
-                        for value in values_of(self._candidates.value(alternative, index, spec.attribute)):
+                        for value in self._candidates.values(alternative, index, spec.attribute):
                             masks[value] = masks.get(value, 0) | 1 << index
 
     def _work_out(self) -> None:

@@ -31,7 +31,10 @@ class DeviceUsage:
         consumed = self.consumed
         for name, nano in amounts:
             left = consumed.get(name, 0) + nano
-            consumed = consumed.set(name, left) if left else consumed.delete(name)
+            if left:
+                consumed = consumed.set(name, left)
+            elif name in consumed:
+                consumed = consumed.delete(name)
         return consumed
 
 

@@ -56,9 +56,7 @@ class TestSteps:
         assert two.steps <= 200
 
     def by_counters(self, policy: Policy) -> World:
-        whole = [
-            device(f"gpu-{g}", {"whole": True}, draws={f"gpu-{g}": {"slices": 8}}) for g in range(8)
-        ]
+        whole = [device(f"gpu-{g}", {"whole": True}, draws={f"gpu-{g}": {"slices": 8}}) for g in range(8)]
         parts = [
             device(f"gpu-{g}-part-{p}", {"whole": False}, draws={f"gpu-{g}": {"slices": 1}})
             for g in range(8)

@@ -1,0 +1,197 @@
+"""Laws of the allocator, over random small worlds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from immutables import Map
+
+from allocator.audit import Evidence, audit
+from allocator.candidates import Alternative, Candidates, Refusal
+from allocator.features import Features
+from allocator.finding import Finding
+from allocator.ledger import Ledger
+from allocator.model import AllocationResult, Claim, DeviceResult, Node, Slice
+from allocator.outcome import Allocation
+from allocator.plan import plan
+from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.pools import Inventory
+from allocator.usage import Usage
+from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
+from tests.allocator.worlds import NODE, SELECTORS, claim, names, want
+
+policies = st.sampled_from((FIRST_FIT, BEST_FIT))
+
+
+def allocation(puzzle: Puzzle, policy: Policy = FIRST_FIT) -> Allocation | None:
+    outcome = replace(puzzle.world, policy=policy).allocate(*puzzle.claims)
+    return outcome if isinstance(outcome, Allocation) else None
+
+
+@given(puzzles())
+def test_first_fit_finds_the_first_solution_that_trying_everything_finds(puzzle: Puzzle) -> None:
+    found = allocation(puzzle)
+    assert (found and names(found.results)) == puzzle.reference.first(*puzzle.claims)
+
+
+@given(puzzles())
+def test_best_fit_says_yes_exactly_when_first_fit_does(puzzle: Puzzle) -> None:
+    assert (allocation(puzzle, BEST_FIT) is None) == (allocation(puzzle) is None)
+
+
+@given(puzzles(), policies)
+def test_the_score_is_between_0_and_10(puzzle: Puzzle, policy: Policy) -> None:
+    found = allocation(puzzle, policy)
+    assert found is None or found.score in range(11)
+
+
+@given(puzzles(), policies)
+def test_what_is_allocated_passes_the_audit(puzzle: Puzzle, policy: Policy) -> None:
+    assume(puzzle.world.features.list_type_attributes or not puzzle.has_lists)
+    found = allocation(puzzle, policy)
+    assume(found is not None)
+    assert found is not None
+    assert findings_on(puzzle, found) == []
+
+
+def findings_on(puzzle: Puzzle, found: Allocation) -> list[Finding]:
+    """What the audit says of the new claims, beside claims that hold what was taken before."""
+    new = [replace(c, allocation=r) for c, r in zip(puzzle.claims, found.results, strict=True)]
+    evidence = Evidence(puzzle.world.slices, puzzle.world.classes, [*holders(puzzle), *new], {NODE.name: NODE})
+    concerned = {str(c) for c in new}
+    return [f for f in audit(evidence, SELECTORS) if concerned & set(f.claims)]
+
+
+def holders(puzzle: Puzzle) -> list[Claim]:
+    held = []
+    for device in puzzle.devices:
+        usage = puzzle.world.usage.device(device.id)
+        if not usage.is_free:
+            consumed = {n: replace(device.capacity[n].value, nano=nano) for n, nano in usage.consumed.items()}
+            result = DeviceResult(
+                "held", device.id, share_id=min(usage.shares, default=None), consumed_capacity=consumed
+            )
+            held.append(replace(claim(want("held"), name=device.id.device), allocation=AllocationResult((result,))))
+    return held
+
+
+@given(puzzles())
+def test_a_device_that_becomes_free_never_turns_yes_to_no(puzzle: Puzzle) -> None:
+    assume(allocation(puzzle) is not None)
+    pool = puzzle.world.usage.pools.get(puzzle.devices[0].id.pool_id, {})
+    for device in pool:
+        rest = Usage(puzzle.world.usage.pools.set(puzzle.devices[0].id.pool_id, pool.delete(device)))
+        assert allocation(puzzle.using(replace(puzzle.world, usage=rest))) is not None
+
+
+@given(puzzles(all_mode=False), st.data())
+def test_one_device_more_never_turns_yes_to_no(puzzle: Puzzle, data: st.DataObject) -> None:
+    """Take one free device away: where there is no allocation with it, there is none without it."""
+    assume(allocation(puzzle) is None)
+    free = [d for d in puzzle.devices if puzzle.world.usage.device(d.id).is_free]
+    assume(free)
+    gone = data.draw(st.sampled_from(free))
+    slices = [replace(s, devices=tuple(d for d in s.devices if d is not gone)) for s in puzzle.world.slices]
+    assert allocation(puzzle.using(replace(puzzle.world, slices=slices))) is None
+
+
+@given(puzzles())
+def test_the_order_of_claims_does_not_matter_to_feasibility(puzzle: Puzzle) -> None:
+    """But for admin access, which takes a device from later requests though not from earlier ones, as upstream."""
+    assume(not puzzle.has_admin_access)
+    backwards = replace(puzzle, claims=puzzle.claims[::-1])
+    assert (allocation(puzzle) is None) == (allocation(backwards) is None)
+
+
+@given(puzzles(), st.data())
+def test_undo_restores_the_ledger_exactly(puzzle: Puzzle, data: st.DataObject) -> None:
+    task = puzzle.world.task(*puzzle.claims)
+    candidates = Candidates(task.claims, task.node, task.pools, task.usage, task.taint_rules, task.features, SELECTORS)
+    the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
+    ledger = Ledger(the_plan, candidates, task.pools, task.features)
+    alternatives = [a for slot in the_plan.slots for a in slot.alternatives]
+    places = st.tuples(st.sampled_from(alternatives), st.integers(0, candidates.count - 1))
+    undos: list[tuple[object, Callable[[], object]]] = []
+    for alternative, index in data.draw(st.lists(places, max_size=8)):
+        before = observed(ledger, alternatives, candidates, puzzle)
+        taken = ledger.take(alternative, index)
+        if isinstance(taken, Refusal):
+            assert observed(ledger, alternatives, candidates, puzzle) == before
+        else:
+            undos.append((before, taken))
+    for before, undo in reversed(undos):
+        undo()
+        assert observed(ledger, alternatives, candidates, puzzle) == before
+
+
+def observed(ledger: Ledger, alternatives: list[Alternative], candidates: Candidates, puzzle: Puzzle) -> object:
+    """The books, and what every next step would meet."""
+    pool = puzzle.devices[0].id.pool_id
+    answers = []
+    for alternative in alternatives:
+        for index in range(candidates.count):
+            taken = ledger.take(alternative, index)
+            answers.append(taken if isinstance(taken, Refusal) else taken())
+    return ledger.key(), puzzle.world.features.partitionable_devices and dict(ledger.counters.left(pool)), answers
+
+
+@given(st.lists(allocations(), max_size=5), allocations())
+def test_usage_with_and_then_without_an_allocation_is_the_same(
+    before: list[AllocationResult], one: AllocationResult
+) -> None:
+    usage = used(before)
+    assert usage.with_allocation(one).without_allocation(one) == usage
+
+
+@given(st.lists(allocations(), max_size=5), st.data())
+def test_usage_does_not_depend_on_the_order_of_allocations(
+    results: list[AllocationResult], data: st.DataObject
+) -> None:
+    assert used(data.draw(st.permutations(results))) == used(results)
+
+
+def used(results: list[AllocationResult]) -> Usage:
+    usage = Usage()
+    for each in results:
+        usage = usage.with_allocation(each)
+    return usage
+
+
+@given(slice_sets(), st.data(), feature_sets())
+def test_an_inventory_does_not_depend_on_the_order_of_slices(
+    slices: list[Slice], data: st.DataObject, features: Features
+) -> None:
+    expected = Inventory.of(slices)
+    shuffled = Inventory.of(data.draw(st.permutations(slices)))
+    detour = expected
+    for each in data.draw(st.lists(st.sampled_from(slices))):
+        detour = detour.without_slice(each.name).with_slice(replace(each, generation=7)).with_slice(each)
+    for node in NODES:
+        assert seen(shuffled, node, features) == seen(expected, node, features)
+        assert seen(detour, node, features) == seen(expected, node, features)
+    assert shuffled.local == expected.local == detour.local
+    assert shuffled.roaming == expected.roaming == detour.roaming
+
+
+@given(slice_sets())
+def test_an_inventory_without_its_slices_is_empty(slices: list[Slice]) -> None:
+    inventory = Inventory.of(slices)
+    for each in slices:
+        inventory = inventory.without_slice(each.name)
+    assert (inventory.slices, inventory.pools, inventory.local, inventory.roaming) == (Map(),) * 4
+
+
+def seen(inventory: Inventory, node: Node, features: Features) -> list[object]:
+    return [
+        (
+            p.id,
+            p.problem,
+            p.incomplete,
+            [(c.device.id, c.slice.name) for c in p.candidates],
+            [d.id for d in p.elsewhere],
+            p.counter_sets,
+            p.has_binding_conditions,
+        )
+        for p in inventory.for_node(node, features)
+    ]
