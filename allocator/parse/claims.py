@@ -171,7 +171,7 @@ def _alternative(fields: Fields, name: str, interner: Interner) -> DeviceRequest
         name=name,
         selectors=_selectors(fields),
         mode=mode,
-        count=1 if mode is AllocationMode.ALL else fields.integer("count", 1),
+        count=1 if mode is AllocationMode.ALL else fields.integer("count") or 1,  # as the API defaults it
         admin_access=fields.flag("adminAccess"),
         tolerations=tolerations(fields),
         capacity=_capacity(fields, interner),

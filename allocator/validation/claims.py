@@ -93,8 +93,8 @@ class ClaimRules:
         rules.text(fields, "deviceClassName", dns_subdomain)
         rules.selectors(fields, self._check)
         rules.one_of(fields, "allocationMode", ("ExactCount", "All"), required=False)
-        count = fields.integer("count", 1)
-        if fields.text("allocationMode") == "All" and fields.has("count") and count != 0:
+        count = fields.integer("count") or 1
+        if fields.text("allocationMode") == "All" and fields.integer("count"):
             fields.problem("count", f"{count} is not allowed with allocationMode All")
         elif count <= 0 and fields.text("allocationMode") != "All":
             fields.problem("count", f"{count} is not greater than zero")

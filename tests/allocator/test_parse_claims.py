@@ -132,7 +132,7 @@ def test_an_unknown_version_is_not_written() -> None:
     [
         ({"exactly": {"deviceClassName": "c"}}, DeviceRequest("c", count=1)),
         ({"exactly": {"deviceClassName": "c", "allocationMode": ""}}, DeviceRequest("c", count=1)),
-        ({"exactly": {"deviceClassName": "c", "count": 0}}, DeviceRequest("c", count=0)),
+        ({"exactly": {"deviceClassName": "c", "count": 0}}, DeviceRequest("c", count=1)),
         ({"exactly": {"deviceClassName": "c", "count": -1}}, DeviceRequest("c", count=-1)),
         ({"exactly": {"deviceClassName": "c", "allocationMode": "Some"}}, DeviceRequest("c", mode=None)),
         ({"exactly": {"deviceClassName": "c", "capacity": {}}}, DeviceRequest("c", capacity=())),

@@ -1,7 +1,6 @@
 """Allocator cases: does first-fit answer as recorded, and does best-fit agree on yes and no."""
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -51,7 +50,7 @@ class World:
         switches = {FEATURES[name]: on for name, on in case["features"].items()}
         off = {name: getattr(NO_FEATURES, name) for name in FEATURES.values()}
         self.features = Features(**{**off, **switches})
-        self.claims: tuple[Claim, ...] = tuple(parse_claim(_as_stored(c)) for c in case["claims"])
+        self.claims: tuple[Claim, ...] = tuple(_claim(c) for c in case["claims"])
         classes = [parse_device_class(c) for c in case["deviceClasses"]]
         self.classes: dict[str, DeviceClass] = {c.name: c for c in classes}
         slices = (parse_slice(s) for s in case["resourceSlices"])
@@ -118,14 +117,23 @@ def canonical(value: Any, key: str = "") -> Any:
     return value
 
 
-def _as_stored(claim: Json) -> Json:
-    """Cases are not defaulted as the API server defaults: there, a count that is absent is 0."""
-    stored: Json = deepcopy(claim)
-    for request in stored["spec"].get("devices", {}).get("requests", ()):
-        for each in (request.get("exactly"), *request.get("firstAvailable", ())):
-            if each is not None and each.get("allocationMode") == "ExactCount":
-                each.setdefault("count", 0)
-    return stored
+def _claim(raw: Json) -> Claim:
+    """Cases are not defaulted as the API server defaults: in them, a count that is absent is 0."""
+    claim = parse_claim(raw)
+    requests = zip(claim.spec.requests, raw["spec"].get("devices", {}).get("requests", ()), strict=True)
+    counted = tuple(
+        replace(
+            request,
+            alternatives=tuple(
+                replace(each, count=given.get("count", 0))
+                for each, given in zip(
+                    request.alternatives, entry.get("firstAvailable") or [entry.get("exactly")], strict=False
+                )
+            ),
+        )
+        for request, entry in requests
+    )
+    return replace(claim, spec=replace(claim.spec, requests=counted))
 
 
 def _ticks() -> Callable[[], float]:
