@@ -1,0 +1,244 @@
+"""Laws of the state, over random histories of a small cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.model import AllocationResult, DeviceId, DeviceResult
+from allocator.quantity import Quantity
+from allocator.usage import Usage
+from extender.cluster.api import CLAIMS, RESOURCES, ObjectKey, RawObject
+from extender.cluster.changes import Topic
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState, Event, EventType, key_of
+from tests.extender.clusters import (
+    DRIVER,
+    budget,
+    claim,
+    device_class,
+    local_slice,
+    network_slice,
+    node,
+    pod,
+    taint_rule,
+)
+
+NODES = ("n", "m")
+DEVICES = ("n/gpu-0", "n/gpu-1", "m/gpu-0", "net/gpu-0")
+SHARED = Quantity.parse("1Gi")
+
+
+def some(values: Sequence[Any]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+OBJECTS: st.SearchStrategy[RawObject] = st.one_of(
+    st.builds(node, some(NODES), labels=st.dictionaries(some(["zone"]), some(["a", "b"]))),
+    st.builds(local_slice, some(NODES), st.integers(0, 2)),
+    st.builds(network_slice, st.just("net"), st.integers(0, 2)),
+    st.builds(device_class, some(["a", "b"]), extended=some([None, "example.com/x", "example.com/y"])),
+    st.builds(taint_rule, some(["t"]), driver=some([DRIVER, "other"])),
+    st.builds(budget, some(["b"]), st.just({}), st.integers(0, 2)),
+    st.builds(
+        claim,
+        some(["c", "d"]),
+        allocated=st.lists(some(DEVICES), max_size=2, unique=True),
+        metadata=st.builds(lambda uid: {"uid": uid}, some(["uid-c", "uid-d", "uid-e"])),
+    ),
+    st.builds(pod, some(["p", "q"]), some(["c", "d"]), on=some(["", *NODES]), nominated=some(["", *NODES])),
+    st.builds(pod, some(["p", "q"])),
+    st.just({**local_slice("n"), "spec": "not to be read"}),
+)
+
+
+@dataclass
+class History:
+    """Events as a watch would tell them, and what is there in the end."""
+
+    events: list[Event] = field(default_factory=list)
+    there: dict[tuple[str, ObjectKey], RawObject] = field(default_factory=dict)
+
+    def add(self, raw: RawObject, *, deleted: bool) -> None:
+        at = (raw["kind"], key_of(raw))
+        uids = {known["metadata"]["uid"] for key, known in self.there.items() if key != at and key[0] == at[0]}
+        if raw["metadata"]["uid"] in uids:
+            return
+        version = str(len(self.events) + 1)
+        raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": version}}
+        if deleted:
+            if self.there.pop(at, None) is None:
+                return
+            kind = EventType.DELETED
+        else:
+            kind = EventType.MODIFIED if at in self.there else EventType.ADDED
+            self.there[at] = raw
+        self.events.append(Event(kind, RESOURCES[raw["kind"]], raw))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    history = History()
+    for raw, deleted in draw(st.lists(st.tuples(OBJECTS, st.booleans()), max_size=30)):
+        history.add(raw, deleted=deleted)
+    return history
+
+
+FLIGHTS = st.lists(
+    st.tuples(
+        st.integers(0, 30), some(["uid-c", "uid-d", "uid-e"]), some([*DEVICES, "forget", "settle"]), st.booleans()
+    ),
+    max_size=8,
+)
+"""After which event, for which claim, what: a device to be in flight (shared or not), or the flight's end."""
+
+
+def listed(history: History) -> ClusterState:
+    """A state that is told what is there in the end, at once."""
+    state = ClusterState()
+    for resource in RESOURCES.values():
+        state.replace(resource, [raw for (kind, _), raw in history.there.items() if kind == resource.kind], 1)
+    return state
+
+
+def picture(snapshot: Snapshot) -> dict[str, object]:
+    """All that a snapshot says but its version, and since when claims are allocated."""
+    inventory = snapshot.inventory
+    return {
+        "nodes": snapshot.nodes,
+        "classes": snapshot.classes,
+        "claims": {key: (each.claim, each.resource_version) for key, each in snapshot.claims.items()},
+        "claim keys": snapshot.claim_keys,
+        "pods": {key: (each, each.resource_version) for key, each in snapshot.pods.items()},
+        "pod keys": snapshot.pod_keys,
+        "bound": snapshot.bound,
+        "nominated": snapshot.nominated,
+        "budgets": snapshot.budgets,
+        "slices": {name: [d.id for d in each.devices] for name, each in inventory.slices.items()},
+        "pools": {name: [s.name for s in pool.slices] for name, pool in inventory.pools.items()},
+        "reach": (inventory.local, inventory.roaming),
+        "rules": (snapshot.rules, snapshot.taint_rules),
+        "extended": snapshot.extended,
+        "usage": snapshot.usage,
+        "holders": snapshot.holders,
+        "problems": snapshot.problems,
+    }
+
+
+@given(histories())
+def test_the_state_after_events_is_that_of_a_list(history: History) -> None:
+    state = ClusterState()
+    for event in history.events:
+        state.apply(event)
+    assert picture(state.snapshot) == picture(listed(history).snapshot)
+
+
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_order_in_which_watches_tell_is_of_no_matter(history: History, random: Any) -> None:
+    """Each kind has a watch of its own: of two kinds any event may come first."""
+    waiting = {kind: [e for e in history.events if e.resource.kind == kind] for kind in RESOURCES}
+    state = ClusterState()
+    while any(waiting.values()):
+        events = random.choice([events for events in waiting.values() if events])
+        state.apply(events.pop(0))
+    assert picture(state.snapshot) == picture(listed(history).snapshot)
+
+
+@given(histories(), histories())
+def test_a_list_replaces_whatever_was_there(before: History, after: History) -> None:
+    state = ClusterState()
+    for event in before.events:
+        state.apply(event)
+    for resource in RESOURCES.values():
+        objects = [raw for (kind, _), raw in after.there.items() if kind == resource.kind]
+        assert state.replace(resource, objects, 1000)
+    assert picture(state.snapshot) == picture(listed(after).snapshot)
+
+
+def fly(state: ClusterState, uid: str, what: str, *, shared: bool) -> None:
+    if what == "forget":
+        state.forget(uid)
+    elif what == "settle":
+        state.settle(uid, state.seen(CLAIMS) + 2)
+    else:
+        pool, device = what.split("/")
+        share = {"share_id": f"share-{uid}", "consumed_capacity": {"memory": SHARED}} if shared else {}
+        result = DeviceResult("gpu", DeviceId(DRIVER, pool, device), **share)
+        state.assume(uid, AllocationResult((result,)), "uid-p")
+
+
+def play(history: History, flights: list[tuple[int, str, str, bool]]) -> list[Snapshot]:
+    """The snapshots after each step."""
+    state = ClusterState()
+    snapshots = [state.snapshot]
+    for index, event in enumerate(history.events):
+        state.apply(event)
+        for after, uid, what, shared in flights:
+            if after == index:
+                fly(state, uid, what, shared=shared)
+        snapshots.append(state.snapshot)
+    return snapshots
+
+
+@given(histories(), FLIGHTS)
+def test_usage_and_holders_are_what_claims_and_flights_hold(
+    history: History, flights: list[tuple[int, str, str, bool]]
+) -> None:
+    for snapshot in play(history, flights):
+        usage, holders = Usage(), set()
+        for uid in {*snapshot.claim_keys, *snapshot.in_flight}:
+            for allocation in snapshot.held_by(uid):
+                usage = usage.with_allocation(allocation)
+                holders |= {(result.device.pool_id, uid) for result in allocation.results}
+        assert snapshot.usage == usage
+        assert {(pool, uid) for pool, uids in snapshot.holders.items() for uid in uids} == holders
+
+
+@given(histories(), FLIGHTS)
+def test_snapshots_do_not_change(history: History, flights: list[tuple[int, str, str, bool]]) -> None:
+    state = ClusterState()
+    taken = []
+    for event in history.events:
+        taken.append((state.snapshot, picture(state.snapshot)))
+        state.apply(event)
+    for _, uid, what, shared in flights:
+        fly(state, uid, what, shared=shared)
+    assert all(picture(snapshot) == then for snapshot, then in taken)
+
+
+@given(histories(), FLIGHTS)
+def test_the_log_names_all_that_is_different(history: History, flights: list[tuple[int, str, str, bool]]) -> None:
+    state = ClusterState()
+    since: list[Snapshot] = []
+    for index, event in enumerate(history.events):
+        since.append(state.snapshot)
+        state.apply(event)
+        for after, uid, what, shared in flights:
+            if after == index:
+                fly(state, uid, what, shared=shared)
+    for old in since:
+        changes = state.changes_since(old.version)
+        assert changes is not None
+        assert differences(old, state.snapshot) <= {(change.topic, change.key) for change in changes}
+
+
+def differences(old: Snapshot, new: Snapshot) -> set[tuple[Topic, object]]:
+    """What decisions depend on, and is not the same."""
+    tables: list[tuple[Topic, Any, Any]] = [
+        (Topic.NODE, old.nodes, new.nodes),
+        (Topic.CLASS, old.classes, new.classes),
+        (Topic.TAINT_RULE, old.rules, new.rules),
+        (Topic.BUDGET, old.budgets, new.budgets),
+        (Topic.POD, old.pods, new.pods),
+        (Topic.CLAIM, old.claims, new.claims),
+        (Topic.POOL, old.inventory.pools, new.inventory.pools),
+        (Topic.POOL, old.usage.pools, new.usage.pools),
+    ]
+    return {
+        (topic, key)
+        for topic, before, after in tables
+        for key in {*before, *after}
+        if before.get(key) != after.get(key)
+    }
