@@ -59,7 +59,6 @@ BAD_REQUESTS: list[tuple[list[dict[str, Any]], list[str]]] = [
     ([exactly(deviceClassName="A_")], [f'[0].exactly.deviceClassName: "A_" {SUBDOMAIN}']),
     ([exactly(allocationMode="Some")], ['[0].exactly.allocationMode: "Some" is not one of ExactCount, All']),
     ([exactly(allocationMode="All", count=1)], ["[0].exactly.count: 1 is not allowed with allocationMode All"]),
-    ([exactly(count=0)], ["[0].exactly.count: 0 is not greater than zero"]),
     ([exactly(count=-1)], ["[0].exactly.count: -1 is not greater than zero"]),
     ([exactly(selectors=[CEL] * 33)], ["[0].exactly.selectors: has 33 entries, more than 32"]),
     ([exactly(selectors=[{}])], ["[0].exactly.selectors[0].cel.expression: is required"]),
