@@ -1,0 +1,393 @@
+"""The writes of a bind, one claim at a time: preconditions, conflicts, unknown outcomes, undo."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from allocator.model import AllocationResult, DeviceId, DeviceResult
+from allocator.quantity import Quantity
+from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.cluster.objects import Pod
+from extender.cluster.reservation import FINALIZER, Reservation, WriteRefusedError
+from extender.cluster.state import ClusterState
+from extender.cluster.writer import ATTEMPTS, Writer
+from tests.extender import virtualtime
+from tests.extender.apis import NOW, NOW_TEXT, Fault, Transport, memory_api, writes
+from tests.extender.clusters import DRIVER, claim, node, pod
+
+KEY = ObjectKey("ns", "gpu")
+POD = ObjectKey("ns", "p")
+PROTECT, ALLOCATE, READ = "update resourceclaims", "update_status resourceclaims", "get resourceclaims"
+BIND = "bind pods"
+CONFLICT = ApiError(409, "Conflict", "the object has been modified")
+FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
+
+
+def allocation(device: str = "gpu-0", **more: Any) -> AllocationResult:
+    return AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "n", device), **more),))
+
+
+class Scene:
+    """A claim, the pod "p", and a writer behind a transport that can fail."""
+
+    def __init__(self, there: RawObject | None = None, *others: RawObject) -> None:
+        self.api = memory_api(node("n"), there or claim("gpu"), pod("p", "gpu"), *others)
+        self.state = ClusterState()
+        self.api.follow(self.state)
+        self.transport = Transport(self.api)
+        self.writer = Writer(self.transport, self.state, lambda: NOW)
+        self.pod: Pod = self.state.snapshot.pods[POD]
+
+    def reservation(self, wanted: AllocationResult | None = None) -> Reservation:
+        known = self.state.snapshot.claims[KEY]
+        has = known.claim.allocation
+        return Reservation(known, self.pod, has or wanted or allocation(), allocates=has is None, frees=has is None)
+
+    def reserve(self, wanted: AllocationResult | None = None) -> None:
+        """Assume and write, as bind does."""
+        reservation = self.reservation(wanted)
+        if reservation.allocates:
+            self.state.assume(reservation.uid, reservation.allocation, self.pod.uid)
+        virtualtime.run(self.writer.reserve(reservation))
+
+    def release(self) -> None:
+        known = self.state.snapshot.claims[KEY]
+        assert known.claim.allocation is not None
+        reservation = Reservation(known, self.pod, known.claim.allocation, allocates=True, frees=True)
+        virtualtime.run(self.writer.release(reservation))
+
+    def bind(self) -> None:
+        virtualtime.run(self.writer.bind(self.pod, "n"))
+
+    @property
+    def claim(self) -> RawObject:
+        return virtualtime.run(self.api.get(CLAIMS, KEY))
+
+    @property
+    def users(self) -> list[str]:
+        return [consumer["name"] for consumer in self.claim.get("status", {}).get("reservedFor", [])]
+
+    @property
+    def device(self) -> str | None:
+        found = self.claim.get("status", {}).get("allocation")
+        return None if found is None else str(found["devices"]["results"][0]["device"])
+
+    @property
+    def held(self) -> set[str]:
+        return {device for pool in self.state.snapshot.usage.pools.values() for device in pool}
+
+    def by_others(self, patch: RawObject, *, status: bool = False) -> Fault:
+        """Somebody else changes the claim just before our call arrives."""
+
+        async def change() -> None:
+            await (self.api.patch_status if status else self.api.patch)(CLAIMS, KEY, patch)
+
+        return Fault(before=change)
+
+
+LABEL: RawObject = {"metadata": {"labels": {"a": "b"}}}
+
+
+class TestReserve:
+    def test_finalizer_then_allocation_and_reservation_in_one_write(self) -> None:
+        scene = Scene()
+        scene.reserve()
+        assert scene.transport.calls == [PROTECT, ALLOCATE]
+        assert scene.claim["metadata"]["finalizers"] == [FINALIZER]
+        status = scene.claim["status"]
+        assert status["allocation"]["allocationTimestamp"] == NOW_TEXT
+        assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+        assert scene.device == "gpu-0"
+        assert not scene.state.snapshot.in_flight
+        assert scene.held == {"gpu-0"}
+
+    def test_fields_that_we_do_not_know_survive(self) -> None:
+        there = claim("gpu", metadata={"finalizers": ["x/y"], "newField": {"a": 1}})
+        scene = Scene({**there, "status": {"newStatus": [1, 2]}, "newTop": True})
+        scene.reserve()
+        after = scene.claim
+        assert after["metadata"]["newField"] == {"a": 1}
+        assert after["metadata"]["finalizers"] == ["x/y", FINALIZER]
+        assert (after["status"]["newStatus"], after["newTop"]) == ([1, 2], True)
+
+    def test_an_allocated_claim_is_only_reserved(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-1"], users=["q"], metadata={"finalizers": [FINALIZER]}))
+        scene.reserve()
+        assert scene.transport.calls == [ALLOCATE]
+        assert (scene.device, scene.users) == ("gpu-1", ["q", "p"])
+        assert "allocationTimestamp" not in scene.claim["status"]["allocation"]
+
+    def test_one_that_is_reserved_for_the_pod_is_not_written(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-1"], users=["p"]))
+        scene.reserve()
+        assert scene.transport.calls == []
+
+    @pytest.mark.parametrize("call", [PROTECT, ALLOCATE])
+    def test_changed_by_others_meanwhile_it_is_read_and_written_again(self, call: str) -> None:
+        scene = Scene()
+        scene.transport.script(call, scene.by_others(LABEL))
+        scene.reserve()
+        assert (scene.device, scene.users) == ("gpu-0", ["p"])
+        assert scene.claim["metadata"]["labels"] == {"a": "b"}
+
+    def test_the_finalizer_is_put_back_if_it_was_taken_off_meanwhile(self) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, scene.by_others({"metadata": {"finalizers": None}}))
+        scene.reserve()
+        assert writes(scene.transport.calls) == [PROTECT, ALLOCATE, PROTECT, ALLOCATE]
+        assert scene.claim["metadata"]["finalizers"] == [FINALIZER]
+
+    def test_not_for_ever(self) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, *[Fault(refused=CONFLICT)] * 9)
+        with pytest.raises(WriteRefusedError, match="claim ns/gpu was changed by others 5 times"):
+            scene.reserve()
+        assert scene.transport.calls.count(ALLOCATE) == ATTEMPTS
+        assert scene.held == set()
+
+    @pytest.mark.parametrize("call", [PROTECT, ALLOCATE])
+    def test_what_is_refused_is_not_in_flight(self, call: str) -> None:
+        scene = Scene()
+        scene.transport.script(call, Fault(refused=FORBIDDEN))
+        with pytest.raises(WriteRefusedError, match="claim ns/gpu: not allowed"):
+            scene.reserve()
+        assert scene.held == set()
+
+
+def taken(users: list[str], device: str = "gpu-0") -> RawObject:
+    return {"status": claim("gpu", allocated=[f"n/{device}"], users=users)["status"]}
+
+
+class TestPreconditions:
+    """What others may have done when our write is refused with a conflict."""
+
+    @pytest.mark.parametrize(
+        ("patch", "message"),
+        [
+            (taken(["q"], "gpu-1"), "claim gpu was allocated otherwise meanwhile"),
+            (taken([f"q{i}" for i in range(256)]), "claim gpu is reserved for 256 pods already"),
+        ],
+    )
+    def test_it_can_not_be_ours_any_more(self, patch: RawObject, message: str) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, scene.by_others(patch, status=True))
+        with pytest.raises(WriteRefusedError, match=message):
+            scene.reserve()
+        assert not scene.state.snapshot.in_flight
+        assert "p" not in scene.users
+
+    def test_allocated_by_others_as_we_would_have(self) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, scene.by_others(taken(["q"]), status=True))
+        scene.reserve()
+        assert scene.users == ["q", "p"]
+
+    def test_deallocated(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], metadata={"finalizers": [FINALIZER]}))
+        scene.transport.script(ALLOCATE, scene.by_others({"status": {"allocation": None}}, status=True))
+        with pytest.raises(WriteRefusedError, match="claim gpu was deallocated meanwhile"):
+            scene.reserve()
+
+    def test_being_deleted(self) -> None:
+        scene = Scene(claim("gpu", metadata={"finalizers": ["x/y"]}))
+
+        async def delete() -> None:
+            await scene.api.delete(CLAIMS, KEY)
+
+        scene.transport.script(ALLOCATE, Fault(before=delete))
+        with pytest.raises(WriteRefusedError, match="claim gpu is being deleted"):
+            scene.reserve()
+        assert scene.device is None
+
+    def test_gone(self) -> None:
+        scene = Scene()
+
+        async def delete() -> None:
+            await scene.api.delete(CLAIMS, KEY)
+
+        scene.transport.script(PROTECT, Fault(before=delete))
+        with pytest.raises(WriteRefusedError, match="claim ns/gpu is gone"):
+            scene.reserve()
+
+    def test_deleted_and_made_again(self) -> None:
+        scene = Scene()
+
+        async def again() -> None:
+            await scene.api.delete(CLAIMS, KEY)
+            await scene.api.create(CLAIMS, claim("gpu"))
+
+        scene.transport.script(PROTECT, Fault(before=again))
+        with pytest.raises(WriteRefusedError, match="claim gpu was deleted and made again"):
+            scene.reserve()
+        assert scene.device is None
+
+
+class TestUnknownOutcomes:
+    @pytest.mark.parametrize("call", [PROTECT, ALLOCATE])
+    @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True)], ids=["lost", "reply lost"])
+    def test_the_claim_is_read_and_the_write_repeated_only_if_it_is_needed(self, call: str, fault: Fault) -> None:
+        scene = Scene()
+        scene.transport.script(call, fault)
+        scene.reserve()
+        assert (scene.device, scene.users) == ("gpu-0", ["p"])
+        expected = 1 if fault.reply_lost else 2
+        assert scene.transport.calls.count(call) == expected
+
+    def test_if_it_can_not_be_read_what_is_in_flight_stays(self) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, Fault(lost=True))
+        scene.transport.script(READ, Fault(lost=True))
+        with pytest.raises(OutcomeUnknownError):
+            scene.reserve()
+        assert scene.held == {"gpu-0"}
+
+    def test_until_the_claim_moves_on_without_it(self) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, Fault(lost=True))
+        scene.transport.script(READ, Fault(lost=True))
+        with pytest.raises(OutcomeUnknownError):
+            scene.reserve()
+        virtualtime.run(scene.api.patch(CLAIMS, KEY, LABEL))
+        assert not scene.state.snapshot.in_flight
+        assert scene.held == set()
+
+    def test_an_unknown_finalizer_is_no_unknown_allocation(self) -> None:
+        scene = Scene()
+        scene.transport.script(PROTECT, Fault(lost=True))
+        scene.transport.script(READ, Fault(lost=True))
+        with pytest.raises(WriteRefusedError, match="outcome unknown"):
+            scene.reserve()
+        assert scene.held == set()
+
+
+class TestDroppedFields:
+    """An API server drops fields of which the feature gate is off, without a word."""
+
+    @pytest.mark.parametrize(
+        ("more", "field", "gate"),
+        [
+            ({"share_id": "s", "consumed_capacity": {"m": Quantity.from_int(1)}}, "shareID", "DRAConsumableCapacity"),
+            ({"binding_conditions": ("a",)}, "bindingConditions", "DRADeviceBindingConditions"),
+            ({"admin_access": True}, "adminAccess", "DRAAdminAccess"),
+        ],
+    )
+    def test_then_the_allocation_is_taken_back(self, more: dict[str, Any], field: str, gate: str) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, Fault(reply=_stripped))
+        with pytest.raises(WriteRefusedError, match=rf"dropped .*{field} \(feature gate {gate}"):
+            scene.reserve(allocation(**more))
+        assert (scene.device, scene.users, scene.held) == (None, [], set())
+
+
+def _stripped(reply: RawObject) -> RawObject:
+    for result in reply["status"]["allocation"]["devices"]["results"]:
+        for name in set(result) - {"request", "driver", "pool", "device"}:
+            del result[name]
+    return reply
+
+
+class TestRelease:
+    def test_the_allocation_goes_with_the_last_reservation(self) -> None:
+        scene = Scene()
+        scene.reserve()
+        scene.release()
+        assert (scene.device, scene.users, scene.held) == (None, [], set())
+
+    def test_but_stays_if_somebody_else_has_come_to_use_it(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p", "q"]))
+        scene.release()
+        assert (scene.device, scene.users) == ("gpu-0", ["q"])
+
+    def test_with_what_drivers_said_of_the_devices(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"]))
+        reported = [{"driver": DRIVER, "pool": "n", "device": "gpu-0"}]
+        virtualtime.run(scene.api.patch_status(CLAIMS, KEY, {"status": {"devices": reported}}))
+        scene.release()
+        assert scene.claim["status"] == {"reservedFor": []}
+
+    def test_again_is_nothing(self) -> None:
+        scene = Scene()
+        scene.reserve()
+        reservation = Reservation(scene.reservation().claim, scene.pod, allocation(), allocates=True, frees=True)
+        for _ in range(2):
+            virtualtime.run(scene.writer.release(reservation))
+        assert writes(scene.transport.calls) == [PROTECT, ALLOCATE, ALLOCATE]
+
+    def test_of_a_claim_that_is_gone(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"]))
+        reservation = scene.reservation()
+        virtualtime.run(scene.api.delete(CLAIMS, KEY))
+        virtualtime.run(scene.writer.release(reservation))
+        assert writes(scene.transport.calls) == []
+
+    @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True), Fault(refused=CONFLICT)])
+    def test_is_repeated_like_any_write(self, fault: Fault) -> None:
+        scene = Scene()
+        scene.reserve()
+        scene.transport.script(ALLOCATE, fault)
+        scene.release()
+        assert (scene.device, scene.held) == (None, set())
+
+
+class TestBinding:
+    def bound(self, scene: Scene) -> str | None:
+        raw = virtualtime.run(scene.api.get(PODS, POD))
+        return raw["spec"].get("nodeName")
+
+    def test_binds(self) -> None:
+        scene = Scene()
+        scene.bind()
+        assert self.bound(scene) == "n"
+        assert scene.transport.calls == [BIND]
+
+    def test_a_pod_that_was_changed_meanwhile(self) -> None:
+        scene = Scene()
+        virtualtime.run(scene.api.patch_status(PODS, POD, {"status": {"nominatedNodeName": "n"}}))
+        scene.bind()
+        assert self.bound(scene) == "n"
+        assert scene.transport.calls == [BIND, "get pods", BIND]
+
+    @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True)], ids=["lost", "reply lost"])
+    def test_an_unknown_outcome_is_looked_at(self, fault: Fault) -> None:
+        scene = Scene()
+        scene.transport.script(BIND, fault)
+        scene.bind()
+        assert self.bound(scene) == "n"
+        assert scene.transport.calls.count(BIND) == (1 if fault.reply_lost else 2)
+
+    def test_that_stays_unknown_says_so(self) -> None:
+        scene = Scene()
+        scene.transport.script(BIND, *[Fault(lost=True)] * ATTEMPTS)
+        with pytest.raises(OutcomeUnknownError):
+            scene.bind()
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda api: api.bind_pod(POD, "m", uid="uid-p"), "pod ns/p is bound to node m already"),
+            (lambda api: api.delete(PODS, POD), r'pod ns/p: pods "p" not found'),
+            (lambda api: api.patch_status(PODS, POD, {"status": {"phase": "Failed"}}), "pod ns/p is finished"),
+        ],
+    )
+    def test_refused(self, change: Callable[[Any], Awaitable[Any]], message: str) -> None:
+        scene = Scene()
+
+        async def before() -> None:
+            await change(scene.api)
+
+        scene.transport.script(BIND, Fault(before=before))
+        with pytest.raises(WriteRefusedError, match=message):
+            scene.bind()
+
+    def test_another_pod_of_that_name(self) -> None:
+        scene = Scene()
+
+        async def again() -> None:
+            await scene.api.delete(PODS, POD)
+            await scene.api.create(PODS, pod("p"))
+
+        scene.transport.script(BIND, Fault(before=again))
+        with pytest.raises(WriteRefusedError, match="pod ns/p was deleted and made again"):
+            scene.bind()
+        assert self.bound(scene) is None
