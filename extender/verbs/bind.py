@@ -7,6 +7,7 @@ has one bind at a time, and whoever calls again gets the answer of the one that 
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from allocator.errors import AllocatorError
 from allocator.outcome import Allocation
@@ -20,6 +21,9 @@ from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer, check_unbound
 from extender.solver import Solver
 from extender.verbs.case import UNKNOWN_NODE, No, held_for_nominated, open_case
+
+_OWN_SHARE: Final = 0.9
+"""Of a call's time, after which no step begins: the answer must still get there."""
 
 
 class BindError(Exception):
@@ -57,14 +61,15 @@ class Binder:
         Raises:
             BindError: the pod is not bound to the node, and why.
         """
-        until = asyncio.get_running_loop().time() + self._deadline
+        now = asyncio.get_running_loop().time()
+        until, own = now + self._deadline, now + self._deadline * _OWN_SHARE
         while uid in self._running:
             target, task = self._running[uid]
             error = await _answer(task, until)
             if target == node or not task.done():
                 _raise(error)
                 return
-        task = asyncio.create_task(self._outcome(key, uid, node, seen, until))
+        task = asyncio.create_task(self._outcome(key, uid, node, seen, own))
         self._running[uid] = (node, task)
         task.add_done_callback(lambda _: self._running.pop(uid, None))
         _raise(await _answer(task, until))
