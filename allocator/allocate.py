@@ -120,7 +120,8 @@ def _reasons(the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Re
     label = slot.alternatives[0].label if len(slot.alternatives) == 1 else slot.request.name
     refused = sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.value, r.detail))
     reasons.extend(Reason(claim, label, r.cause, None, r.detail) for r in refused if r not in static)
-    if any(v is SUITS for a in slot.alternatives for v in a.verdicts) and not _is_dynamic(reasons):
+    some = [a for a in slot.alternatives if a.members is None]
+    if any(v is SUITS for a in some for v in a.verdicts) and not _is_dynamic(reasons):
         reasons.append(Reason(claim, label, Cause.COUNT))
     return tuple(reasons) or (Reason(claim, label, Cause.UNREACHABLE),)
 

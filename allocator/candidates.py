@@ -3,7 +3,7 @@
 Judging late matters: a selector may fail on a device, and that must not fail a pod which never needs it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from allocator.capacity import Capacities, CapacityArithmeticError, consumption, exceeded
@@ -142,13 +142,13 @@ class Candidates:
         """The candidates of an "all devices" request. Total capacity decides who belongs, not what is left of it."""
         found = []
         for index, candidate in enumerate(self.all):
-            if self._unselectable(alternative, candidate) is not None:
-                continue
-            if consumable:
-                taken = self._consumption(alternative, candidate.device)
-                if taken is None or exceeded(candidate.device, taken, {}) is not None:
-                    continue
-            found.append(index)
+            refusal = self._unselectable(alternative, candidate)
+            if refusal is None and consumable:
+                refusal = self._too_small(alternative, index, {})
+            if refusal is None:
+                found.append(index)
+            else:
+                alternative.verdicts[index] = refusal
         return tuple(found)
 
     def value(self, alternative: Alternative, index: int, attribute: str) -> AttributeValue:
@@ -190,14 +190,9 @@ class Candidates:
         if refusal is not None:
             return refusal
         if self._features.consumable_capacity:
-            taken = self._consumption(alternative, device)
-            if taken is None:
-                return Refusal(Cause.CAPACITY, "as requested")
-            short = exceeded(device, taken, self.usage.device(device.id).consumed)
-            if short is not None:
-                return Refusal(Cause.CAPACITY, short)
-            if device.allow_multiple_allocations:
-                alternative.taken[index] = taken
+            refusal = self._too_small(alternative, index, self.usage.device(device.id).consumed)
+            if refusal is not None:
+                return refusal
         return self._unallocatable(candidate, request) or SUITS
 
     def _unselectable(self, alternative: Alternative, candidate: Candidate) -> Refusal | None:
@@ -232,6 +227,18 @@ class Candidates:
             taint = blocking_taint(device, request.tolerations, self._rules)
             if taint is not None:
                 return Refusal(Cause.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
+        return None
+
+    def _too_small(self, alternative: Alternative, index: int, already: Mapping[str, int]) -> Refusal | None:
+        device = self.all[index].device
+        taken = self._consumption(alternative, device)
+        if taken is None:
+            return Refusal(Cause.CAPACITY, "as requested")
+        short = exceeded(device, taken, already)
+        if short is not None:
+            return Refusal(Cause.CAPACITY, short)
+        if device.allow_multiple_allocations:
+            alternative.taken[index] = taken
         return None
 
     def _consumption(self, alternative: Alternative, device: Device) -> dict[str, Quantity] | None:

@@ -139,8 +139,8 @@ class Search:
         for option in range(first, len(alternatives)):
             alternative = alternatives[option]
             if alternative.members == ():
-                self._note(slot, Refusal(Cause.COUNT))
-            elif before + alternative.need > MAX_RESULTS:
+                continue
+            if before + alternative.need > MAX_RESULTS:
                 self._note(slot, Refusal(Cause.RESULTS))
             else:
                 order = self._narrowed(alternative, self._orders(alternative), 0)
@@ -158,10 +158,9 @@ class Search:
 
     def _next(self, place: Place) -> Place:
         """The place of the next device of the same request, behind the one chosen."""
-        order, start = place.order, place.cursor
-        if self._pruning is not None:
-            order, start = self._narrowed(place.alternative, order[start:], place.number + 1), 0
-        return Place(place.slot, place.option, place.number + 1, place.before, place.alternative, order, start)
+        number = place.number + 1
+        order = self._narrowed(place.alternative, place.order[place.cursor :], number)
+        return Place(place.slot, place.option, number, place.before, place.alternative, order)
 
     def _narrowed(self, alternative: Alternative, order: Sequence[int], number: int) -> Sequence[int]:
         """Without what can't be chosen any more; nothing if too few are left for the rest of the request."""

@@ -86,13 +86,14 @@ def _quantities(most: int) -> st.SearchStrategy[Quantity]:
 
 
 @st.composite
-def _policies(draw: st.DrawFn) -> RequestPolicy | None:
-    """None, just a default, or a few valid values, one of which is the default."""
+def _capacities(draw: st.DrawFn) -> Capacity:
+    """Without a policy, or with a default that may be one of a few valid values."""
     values = sorted(draw(st.lists(st.integers(1, 4), unique=True, max_size=3)))
     if not values:
-        return None
+        return Capacity(draw(_quantities(6)))
     default = Quantity.from_int(draw(st.sampled_from(values)))
-    return RequestPolicy(default, tuple(map(Quantity.from_int, values)) if len(values) > 1 else ())
+    policy = RequestPolicy(default, tuple(map(Quantity.from_int, values)) if len(values) > 1 else ())
+    return Capacity(Quantity.from_int(values[-1] + draw(st.integers(0, 3))), policy)
 
 
 @st.composite
@@ -108,7 +109,7 @@ def _devices(draw: st.DrawFn, name: str, roots: list[AttributeValue], features: 
     if _mostly(draw):
         attributes["root"] = draw(st.sampled_from(roots))
     shareable = _rarely(draw)
-    capacity = {"memory": Capacity(draw(_quantities(6)), draw(_policies()))} if shareable else {}
+    capacity = {"memory": draw(_capacities())} if shareable else {}
     effect = draw(st.sampled_from(("NoSchedule", "NoExecute", "None")))
     plain = device(
         name,

@@ -79,10 +79,10 @@ def holders(puzzle: Puzzle) -> list[Claim]:
 @given(puzzles())
 def test_a_device_that_becomes_free_never_turns_yes_to_no(puzzle: Puzzle) -> None:
     assume(allocation(puzzle) is not None)
-    pool = puzzle.world.usage.pools.get(puzzle.devices[0].id.pool_id, {})
-    for device in pool:
-        rest = Usage(puzzle.world.usage.pools.set(puzzle.devices[0].id.pool_id, pool.delete(device)))
-        assert allocation(puzzle.using(replace(puzzle.world, usage=rest))) is not None
+    for pool, devices in puzzle.world.usage.pools.items():
+        for device in (name for name, usage in devices.items() if usage.holders):
+            rest = Usage(puzzle.world.usage.pools.set(pool, devices.delete(device)))
+            assert allocation(puzzle.using(replace(puzzle.world, usage=rest))) is not None
 
 
 @given(puzzles(all_mode=False), st.data())
