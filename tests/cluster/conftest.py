@@ -1,0 +1,86 @@
+"""The control plane, once per run; a namespace and a client of its own for each test."""
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from extender.cluster.api import PODS
+from tests.cluster.harness.binaries import Binaries, BinariesError, find_binaries
+from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
+from tests.cluster.harness.controlplane import ALL_VERSIONS, ControlPlane, control_plane
+from tests.cluster.harness.objects import namespace as a_namespace
+
+_LOGS = pytest.StashKey[Path]()
+_FIGURES = pytest.StashKey[dict[str, float]]()
+_KEPT_RUNS = 5
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Binaries:
+    try:
+        return find_binaries(os.environ)
+    except BinariesError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def logs(pytestconfig: pytest.Config) -> Path:
+    """Where this run's log files are; removed when all tests have passed."""
+    folder = Path(__file__).parent / ".logs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder.mkdir(parents=True)
+    for old in sorted(folder.parent.iterdir())[:-_KEPT_RUNS]:
+        shutil.rmtree(old)
+    pytestconfig.stash[_LOGS] = folder
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plane(binaries: Binaries, logs: Path, pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+    """The control plane that the tests share."""
+    with (
+        TemporaryDirectory(prefix="dra-extender-") as folder,
+        control_plane(binaries, Path(folder), logs, ALL_VERSIONS) as running,
+    ):
+        pytestconfig.stash[_FIGURES] = running.seconds
+        yield running
+
+
+@pytest.fixture
+async def client(plane: ControlPlane) -> AsyncIterator[Client]:
+    """An administrator."""
+    async with connect(plane.access()) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    """A namespace of the test's own; what is in it goes with it."""
+    name = f"test-{secrets.token_hex(4)}"
+    await client.create(NAMESPACES, a_namespace(name))
+    yield name
+    # The namespace controller leaves bound pods to their kubelets, which are not there.
+    for pod in (await client.list(PODS, name)).items:
+        await client.delete(PODS, key_of(pod))
+    await client.delete(NAMESPACES, key_of(a_namespace(name)))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    folder = session.config.stash.get(_LOGS, None)
+    if folder is not None and exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(folder)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    figures = config.stash.get(_FIGURES, {})
+    if figures:
+        shown = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in figures.items())
+        terminalreporter.write_line(f"control plane ready after: {shown}")
+    folder = config.stash.get(_LOGS, None)
+    if folder is not None and exitstatus != pytest.ExitCode.OK:
+        terminalreporter.write_line(f"logs of the control plane: {folder}")

@@ -1,0 +1,73 @@
+"""Who speaks to the API server, and the files by which components are told."""
+
+import secrets
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+ADMIN: Final = "admin"
+CONTROLLERS: Final = "system:kube-controller-manager"
+SCHEDULER: Final = "system:kube-scheduler"
+EXTENDER: Final = "dra-extender"
+
+_GROUPS: Final = {
+    ADMIN: "system:masters",
+    # Some of our controllers have no role of their own when they run under one identity.
+    CONTROLLERS: "system:masters",
+    SCHEDULER: "system:authenticated",
+    EXTENDER: "system:authenticated",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way into the API server, as one user.
+
+    Attributes:
+        certificate: file of who is trusted to be the server.
+    """
+
+    url: str
+    token: str
+    certificate: Path
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """A kubeconfig file for this user; JSON, which is YAML."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "test", "cluster": {"server": self.url, "certificate-authority": str(self.certificate)}}
+            ],
+            "users": [{"name": "test", "user": {"token": self.token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "current-context": "test",
+        }
+        path.write_bytes(orjson.dumps(config))
+        return path
+
+
+def new_tokens() -> dict[str, str]:
+    """A token for each user."""
+    return {user: secrets.token_urlsafe(16) for user in _GROUPS}
+
+
+def write_token_file(path: Path, tokens: dict[str, str]) -> Path:
+    """The API server's token file: token, user, uid, groups."""
+    path.write_text("".join(f'{token},{user},{user},"{_GROUPS[user]}"\n' for user, token in tokens.items()))
+    return path
+
+
+def write_signing_key(path: Path) -> Path:
+    """A new private key for service account tokens: ECDSA on P-256.
+
+    The file is RFC 5915 in PEM without the public key, which the reader computes: a constant frame around the number.
+    """
+    number = (1 + secrets.randbelow(2**255)).to_bytes(32, "big")
+    curve = bytes.fromhex("a00a06082a8648ce3d030107")
+    key = bytes.fromhex("3031020101") + b"\x04\x20" + number + curve
+    path.write_text(f"-----BEGIN EC PRIVATE KEY-----\n{b64encode(key).decode()}\n-----END EC PRIVATE KEY-----\n")
+    return path

@@ -1,0 +1,114 @@
+"""Where etcd and Kubernetes' own components come from: KUBEBUILDER_ASSETS, or built from their Go modules.
+
+Run as a program, it builds what is missing and says so: ``python -m tests.cluster.harness.binaries``.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+VERSION: Final = "v1.36.3"
+"""Of Kubernetes, as in controlplane/go.mod."""
+
+COMPONENTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+BUILD_SECONDS: Final = 3600
+
+_SOURCE: Final = Path(__file__).parents[1] / "controlplane"
+_CACHE: Final = Path(__file__).parents[1] / ".bin"
+_MAJOR, _MINOR, _ = VERSION.removeprefix("v").split(".")
+_BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
+_STAMPS: Final = {"gitVersion": VERSION, "gitMajor": _MAJOR, "gitMinor": _MINOR}
+_LINKER_FLAGS: Final = " ".join(
+    ("-s -w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in _STAMPS.items()))
+)
+
+
+class BinariesError(Exception):
+    """There is no control plane to run, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """The start of each component's command line, by the component's name."""
+
+    commands: Mapping[str, tuple[str, ...]]
+
+    def command(self, component: str) -> tuple[str, ...]:
+        """The program, and what comes before the component's own flags."""
+        return self.commands[component]
+
+
+def find_binaries(environ: Mapping[str, str]) -> Binaries:
+    """The binaries of KUBEBUILDER_ASSETS if that is set; else the built ones, built now if they have not been yet.
+
+    Raises:
+        BinariesError: the folder lacks one, there is no Go, or the build failed.
+    """
+    assets = environ.get("KUBEBUILDER_ASSETS")
+    if assets:
+        return _from_assets(Path(assets))
+    target = _CACHE / f"controlplane-{_fingerprint()}"
+    if not target.exists():
+        _build(target, environ)
+    return Binaries({component: (str(target), component) for component in COMPONENTS})
+
+
+def _from_assets(folder: Path) -> Binaries:
+    missing = [component for component in COMPONENTS if not os.access(folder / component, os.X_OK)]
+    if missing:
+        raise BinariesError(
+            f"KUBEBUILDER_ASSETS={folder} has no {', '.join(missing)}; "
+            "unset it to have all of them built from their Go modules"
+        )
+    return Binaries({component: (str(folder / component),) for component in COMPONENTS})
+
+
+def _fingerprint() -> str:
+    """Of everything that decides what is built."""
+    digest = hashlib.sha256(" ".join((*_BUILD_FLAGS, _LINKER_FLAGS)).encode())
+    for name in ("go.mod", "go.sum", "main.go"):
+        digest.update((_SOURCE / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _build(target: Path, environ: Mapping[str, str]) -> None:
+    go = shutil.which("go", path=environ.get("PATH"))
+    if go is None:
+        raise BinariesError(
+            "the cluster tests need a control plane: put go (1.26 or later) on PATH, or set KUBEBUILDER_ASSETS to a "
+            f"folder with {', '.join(COMPONENTS)}"
+        )
+    _CACHE.mkdir(exist_ok=True)
+    unfinished = target.with_suffix(f".{os.getpid()}")
+    command = (go, "build", *_BUILD_FLAGS, "-ldflags", _LINKER_FLAGS, "-o", str(unfinished), ".")
+    try:
+        subprocess.run(command, cwd=_SOURCE, env=dict(environ), check=True, timeout=BUILD_SECONDS)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        unfinished.unlink(missing_ok=True)
+        raise BinariesError(f"building the control plane in {_SOURCE}: {error}") from error
+    for outdated in _CACHE.glob("controlplane-*"):
+        if not outdated.suffix:
+            outdated.unlink()
+    unfinished.rename(target)
+
+
+def main() -> None:
+    """Have the binaries, and say where they are."""
+    started = time.monotonic()
+    sys.stderr.write("control plane: looking for the binaries; a first build takes minutes\n")
+    try:
+        found = find_binaries(os.environ)
+    except BinariesError as error:
+        sys.exit(f"error: {error}")
+    sys.stderr.write(f"control plane: {found.command('etcd')[0]} ({time.monotonic() - started:.1f} s)\n")
+
+
+if __name__ == "__main__":
+    main()

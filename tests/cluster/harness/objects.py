@@ -1,0 +1,121 @@
+"""Objects as a user would write them: as small as the API server allows."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from extender.cluster.api import NODES, ObjectKey, RawObject
+from tests.cluster.harness.client import Client
+
+DRIVER: Final = "gpu.example.com"
+DEVICE_CLASS: Final = "gpu.example.com"
+_DRA: Final = "resource.k8s.io/v1"
+
+
+async def add_node(client: Client, name: str, **capacity: str) -> RawObject:
+    """A node that is ready, and has room: what its kubelet and the node controller would have done.
+
+    Args:
+        capacity: resources beyond CPU, memory and pods.
+    """
+    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    resources = {"cpu": "32", "memory": "64Gi", "pods": "110"} | capacity
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    key = ObjectKey("", name)
+    await client.patch_status(
+        NODES, key, {"status": {"capacity": resources, "allocatable": resources, "conditions": [ready]}}
+    )
+    # Admission gives each new node the not-ready taint. The controller that would take it off does not run here.
+    return await client.patch(NODES, key, {"spec": {"taints": None}})
+
+
+def namespace(name: str) -> RawObject:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def pod(
+    namespace: str, name: str, *, claims: Sequence[RawObject] = (), scheduler: str = "dra-scheduler", **spec: Any
+) -> RawObject:
+    """A pod of one container, which uses all of the pod's claims.
+
+    Args:
+        claims: entries of spec.resourceClaims.
+        spec: further fields of the pod's spec.
+    """
+    used = [{"name": claim["name"]} for claim in claims]
+    container = {"name": "main", "image": "none", "resources": {"claims": used}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"schedulerName": scheduler, "containers": [container], "resourceClaims": list(claims), **spec},
+    }
+
+
+def is_bound(pod: RawObject | None) -> bool:
+    """Has it got a node?"""
+    return bool(pod and pod["spec"].get("nodeName"))
+
+
+def device_class(name: str = DEVICE_CLASS, driver: str = DRIVER) -> RawObject:
+    """All devices of one driver."""
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    return {
+        "apiVersion": _DRA,
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [selector]},
+    }
+
+
+def claim_spec(count: int = 1, device_class: str = DEVICE_CLASS) -> RawObject:
+    """One request, named ``gpu``."""
+    exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+
+def claim(namespace: str, name: str, spec: RawObject | None = None) -> RawObject:
+    return {
+        "apiVersion": _DRA,
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": spec or claim_spec(),
+    }
+
+
+def template(namespace: str, name: str, spec: RawObject | None = None) -> RawObject:
+    return {
+        "apiVersion": _DRA,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"spec": spec or claim_spec()},
+    }
+
+
+def resource_slice(name: str, node: str, devices: Sequence[RawObject], *, driver: str = DRIVER) -> RawObject:
+    """The whole pool of one node: the only slice of its first generation."""
+    return {
+        "apiVersion": _DRA,
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": list(devices),
+        },
+    }
+
+
+def allocation(*devices: str, node: str = "node-0", driver: str = DRIVER) -> RawObject:
+    """What a scheduler writes for the request ``gpu``: devices of a node's pool."""
+    results = [{"request": "gpu", "driver": driver, "pool": node, "device": device} for device in devices]
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    return {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+    }
+
+
+def consumer(name: str) -> RawObject:
+    """An entry of reservedFor which is no pod: the controller that releases claims for absent pods leaves it alone."""
+    return {"apiGroup": "example.com", "resource": "jobs", "name": name, "uid": f"uid-of-{name}"}

@@ -1,0 +1,96 @@
+"""A kube-scheduler, with the configuration and the flags that we ship."""
+
+import asyncio
+import re
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from extender.cluster.api import ApiError, RawObject, Resource
+from tests.cluster.harness.access import SCHEDULER
+from tests.cluster.harness.client import ROLE_BINDINGS, ROLES, Client
+from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
+from tests.cluster.harness.process import Process, answers, free_port
+
+SHIPPED: Final = Path(__file__).parents[3] / "config" / "scheduler.yaml"
+
+_COMMAND_LINE: Final = re.compile(r"^#\s+kube-scheduler (.*)$", re.MULTILINE)
+
+
+def shipped_flags(text: str) -> tuple[str, ...]:
+    """The flags of the command line in the configuration's head comment, but for ``--config``."""
+    found = _COMMAND_LINE.search(text)
+    if found is None:
+        raise ValueError("the configuration's head comment has no line with kube-scheduler's flags")
+    return tuple(flag for flag in shlex.split(found[1]) if not flag.startswith("--config="))
+
+
+def localize(text: str, extender_url: str, kubeconfig: Path) -> RawObject:
+    """A configuration for this machine: where the API server and the extender are; nothing else differs.
+
+    Args:
+        extender_url: with the extender's prefix, if it has one.
+    """
+    config: RawObject = yaml.safe_load(text)
+    config["clientConnection"] = config.get("clientConnection", {}) | {"kubeconfig": str(kubeconfig)}
+    for extender in config["extenders"]:
+        extender["urlPrefix"] = extender_url
+    return config
+
+
+@asynccontextmanager
+async def scheduler(
+    plane: ControlPlane, client: Client, config: RawObject, flags: tuple[str, ...]
+) -> AsyncIterator[Process]:
+    """A scheduler that is ready, with the role that Kubernetes has for it and leave to hold its lease."""
+    await _allow_lease(client, config["leaderElection"]["resourceName"])
+    process = _process(plane, config, flags)
+    plane.seconds[process.name] = await asyncio.to_thread(process.start, within=START_SECONDS)
+    try:
+        yield process
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+def _process(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> Process:
+    port = free_port()
+    folder = plane.folder / f"scheduler-{port}"
+    folder.mkdir()
+    path = folder / "scheduler.yaml"
+    path.write_text(yaml.safe_dump(config))
+    command = (
+        *plane.binaries.command("kube-scheduler"),
+        f"--config={path}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder}",
+        *flags,
+    )
+    probe = answers(f"https://127.0.0.1:{port}/readyz", folder / "kube-scheduler.crt")
+    return Process("kube-scheduler", command, probe, plane.logs / f"kube-scheduler-{port}.log")
+
+
+async def _allow_lease(client: Client, name: str) -> None:
+    """The built-in role of kube-scheduler covers the lease of its own name only."""
+    metadata = {"namespace": "kube-system", "name": name}
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    rules: list[RawObject] = [
+        {**leases, "verbs": ["create"]},
+        {**leases, "verbs": ["get", "update", "patch"], "resourceNames": [name]},
+    ]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": SCHEDULER}
+    await _have(client, ROLES, {"metadata": metadata, "rules": rules})
+    await _have(client, ROLE_BINDINGS, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
+
+
+async def _have(client: Client, resource: Resource, obj: RawObject) -> None:
+    try:
+        await client.create(resource, obj)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
