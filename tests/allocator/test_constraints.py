@@ -1,0 +1,268 @@
+"""matchAttribute and distinctAttribute: over values of every type, lists, and requests by name."""
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import pytest
+
+from allocator.constraints import DistinctAttribute, MatchAttribute
+from allocator.errors import InvalidClaimError, SelectorError
+from allocator.features import ALL_FEATURES, Features
+from allocator.model import (
+    AttributeValue,
+    ConstraintKind,
+    ConstraintSpec,
+    DerivedAttribute,
+    Device,
+    DeviceClass,
+    DeviceId,
+    Request,
+)
+from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.semver import Version
+from tests.allocator.worlds import (
+    DRIVER,
+    World,
+    alternative,
+    claim,
+    device,
+    different,
+    first_of,
+    pool,
+    same,
+    want,
+)
+
+NO_LISTS = replace(ALL_FEATURES, list_type_attributes=False)
+V1, V2 = Version.parse("1.0.0"), Version.parse("2.0.0")
+MISSING = None
+Root: TypeAlias = "AttributeValue | None"
+
+
+def rooted(*values: Root) -> list[Device]:
+    """gpu-0, gpu-1, ... with the values as their root; None: without."""
+    return [device(f"gpu-{i}", {} if v is None else {"root": v}) for i, v in enumerate(values)]
+
+
+def pick(values: tuple[Root, ...], constraint: ConstraintSpec, features: Features) -> list[int] | str:
+    """Which of the devices two places get under the constraint."""
+    got = World(pool(*rooted(*values)), features=features).devices(claim(want("gpu", 2), constraint))
+    return got if isinstance(got, str) else [int(name.removeprefix("gpu-")) for name in got[0]]
+
+
+NO = f"no devices for request gpu satisfy constraint on {DRIVER}/root"
+
+MATCH = [
+    # values of gpu-0, gpu-1, ...; the devices that two places get
+    (("a", "a"), [0, 1]),
+    (("a", "b"), NO),
+    (("a", "b", "a"), [0, 2]),
+    (("a", "b", "b"), [1, 2]),
+    (("a", "A"), NO),
+    (("a", MISSING, "a"), [0, 2]),
+    ((MISSING, MISSING), NO),
+    ((1, 1), [0, 1]),
+    ((1, 2), NO),
+    ((1, True), NO),
+    ((0, False), NO),
+    ((True, True), [0, 1]),
+    (("1", 1), NO),
+    ((V1, Version.parse("1.0.0")), [0, 1]),
+    ((V1, V2), NO),
+    ((V1, "1.0.0"), NO),
+    ((V1, Version.parse("1.0.0+build")), NO),
+]
+MATCH_LISTS = [
+    ((("a", "b"), ("b", "c")), [0, 1]),
+    ((("a",), ("b",)), NO),
+    ((("a", "b"), "b"), [0, 1]),
+    (("c", ("a", "b")), NO),
+    (((1,), (True,)), NO),
+    (((V1,), (V1, V2)), [0, 1]),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), MATCH + MATCH_LISTS)
+def test_all_devices_share_a_value(values: tuple[Root, ...], expected: list[int] | str) -> None:
+    assert pick(values, same("root"), ALL_FEATURES) == expected
+
+
+@pytest.mark.parametrize(("values", "expected"), MATCH)
+def test_single_values_match_without_lists_too(values: tuple[Root, ...], expected: list[int] | str) -> None:
+    assert pick(values, same("root"), NO_LISTS) == expected
+
+
+DISTINCT = [
+    (("a", "b"), [0, 1]),
+    (("a", "a"), NO),
+    (("a", "a", "b"), [0, 2]),
+    (("a", MISSING, "b"), [0, 2]),
+    (("a", MISSING), NO),
+    ((1, True), [0, 1]),
+    (("1", 1), [0, 1]),
+    ((V1, V2), [0, 1]),
+    ((V1, V1), NO),
+]
+DISTINCT_LISTS = [
+    ((("a", "b"), ("c",)), [0, 1]),
+    ((("a", "b"), ("b", "c")), NO),
+    ((("a", "b"), "b", "c"), [0, 2]),
+    ((("a", "a"), "b"), [0, 1]),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), DISTINCT + DISTINCT_LISTS)
+def test_no_two_devices_share_a_value(values: tuple[Root, ...], expected: list[int] | str) -> None:
+    assert pick(values, different("root"), ALL_FEATURES) == expected
+
+
+@pytest.mark.parametrize(("values", "expected"), DISTINCT)
+def test_single_values_differ_without_lists_too(values: tuple[Root, ...], expected: list[int] | str) -> None:
+    assert pick(values, different("root"), NO_LISTS) == expected
+
+
+LISTS_OFF = [
+    # a list suits only as the first device of a constraint; in matchAttribute nothing goes with it
+    (same("root"), (("a",), "a"), NO),
+    (same("root"), (("a",), ("a",)), NO),
+    (same("root"), ("a", ("a",)), NO),
+    (same("root"), (("a",), "a", "a"), [1, 2]),
+    (different("root"), (("a",), "a"), [0, 1]),
+    (different("root"), ("a", ("b",)), NO),
+    (different("root"), (("a",), ("b",)), NO),
+    (different("root"), ("a", ("b",), "a", "c"), [0, 3]),
+]
+
+
+@pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
+@pytest.mark.parametrize(("constraint", "values", "expected"), LISTS_OFF)
+def test_lists_while_they_are_off(
+    constraint: ConstraintSpec, values: tuple[Root, ...], expected: list[int] | str, policy: Policy
+) -> None:
+    world = World(pool(*rooted(*values)), features=NO_LISTS, policy=policy)
+    got = world.devices(claim(want("gpu", 2), constraint))
+    assert got == (NO if expected == NO else [[f"gpu-{i}" for i in expected]])
+
+
+class TestCoverage:
+    """gpu-0, gpu-1, gpu-2 with roots a, b, b, for two requests of one device each."""
+
+    devices = tuple(rooted("a", "b", "b"))
+
+    @pytest.mark.parametrize(
+        ("constraints", "expected"),
+        [
+            ((), ["gpu-0", "gpu-1"]),
+            ((same("root"),), ["gpu-1", "gpu-2"]),
+            ((same("root", "x", "y"),), ["gpu-1", "gpu-2"]),
+            ((same("root", "x"),), ["gpu-0", "gpu-1"]),
+            ((same("root", "z"),), ["gpu-0", "gpu-1"]),
+            ((same("root", "x"), same("root", "y")), ["gpu-0", "gpu-1"]),
+            ((different("root"),), ["gpu-0", "gpu-1"]),
+            ((same("root", "x", "y"), same("root", "y")), ["gpu-1", "gpu-2"]),
+        ],
+        ids=str,
+    )
+    def test_by_names_of_requests(self, constraints: tuple[ConstraintSpec, ...], expected: list[str]) -> None:
+        assert World(pool(*self.devices)).devices(claim(want("x"), want("y"), *constraints)) == [expected]
+
+    @pytest.mark.parametrize(
+        ("names", "expected"),
+        [(("x", "y"), ["gpu-1", "gpu-2"]), (("x/one", "y"), ["gpu-1", "gpu-2"]), (("x/two", "y"), ["gpu-0", "gpu-1"])],
+        ids=str,
+    )
+    def test_by_names_of_subrequests(self, names: tuple[str, ...], expected: list[str]) -> None:
+        first = first_of("x", alternative("one"), alternative("two"))
+        assert World(pool(*self.devices)).devices(claim(first, want("y"), same("root", *names))) == [expected]
+
+    def test_contradictory_constraints(self) -> None:
+        world = World(pool(*self.devices))
+        assert world.devices(claim(want("x", 2), same("root"), different("root"))) == (
+            f"no devices for request x satisfy constraint on {DRIVER}/root"
+        )
+
+    def test_claims_are_constrained_each_for_itself(self) -> None:
+        world = World(pool(*self.devices))
+        one, two = (claim(want("x"), same("root"), name=name) for name in ("one", "two"))
+        assert world.devices(one, two) == [["gpu-0"], ["gpu-1"]]
+
+
+def test_an_attribute_in_a_domain_of_its_own_spans_drivers() -> None:
+    root = "resource.kubernetes.io/pcieRoot"
+    gpus = [device(f"gpu-{i}", {root: f"pci{i}"}) for i in range(3)]
+    nics = [device("nic-0", {root: "pci2"}, driver="nic.example.com")]
+    classes = {"any": DeviceClass("any"), "nic": DeviceClass("nic", ('device.driver == "nic.example.com"',))}
+    world = World([*pool(*gpus), *pool(*nics)], classes=classes)
+    nic = Request("nic", (replace(alternative(""), device_class="nic"),))
+    together = ConstraintSpec(ConstraintKind.MATCH, root)
+    assert world.devices(claim(want("gpu"), nic, together)) == [["gpu-2", "nic-0"]]
+
+
+def test_a_name_of_another_driver_is_missing() -> None:
+    world = World(pool(*rooted("a", "a")))
+    foreign = ConstraintSpec(ConstraintKind.MATCH, "nic.example.com/root")
+    assert (
+        world.devices(claim(want(), foreign)) == "no devices for request gpu satisfy constraint on nic.example.com/root"
+    )
+
+
+def test_a_constraint_of_an_unknown_kind() -> None:
+    world = World(pool(*rooted("a")))
+    with pytest.raises(InvalidClaimError, match="constraint 1 is of an unknown kind"):
+        world.allocate(claim(want(), same("root"), ConstraintSpec(None)))
+
+
+class TestDerivedAttributes:
+    """An attribute that a request computes, for its constraints only."""
+
+    half = DerivedAttribute(f"{DRIVER}/half", f"device.attributes['{DRIVER}'].index / 2")
+    devices = tuple(device(f"gpu-{i}", {"index": i}) for i in range(4))
+
+    def test_is_seen_by_constraints(self) -> None:
+        pair = want("gpu", 2, derived_attributes=(self.half,))
+        world = World(pool(*self.devices[1:]))
+        assert world.devices(claim(pair, same("half"))) == [["gpu-2", "gpu-3"]]
+
+    def test_shadows_what_the_device_publishes_in_its_own_request(self) -> None:
+        index = DerivedAttribute(f"{DRIVER}/index", "7")
+        world = World(pool(*self.devices))
+        assert world.devices(claim(want("a", 2, derived_attributes=(index,)), same("index", "a"))) == [
+            ["gpu-0", "gpu-1"]
+        ]
+        assert world.devices(claim(want("a", 2), same("index", "a"))) == (
+            f"no devices for request a satisfy constraint on {DRIVER}/index"
+        )
+
+    def test_that_fails_names_itself_and_the_device(self) -> None:
+        broken = DerivedAttribute(f"{DRIVER}/root", f"device.attributes['{DRIVER}'].gone")
+        world = World(pool(*self.devices))
+        with pytest.raises(SelectorError) as caught:
+            world.allocate(claim(want("gpu", derived_attributes=(broken,)), same("root")))
+        error = caught.value
+        assert (error.claim, error.request, error.source) == (
+            "default/claim",
+            "gpu",
+            f"derived attribute {DRIVER}/root",
+        )
+        assert error.device == DeviceId(DRIVER, "node-1", "gpu-0")
+
+    def test_that_no_constraint_asks_for_is_never_computed(self) -> None:
+        broken = DerivedAttribute(f"{DRIVER}/root", f"device.attributes['{DRIVER}'].gone")
+        world = World(pool(*self.devices))
+        assert world.devices(claim(want("gpu", derived_attributes=(broken,)), same("index"))) == [["gpu-0"]]
+
+
+@pytest.mark.parametrize("kind", [MatchAttribute, DistinctAttribute])
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_refusal_changes_nothing(kind: type[MatchAttribute | DistinctAttribute], lists: bool) -> None:
+    constraint = kind(lists=lists)
+    values: list[AttributeValue] = ["a", "a", "b", ("a", "c"), (), 1, True, V1]
+    for value in values:
+        before = constraint.key()
+        undo = constraint.add(value)
+        if undo is None:
+            assert constraint.key() == before
+        else:
+            undo()
+            assert constraint.key() == before
+            constraint.add(value)
