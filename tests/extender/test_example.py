@@ -1,5 +1,6 @@
 """The example cluster: what it shows, that an API server would take it, and where each of its pods goes."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -8,8 +9,15 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from allocator.parse import parse_slice
+from extender.cluster.manifests import load
+from extender.embedded import EmbeddedCluster, check_expression
+from extender.metrics import Metrics
+from extender.serving import make_service, make_solver
+from extender.settings import Settings
+from extender.simulation import Placement, simulate
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]
@@ -175,3 +183,80 @@ def test_partitions_add_up_to_their_gpu(each: Object) -> None:
     for gpu in {gpu for gpu, _ in consumed}:
         totals = [total for (of_gpu, _), total in consumed.items() if of_gpu == gpu]
         assert all(total == totals[0] for total in totals)
+
+
+# --- what an API server would say, and where the pods go ------------------------------------------------------
+
+PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "demo/burn-in": ("gpu-west-1", ("gpu-0", "gpu-1", "gpu-2", "gpu-3")),
+    "demo/training-1": ("gpu-east-1", ("gpu-0", "nic-0")),
+    "demo/training-2": ("gpu-east-1", ("gpu-1", "nic-1")),
+    "demo/qualification": ("gpu-east-2", ("gpu-1", "nic-1")),
+    "demo/storage-gateway": ("gpu-west-1", ("nic-0", "nic-1")),
+    "demo/inference": ("gpu-east-2", ("gpu-0-half-1",)),
+    "demo/assistant-1": ("gpu-east-2", ("gpu-0-quarter-0",)),
+    "demo/assistant-2": ("gpu-east-1", ("emulation",)),
+    "demo/notebook": ("gpu-west-2", ("gpu-0",)),
+    "demo/render-1": ("gpu-west-2", ("gpu-1",)),
+    "demo/render-2": ("gpu-west-2", ("gpu-1",)),
+    "demo/gpu-doctor": ("gpu-west-2", ("gpu-2",)),
+    "ops/gpu-metrics": ("gpu-west-1", ("gpu-0", "gpu-1", "gpu-2", "gpu-3")),
+    "demo/transcode-1": ("gpu-east-1", ("accelerator-0",)),
+    "demo/stream-1": ("edge-east-1", ("uplink-0",)),
+    "demo/stream-2": ("edge-west-1", ("uplink-0",)),
+    "demo/chat": ("edge-east-1", ("uplink-0",)),
+    "demo/web": ("gpu-east-1", ()),
+}
+"""Pod to its node and the names of its devices."""
+
+REJECTED = {
+    "demo/training-3": "untolerated device taint for request nic",
+    "demo/mismatch": "no devices for request nic satisfy constraint on resource.kubernetes.io/pcieRoot",
+    "demo/five-quarters": "not enough shared counters for request gpus",
+    "demo/eagle": "no device matches request gpu",
+    "demo/newest-model": "no device matches request gpu",
+    "demo/transcode-2": "not enough free devices for request accelerators",
+    "demo/stream-3": "not enough device capacity for request uplink",
+    "demo/no-such-class": "device class tensor.example.com does not exist",
+    "demo/no-such-claim": "claim reserved-gpu does not exist",
+    "demo/no-such-template": "claim template three-gpus does not exist",
+    "demo/misspelt": "request gpu: selector 0: no such key: modle",
+    "demo/deleted-claim": "claim retired-gpu is being deleted",
+}
+"""Pod to the reason that says most, among those of its nodes."""
+
+
+@pytest.fixture(scope="module")
+def placements() -> dict[str, Placement]:
+    """What `dra-extender simulate` finds out."""
+
+    async def work() -> dict[str, Placement]:
+        cluster = EmbeddedCluster(load([EXAMPLE], check_expression).objects)
+        async with cluster.running():
+            metrics = Metrics(CollectorRegistry())
+            service = make_service(cluster.api, cluster.state, make_solver(Settings()), Settings(), metrics)
+            return {each.pod: each for each in await simulate(service, cluster)}
+
+    return asyncio.run(work())
+
+
+def test_an_api_server_would_take_everything() -> None:
+    loaded = load([EXAMPLE], check_expression)
+    assert loaded.problems == ()
+    assert len(loaded.objects) == len(OBJECTS) - len(of("Namespace"))
+
+
+@pytest.mark.parametrize("pod", PLACED)
+def test_fits(pod: str, placements: dict[str, Placement]) -> None:
+    placement = placements[pod]
+    assert (placement.node, tuple(d.result.device.device for d in placement.devices)) == PLACED[pod], placement.reason
+
+
+@pytest.mark.parametrize("pod", REJECTED)
+def test_does_not_fit(pod: str, placements: dict[str, Placement]) -> None:
+    assert placements[pod].node == ""
+    assert REJECTED[pod] in placements[pod].reason
+
+
+def test_every_pending_pod_is_decided(placements: dict[str, Placement]) -> None:
+    assert placements.keys() == PLACED.keys() | REJECTED.keys()
