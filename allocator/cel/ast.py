@@ -1,0 +1,129 @@
+"""The syntax tree that parsing yields, with macros already expanded. Positions are offsets into the text."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A literal of type bool, int, uint, double, string, bytes or null."""
+
+    value: object
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ident:
+    """A variable or the name of a type; names that begin with ``@`` come from macros."""
+
+    name: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """``operand.field``, ``operand.?field`` (optional), or ``has(operand.field)`` (test)."""
+
+    operand: "Node"
+    field: str
+    position: int
+    optional: bool = False
+    test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """``operand[key]`` or ``operand[?key]``."""
+
+    operand: "Node"
+    key: "Node"
+    position: int
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function or operator; ``target`` is what a member function is called on.
+
+    Operators are named as in cel-spec: ``_+_``, ``!_``, ``_?_:_``. ``_&&_`` and ``_||_`` have two or more arguments.
+    """
+
+    function: str
+    arguments: tuple["Node", ...]
+    position: int
+    target: "Node | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode:
+    """``[a, ?b]``: elements, and whether each is optional."""
+
+    elements: tuple[tuple["Node", bool], ...]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """``{k: v, ?k: v}``: key, value, and whether the entry is optional."""
+
+    entries: tuple[tuple["Node", "Node", bool], ...]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """``name{field: value}``: construction of a message, of which there are none here."""
+
+    name: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A comprehension: ``accumulator`` starts as ``initial`` and becomes ``step`` per element while ``condition``.
+
+    Attributes:
+        variable: the element of a list or key of a map; with ``second``, the index or key.
+        second: empty, or the variable of the value.
+    """
+
+    range: "Node"
+    variable: str
+    second: str
+    accumulator: str
+    initial: "Node"
+    condition: "Node"
+    step: "Node"
+    result: "Node"
+    position: int
+
+
+Node: TypeAlias = Literal | Ident | Select | Index | Call | ListNode | MapNode | Struct | Fold
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes directly below."""
+    match node:
+        case Select(operand=operand):
+            return (operand,)
+        case Index(operand=operand, key=key):
+            return (operand, key)
+        case Call(arguments=arguments, target=target):
+            return arguments if target is None else (target, *arguments)
+        case ListNode(elements=elements):
+            return tuple(element for element, _ in elements)
+        case MapNode(entries=entries):
+            return tuple(part for key, value, _ in entries for part in (key, value))
+        case Fold():
+            return (node.range, node.initial, node.condition, node.step, node.result)
+        case _:
+            return ()
+
+
+def depth(node: Node) -> int:
+    """How deep the tree nests; found without recursion."""
+    deepest, level = 0, [node]
+    while level:
+        deepest += 1
+        level = [child for parent in level for child in children(parent)]
+    return deepest

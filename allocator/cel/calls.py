@@ -1,0 +1,133 @@
+"""Calls: which overloads fit by type, what is constant, and how arguments reach an implementation at run time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from allocator.cel.errors import EvaluationError, no_such_overload
+from allocator.cel.functions.conversions import CONVERSIONS
+from allocator.cel.functions.declare import Function, Implementation, Overload
+from allocator.cel.functions.regexes import PATTERNS, compile_pattern
+from allocator.cel.plan import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
+from allocator.cel.types import BOOL, DYN, Solution, Type
+from allocator.cel.values import Value, type_name
+
+_SIMPLE: Final = frozenset({bool, int, float, str}) | {type(None)}
+
+
+class Calls:
+    """Resolves calls while an expression is checked."""
+
+    def __init__(self, functions: Mapping[str, Function], solution: Solution, *, strict: bool) -> None:
+        self._functions = functions
+        self._solution = solution
+        self._strict = strict
+
+    def invoke(self, function: Function, arguments: tuple[Plan, ...], *, member: bool) -> Plan | None:
+        """The plan of a call; None if no overload takes these types.
+
+        Raises:
+            EvaluationError: a constant argument that can never work.
+        """
+        kinds = [argument.type for argument in arguments]
+        candidates, result = self._overloads(function, kinds, member=member)
+        if not candidates or result is None:
+            return None
+        call = Invoke(function, candidates, arguments, result)
+        if function.name in CONVERSIONS and isinstance(arguments[0], Constant):
+            return self._converted(call, arguments[0])
+        if function.name in PATTERNS and isinstance(arguments[1], Constant) and self._strict:
+            compile_pattern(arguments[1].value)
+        if function.name == "@in":
+            return _membership(call)
+        return call
+
+    def _overloads(
+        self, function: Function, kinds: Sequence[Type], *, member: bool
+    ) -> tuple[tuple[Overload, ...], Type | None]:
+        found: list[Overload] = []
+        result: Type | None = None
+        for overload in function.overloads:
+            if overload.member is not member or len(overload.parameters) != len(kinds):
+                continue
+            fresh: dict[Type, Type] = {}
+            wanted = [self._instance(parameter, fresh) for parameter in overload.parameters]
+            if not self._solution.accept(wanted, kinds):
+                continue
+            yields = self._solution.resolve(self._instance(overload.result, fresh))
+            result = yields if result is None or result == yields else DYN
+            found.append(overload)
+        return tuple(found), result
+
+    def _instance(self, kind: Type, fresh: dict[Type, Type]) -> Type:
+        """The type with type parameters of its own."""
+        if kind.is_parameter:
+            if kind not in fresh:
+                fresh[kind] = self._solution.fresh()
+            return fresh[kind]
+        if not kind.parameters:
+            return kind
+        return Type(kind.name, tuple(self._instance(parameter, fresh) for parameter in kind.parameters))
+
+    def _converted(self, call: Invoke, argument: Constant) -> Plan:
+        try:
+            return Constant(implementation(call)(argument.value), call.type)
+        except EvaluationError:
+            if self._strict:
+                raise
+            return call
+
+
+def _membership(call: Invoke) -> Plan:
+    """``in`` over a list of simple constants, and ``in`` over a domain of the device, are cheaper."""
+    value, container = call.arguments
+    if isinstance(container, Constant) and type(container.value) is tuple and len(call.candidates) == 1:
+        elements = container.value
+        if not elements:
+            return Constant(value=False, type=BOOL)
+        if all(type(element) in _SIMPLE and element is not None for element in elements):
+            return Membership(value, elements, BOOL)
+    if isinstance(container, Path) and isinstance(container.root, DeviceVariable) and isinstance(value, Constant):
+        names = [key.value.value for key in container.keys if isinstance(key.value, Constant) and not key.optional]
+        match names:
+            case ["attributes" | "capacity" as kind, str(domain)] if isinstance(value.value, str):
+                return KnownInput(Input(kind, f"{domain}/{value.value}", 2), BOOL)
+    return call
+
+
+def implementation(call: Invoke) -> Implementation:
+    """What to call with the values of the arguments."""
+    only = call.candidates[0]
+    known = not any(_uncertain(argument.type) for argument in call.arguments)
+    if len(call.candidates) == 1 and (known or all(map(_uncertain, only.parameters))):
+        return only.implementation
+    return _dispatch(call.candidates)
+
+
+def _uncertain(kind: Type) -> bool:
+    return kind.is_dynamic or kind.is_parameter
+
+
+def _dispatch(candidates: tuple[Overload, ...]) -> Implementation:
+    """Picks the overload by the types of the values; what was picked for some types is kept."""
+    picked: dict[tuple[type, ...], Implementation] = {}
+
+    def call(*arguments: Value) -> Value:
+        types = tuple([type(argument) for argument in arguments])
+        found = picked.get(types)
+        if found is None:
+            found = picked[types] = _pick(candidates, arguments)
+        return found(*arguments)
+
+    return call
+
+
+def _pick(candidates: tuple[Overload, ...], arguments: Sequence[Value]) -> Implementation:
+    names = [type_name(argument) for argument in arguments]
+    for overload in candidates:
+        if all(_admits(parameter, name) for parameter, name in zip(overload.parameters, names, strict=True)):
+            return overload.implementation
+    raise no_such_overload()
+
+
+def _admits(parameter: Type, name: str) -> bool:
+    return parameter.is_dynamic or parameter.is_parameter or parameter.name == name

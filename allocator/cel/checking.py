@@ -1,0 +1,373 @@
+"""Syntax tree to plan: resolves names, checks types as cel-go's checker does, folds constants."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, NoReturn
+
+from allocator.cel import ast
+from allocator.cel.calls import Calls
+from allocator.cel.errors import CompileError, EvaluationError
+from allocator.cel.functions.declare import Function
+from allocator.cel.macros import RESULT
+from allocator.cel.plan import (
+    Append,
+    Choice,
+    Constant,
+    DeviceVariable,
+    Insert,
+    Key,
+    Logic,
+    Loop,
+    MakeList,
+    MakeMap,
+    OrElse,
+    Path,
+    Plan,
+    Variable,
+)
+from allocator.cel.types import BOOL, DEVICE, DYN, INT, STRING, Solution, Type, list_of, map_of, optional_of
+from allocator.cel.values import TypeValue, Value, to_key, type_name
+
+_LITERALS: Final[Mapping[str, Type]] = {
+    name: Type(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "null_type")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What an expression may use.
+
+    Attributes:
+        device: the fields of the variable ``device``; empty where there is none.
+        type_names: identifiers that are types.
+        strict: literals have elements of one type, and what can never work does not compile (Kubernetes).
+    """
+
+    functions: Mapping[str, Function]
+    device: Mapping[str, Type]
+    type_names: Mapping[str, Type]
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A checked expression: its plan, its type, and how many slots its variables take."""
+
+    plan: Plan
+    type: Type
+    slots: int
+
+
+def check(expression: str, node: ast.Node, declarations: Declarations) -> Checked:
+    """Check a syntax tree.
+
+    Raises:
+        CompileError: unknown names, or types that do not fit.
+    """
+    checker = _Checker(expression, declarations)
+    plan = checker.visit(node, {})
+    return Checked(plan, checker.solution.final(plan.type), checker.slots)
+
+
+Scope = Mapping[str, Variable]
+
+
+class _Checker:
+    """One run over one expression."""
+
+    def __init__(self, expression: str, declarations: Declarations) -> None:
+        self._expression = expression
+        self._declarations = declarations
+        self.solution = Solution()
+        self.slots = 0
+        self._calls = Calls(declarations.functions, self.solution, strict=declarations.strict)
+
+    def _fail(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> NoReturn:
+        close = get_close_matches(name, known, n=1, cutoff=0.6) if name else []
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise CompileError(self._expression, position, message + hint)
+
+    def visit(self, node: ast.Node, scope: Scope) -> Plan:
+        """The plan of a node, with variables in scope."""
+        match node:
+            case ast.Literal(value=value):
+                return Constant(value, _LITERALS[type_name(value)])
+            case ast.Ident():
+                return self._ident(node, scope)
+            case ast.Select() | ast.Index():
+                return self._path(node, scope)
+            case ast.Call():
+                return self._call(node, scope)
+            case ast.ListNode():
+                return self._list(node, scope)
+            case ast.MapNode():
+                return self._map(node, scope)
+            case ast.Fold():
+                return self._fold(node, scope)
+            case ast.Struct(name=name, position=position):
+                self._fail(position, f"undeclared reference to '{name}'")
+
+    def _ident(self, node: ast.Ident, scope: Scope) -> Plan:
+        name = node.name
+        if name in scope:
+            return scope[name]
+        if name == "device" and self._declarations.device:
+            return DeviceVariable(DEVICE)
+        if name in self._declarations.type_names:
+            return Constant(TypeValue(name), self._declarations.type_names[name])
+        known = [*scope, *self._declarations.type_names, *(["device"] if self._declarations.device else [])]
+        self._fail(node.position, f"undeclared reference to '{name}'", name, [n for n in known if n != RESULT])
+
+    # --- paths -----------------------------------------------------------------------------------------------
+
+    def _path(self, node: ast.Select | ast.Index, scope: Scope) -> Plan:
+        named = self._qualified_type(node, scope)
+        if named is not None:
+            return named
+        operand = self.visit(node.operand, scope)
+        root, keys = (operand.root, operand.keys) if isinstance(operand, Path) and not operand.test else (operand, ())
+        if isinstance(node, ast.Select):
+            kind = self._field(operand, node)
+            key: Plan = Constant(node.field, STRING)
+        else:
+            key = self.visit(node.key, scope)
+            kind = self._element(operand, key, node)
+        test = isinstance(node, ast.Select) and node.test
+        if node.optional and kind.name != "optional_type":
+            kind = optional_of(kind)
+        return Path(root, (*keys, Key(key, node.optional)), BOOL if test else kind, test)
+
+    def _qualified_type(self, node: ast.Select | ast.Index, scope: Scope) -> Plan | None:
+        """``google.protobuf.Timestamp`` and the like."""
+        name = _dotted(node)
+        if name is None or name.partition(".")[0] in scope or name not in self._declarations.type_names:
+            return None
+        return Constant(TypeValue(name), self._declarations.type_names[name])
+
+    def _field(self, operand: Plan, node: ast.Select) -> Type:
+        kind, optional = self._unwrapped(operand.type)
+        if kind == DEVICE:
+            fields = self._declarations.device
+            if node.field not in fields:
+                self._fail(node.position, f"undefined field '{node.field}'", node.field, list(fields))
+            found = fields[node.field]
+        elif kind.name == "map":
+            found = kind.parameters[1]
+        elif kind.is_dynamic or kind.is_parameter:
+            found = DYN
+        else:
+            self._fail(node.position, f"type '{kind}' does not support field selection")
+        return optional_of(found) if optional else found
+
+    def _element(self, operand: Plan, key: Plan, node: ast.Index) -> Type:
+        kind, optional = self._unwrapped(operand.type)
+        if kind.name == "list":
+            wanted, found = INT, kind.parameters[0]
+        elif kind.name == "map":
+            wanted, found = kind.parameters
+        elif kind.is_dynamic or kind.is_parameter:
+            wanted, found = DYN, DYN
+        else:
+            self._fail(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {key.type})'")
+        if not self.solution.accept((wanted,), (key.type,)):
+            given = self.solution.final(key.type)
+            self._fail(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {given})'")
+        return optional_of(found) if optional else found
+
+    def _unwrapped(self, kind: Type) -> tuple[Type, bool]:
+        kind = self.solution.resolve(kind)
+        return (self.solution.resolve(kind.parameters[0]), True) if kind.name == "optional_type" else (kind, False)
+
+    # --- calls -----------------------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call, scope: Scope) -> Plan:
+        match node.function:
+            case "_&&_" | "_||_":
+                terms = tuple(self._expect(argument, BOOL, node, scope) for argument in node.arguments)
+                return Logic(terms, node.function == "_||_", BOOL)
+            case "_?_:_":
+                return self._choice(node, scope)
+            case "@append":
+                return self._append(node, scope)
+            case "cel.@mapInsert":
+                return self._insert(node, scope)
+        name, arguments, member = self._resolve(node, scope)
+        plans = tuple([self.visit(argument, scope) for argument in arguments])
+        if member and name in {"or", "orValue"} and len(plans) == 2:
+            return self._or_else(node, plans[0], plans[1])
+        found = self._declarations.functions.get(name)
+        if found is None:
+            self._fail(
+                node.position, f"undeclared reference to '{name}'", name, [n for n in self._declarations.functions if n[0].isalpha()]
+            )
+        try:
+            plan = self._calls.invoke(found, plans, member=member)
+        except EvaluationError as error:
+            self._fail(node.position, error.message)
+        if plan is None:
+            given = [str(self.solution.final(plan.type)) for plan in plans]
+            shown = f"{given[0]}.({', '.join(given[1:])})" if member else f"({', '.join(given)})"
+            self._fail(node.position, f"found no matching overload for '{name}' applied to '{shown}'")
+        return plan
+
+    def _resolve(self, node: ast.Call, scope: Scope) -> tuple[str, tuple[ast.Node, ...], bool]:
+        """The function's name, its arguments, and whether it is a member: ``math.abs(x)`` is not."""
+        if node.target is None:
+            return node.function, node.arguments, False
+        prefix = _dotted(node.target)
+        if prefix is not None and prefix.partition(".")[0] not in scope:
+            name = f"{prefix}.{node.function}"
+            if name in self._declarations.functions:
+                return name, node.arguments, False
+        return node.function, (node.target, *node.arguments), True
+
+    def _expect(self, node: ast.Node, kind: Type, parent: ast.Call, scope: Scope) -> Plan:
+        plan = self.visit(node, scope)
+        if not self.solution.accept((kind,), (plan.type,)):
+            given = self.solution.final(plan.type)
+            self._fail(parent.position, f"found no matching overload for '{parent.function}' applied to '{given}'")
+        return plan
+
+    def _choice(self, node: ast.Call, scope: Scope) -> Plan:
+        condition = self._expect(node.arguments[0], BOOL, node, scope)
+        yes, no = self.visit(node.arguments[1], scope), self.visit(node.arguments[2], scope)
+        if not self.solution.accept((yes.type,), (no.type,)):
+            kinds = ", ".join(str(self.solution.final(plan.type)) for plan in (condition, yes, no))
+            self._fail(node.position, f"found no matching overload for '_?_:_' applied to '({kinds})'")
+        return Choice(condition, yes, no, self.solution.join(yes.type, no.type))
+
+    def _or_else(self, node: ast.Call, optional: Plan, other: Plan) -> Plan:
+        inner = self.solution.fresh()
+        unwrap = node.function == "orValue"
+        wanted = (optional_of(inner), inner if unwrap else optional_of(inner))
+        if not self.solution.accept(wanted, (optional.type, other.type)):
+            kinds = f"{self.solution.final(optional.type)}.({self.solution.final(other.type)})"
+            self._fail(node.position, f"found no matching overload for '{node.function}' applied to '{kinds}'")
+        return OrElse(optional, other, unwrap, wanted[1])
+
+    # --- aggregates ------------------------------------------------------------------------------------------
+
+    def _joined(self, position: int, kinds: Sequence[Type]) -> Type:
+        if not kinds:
+            return self.solution.fresh()
+        found = kinds[0]
+        for kind in kinds[1:]:
+            joined = self.solution.join(found, kind)
+            if self._declarations.strict and joined == DYN and not self.solution.accept((found,), (kind,)):
+                first, second = self.solution.final(found), self.solution.final(kind)
+                self._fail(position, f"expected type '{first}' but found '{second}'")
+            found = joined
+        return found
+
+    def _part(self, node: ast.Node, scope: Scope, *, optional: bool) -> tuple[Plan, Type]:
+        """An element or value, and the type it contributes."""
+        plan = self.visit(node, scope)
+        if not optional:
+            return plan, plan.type
+        inner = self.solution.fresh()
+        if not self.solution.accept((optional_of(inner),), (plan.type,)):
+            given = self.solution.final(plan.type)
+            self._fail(node.position, f"expected type 'optional_type' but found '{given}'")
+        return plan, inner
+
+    def _list(self, node: ast.ListNode, scope: Scope) -> Plan:
+        parts = [(*self._part(element, scope, optional=optional), optional) for element, optional in node.elements]
+        kind = list_of(self._joined(node.position, [kind for _, kind, _ in parts]))
+        if all(isinstance(plan, Constant) and not optional for plan, _, optional in parts):
+            return Constant(tuple(plan.value for plan, _, _ in parts if isinstance(plan, Constant)), kind)
+        return MakeList(tuple((plan, optional) for plan, _, optional in parts), kind)
+
+    def _map(self, node: ast.MapNode, scope: Scope) -> Plan:
+        keys = [self.visit(key, scope) for key, _, _ in node.entries]
+        values = [self._part(value, scope, optional=optional) for _, value, optional in node.entries]
+        kind = map_of(
+            self._joined(node.position, [key.type for key in keys]),
+            self._joined(node.position, [kind for _, kind in values]),
+        )
+        flags = [optional for _, _, optional in node.entries]
+        plans = [plan for plan, _ in values]
+        constant = _constant_map(keys, plans) if not any(flags) else None
+        return Constant(constant, kind) if constant is not None else MakeMap(tuple(zip(keys, plans, flags, strict=True)), kind)
+
+    # --- comprehensions --------------------------------------------------------------------------------------
+
+    def _slot(self, kind: Type) -> Variable:
+        self.slots += 1
+        return Variable(self.slots - 1, kind)
+
+    def _fold(self, node: ast.Fold, scope: Scope) -> Plan:
+        source = self.visit(node.range, scope)
+        first, second = self._elements(source, node)
+        initial = self.visit(node.initial, scope)
+        accumulator = self._slot(initial.type)
+        with_result = {**scope, node.accumulator: accumulator}
+        variable = self._slot(first)
+        inner = {**with_result, node.variable: variable}
+        other = self._slot(second) if node.second else None
+        if other is not None:
+            inner[node.second] = other
+        condition = self.visit(node.condition, inner)
+        step = self.visit(node.step, inner)
+        if not self.solution.accept((accumulator.type,), (step.type,)):
+            want, have = self.solution.final(accumulator.type), self.solution.final(step.type)
+            self._fail(node.position, f"expected type '{want}' but found '{have}'")
+        result = self.visit(node.result, with_result)
+        return Loop(
+            source, variable.slot, None if other is None else other.slot, accumulator.slot, initial, condition, step,
+            result, result.type,
+        )  # fmt: skip
+
+    def _elements(self, source: Plan, node: ast.Fold) -> tuple[Type, Type]:
+        kind = self.solution.resolve(source.type)
+        if kind.name == "list":
+            return (INT, kind.parameters[0]) if node.second else (kind.parameters[0], DYN)
+        if kind.name == "map":
+            return kind.parameters[0], kind.parameters[1]
+        if kind.name == "dyn" or kind.is_parameter:
+            return DYN, DYN
+        self._fail(
+            node.position,
+            f"expression of type '{kind}' cannot be range of a comprehension (must be list, map, or dynamic)",
+        )
+
+    def _append(self, node: ast.Call, scope: Scope) -> Plan:
+        accumulator, element = (self.visit(argument, scope) for argument in node.arguments)
+        assert isinstance(accumulator, Variable)
+        if not self.solution.accept((accumulator.type,), (list_of(element.type),)):
+            self._fail(node.position, f"expected type '{accumulator.type}' but found '{element.type}'")
+        return Append(accumulator, element, accumulator.type)
+
+    def _insert(self, node: ast.Call, scope: Scope) -> Plan:
+        accumulator, *arguments = (self.visit(argument, scope) for argument in node.arguments)
+        assert isinstance(accumulator, Variable)
+        kind = arguments[0].type if len(arguments) == 1 else map_of(arguments[0].type, arguments[1].type)
+        if not self.solution.accept((accumulator.type,), (kind,)):
+            want, have = self.solution.final(accumulator.type), self.solution.final(kind)
+            self._fail(node.position, f"expected type '{want}' but found '{have}'")
+        return Insert(accumulator, tuple(arguments), accumulator.type)
+
+
+def _dotted(node: ast.Node) -> str | None:
+    """``a.b.c`` as text; None for anything else."""
+    names = []
+    while isinstance(node, ast.Select) and not node.optional and not node.test:
+        names.append(node.field)
+        node = node.operand
+    return ".".join([node.name, *reversed(names)]) if isinstance(node, ast.Ident) else None
+
+
+def _constant_map(keys: Sequence[Plan], values: Sequence[Plan]) -> dict[object, Value] | None:
+    """The map, if all of it is constant and without fault."""
+    found: dict[object, Value] = {}
+    for key, value in zip(keys, values, strict=True):
+        if not isinstance(key, Constant) or not isinstance(value, Constant) or type(key.value) is float:
+            return None
+        try:
+            name = to_key(key.value)
+        except EvaluationError:
+            return None
+        if name in found:
+            return None
+        found[name] = value.value
+    return found

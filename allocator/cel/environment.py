@@ -1,0 +1,115 @@
+"""Where expressions live: which functions, variables and macros they may use."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Final
+
+from allocator.cel import macros
+from allocator.cel.checking import Declarations
+from allocator.cel.functions import (
+    conversions,
+    core,
+    formats,
+    lists,
+    maths,
+    network,
+    optionals,
+    quantities,
+    regexes,
+    sets,
+    strings,
+    times,
+    urls,
+    versions,
+)
+from allocator.cel.functions.declare import Function, Library
+from allocator.cel.macros import Macros
+from allocator.cel.types import ANY, BOOL, CIDR, DYN, FORMAT, IP, QUANTITY, SEMVER, STRING, URL, Type, map_of
+
+
+class Kind(Enum):
+    """Expressions that are being written now, or that the API server took once, perhaps with more features on."""
+
+    NEW = "NewExpressions"
+    STORED = "StoredExpressions"
+
+
+_LANGUAGE: Final[tuple[Library, ...]] = (
+    core.LIBRARY, conversions.LIBRARY, times.LIBRARY, strings.LIBRARY, regexes.LIBRARY, sets.LIBRARY, optionals.LIBRARY,
+)  # fmt: skip
+_KUBERNETES: Final[tuple[Library, ...]] = (
+    lists.LIBRARY, regexes.KUBERNETES, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY, network.LIBRARY,
+    formats.LIBRARY,
+)  # fmt: skip
+_OPAQUE_NAMES: Final = {
+    kind.name: Type("type", (kind,)) for kind in (QUANTITY, SEMVER, URL, IP, CIDR, FORMAT)
+}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a set of expressions may use: Kubernetes' device environment, as of 1.37.
+
+    Attributes:
+        kind: stored expressions may use all that ever was.
+        consumable_capacity: ``device.allowMultipleAllocations`` (DRAConsumableCapacity).
+        list_attributes: attributes may be lists, and ``includes`` (DRAListTypeAttributes).
+    """
+
+    kind: Kind = Kind.STORED
+    consumable_capacity: bool = True
+    list_attributes: bool = True
+
+    @cached_property
+    def declarations(self) -> Declarations:
+        """What the checker needs to know."""
+        stored = self.kind is Kind.STORED
+        with_lists = stored or self.list_attributes
+        attribute = DYN if with_lists else ANY
+        fields = {
+            "driver": STRING,
+            "attributes": map_of(STRING, map_of(STRING, attribute)),
+            "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+        }
+        if stored or self.consumable_capacity:
+            fields["allowMultipleAllocations"] = BOOL
+        libraries = (*_LANGUAGE, *_KUBERNETES, *((lists.INCLUDES,) if with_lists else ()))
+        return Declarations(_merged(libraries), fields, {**core.TYPE_NAMES, **_OPAQUE_NAMES}, strict=True)
+
+    @property
+    def macros(self) -> Macros:
+        """The macros that are expanded."""
+        return _STANDARD_MACROS
+
+
+@dataclass(frozen=True)
+class PlainEnvironment:
+    """The language without Kubernetes: no variables, but the math and encoder extensions, as cel-spec's cases need."""
+
+    @cached_property
+    def declarations(self) -> Declarations:
+        """What the checker needs to know."""
+        return Declarations(_merged((*_LANGUAGE, maths.LIBRARY)), {}, core.TYPE_NAMES, strict=False)
+
+    @property
+    def macros(self) -> Macros:
+        """The macros that are expanded."""
+        return _ALL_MACROS
+
+
+_STANDARD_MACROS: Final = Macros(macros.STANDARD)
+_ALL_MACROS: Final = Macros({**macros.STANDARD, **macros.BLOCKS})
+
+
+def _merged(libraries: Iterable[Library]) -> Mapping[str, Function]:
+    """Functions by name; libraries may add overloads to each other's functions."""
+    found: dict[str, Function] = {}
+    for library in libraries:
+        for function in library:
+            before = found.get(function.name)
+            overloads = function.overloads if before is None else (*before.overloads, *function.overloads)
+            cost = function.cost if before is None or before.cost is None else before.cost
+            found[function.name] = Function(function.name, overloads, cost)
+    return found

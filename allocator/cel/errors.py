@@ -1,0 +1,50 @@
+"""What can go wrong with an expression: it does not compile, or it fails on a device."""
+
+
+class CelError(Exception):
+    """Base of all errors of this package."""
+
+
+class CompileError(CelError):
+    """An expression that does not parse or does not type-check.
+
+    Attributes:
+        expression: the whole text.
+        line, column: where, both from 1.
+        message: what is wrong there, and what may have been meant.
+    """
+
+    def __init__(self, expression: str, position: int, message: str) -> None:
+        before = expression[:position]
+        self.expression = expression
+        self.message = message
+        self.line = before.count("\n") + 1
+        self.column = position - (before.rfind("\n") + 1) + 1
+        super().__init__(f"{self.line}:{self.column}: {message}\n{self._pointer()}")
+
+    def _pointer(self) -> str:
+        """The line at fault with a caret below the place; long lines show only what is near it."""
+        line = self.expression.split("\n")[self.line - 1].replace("\t", " ").replace("\r", " ")
+        start = max(0, self.column - 61)
+        shown = line[start : start + 120]
+        return f" | {shown}\n | {'.' * (self.column - 1 - start)}^"
+
+
+class EvaluationError(CelError):
+    """An expression that fails on this input: a missing key, a division by zero, no such overload."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+class CostLimitError(EvaluationError):
+    """Evaluation was stopped because it became too expensive; nothing in the expression can absorb this."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
+def no_such_overload() -> EvaluationError:
+    """The arguments have types that the function or operator does not take."""
+    return EvaluationError("no such overload")

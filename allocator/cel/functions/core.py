@@ -1,0 +1,97 @@
+"""The language's own operators and functions on all types."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Final
+
+from allocator.cel.cost import BOTH, ELEMENTS, EQUALITY, SHORTER
+from allocator.cel.functions import numbers, times
+from allocator.cel.functions.declare import Function, Library, Overload, free, function, member
+from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, TYPE, UINT, A, B
+from allocator.cel.types import Type, list_of, map_of
+from allocator.cel.values import TypeValue, Value, compare, contains, equal, present, type_name
+
+_ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
+_NUMBERS: Final = (INT, UINT, DOUBLE)
+
+
+def _relation(name: str, holds: Callable[[int], bool]) -> Function:
+    """An order operator: on two of a type, and on numbers of any two types."""
+
+    def call(left: Value, right: Value) -> bool:
+        order = compare(left, right)
+        return order is not None and holds(order)
+
+    same = [free(t, t, result=BOOL, call=call, cost=SHORTER if t in (STRING, BYTES) else None) for t in _ORDERED]
+    mixed = [free(a, b, result=BOOL, call=call) for a, b in product(_NUMBERS, repeat=2) if a != b]
+    return Function(name, (*same, *mixed))
+
+
+def _not(value: bool) -> bool:
+    return not value
+
+
+def _not_strictly_false(value: Value) -> bool:
+    return value is not False
+
+
+def _in_map(key: Value, container: Value) -> bool:
+    """Keys are there or not, also in a map that has a value for any key."""
+    return present(dict(container), key)
+
+
+def _size(value: Value) -> int:
+    return len(value)
+
+
+def _sizes() -> tuple[Overload, ...]:
+    sized = (STRING, BYTES, list_of(A), map_of(A, B))
+    return tuple(declare(t, result=INT, call=_size) for t in sized for declare in (free, member))
+
+
+def _addition() -> Function:
+    return Function(
+        "_+_",
+        (
+            *numbers.ADDITION,
+            free(STRING, STRING, result=STRING, call=lambda a, b: a + b, cost=BOTH),
+            free(BYTES, BYTES, result=BYTES, call=lambda a, b: a + b, cost=BOTH),
+            free(list_of(A), list_of(A), result=list_of(A), call=lambda a, b: a + b, grows=True),
+            *times.ADDITION,
+        ),
+    )
+
+
+def _type(kind: Type) -> Type:
+    return Type("type", (kind,))
+
+
+LIBRARY: Final[Library] = (
+    function("!_", free(BOOL, result=BOOL, call=_not)),
+    function("@not_strictly_false", free(DYN, result=BOOL, call=_not_strictly_false)),
+    function("_==_", free(A, A, result=BOOL, call=equal, cost=EQUALITY)),
+    function("_!=_", free(A, A, result=BOOL, call=lambda a, b: not equal(a, b), cost=SHORTER)),
+    _relation("_<_", lambda order: order < 0),
+    _relation("_<=_", lambda order: order <= 0),
+    _relation("_>_", lambda order: order > 0),
+    _relation("_>=_", lambda order: order >= 0),
+    _addition(),
+    Function("_-_", (*numbers.SUBTRACTION, *times.SUBTRACTION)),
+    *numbers.LIBRARY,
+    function(
+        "@in",
+        free(A, list_of(A), result=BOOL, call=lambda value, values: contains(values, value), cost=ELEMENTS),
+        free(A, map_of(A, B), result=BOOL, call=_in_map),
+    ),
+    Function("size", _sizes()),
+    function("type", free(A, result=_type(A), call=lambda value: TypeValue(type_name(value)))),
+    function("dyn", free(A, result=DYN, call=lambda value: value)),
+)
+
+TYPE_NAMES: Final = {
+    "bool": _type(BOOL), "int": _type(INT), "uint": _type(UINT), "double": _type(DOUBLE), "string": _type(STRING),
+    "bytes": _type(BYTES), "list": _type(list_of(DYN)), "map": _type(map_of(DYN, DYN)), "null_type": _type(Type("null_type")),
+    "type": _type(TYPE), "optional_type": _type(Type("optional_type", (DYN,))),
+    "google.protobuf.Timestamp": _type(TIMESTAMP), "google.protobuf.Duration": _type(DURATION),
+}  # fmt: skip
+"""Identifiers that name types."""

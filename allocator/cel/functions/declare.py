@@ -1,0 +1,63 @@
+"""How a function is declared: its overloads with types, implementation and cost in one place.
+
+The checker picks overloads by types, the compilers call implementations, the meter uses costs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from allocator.cel.cost import Cost
+from allocator.cel.types import Type
+
+Implementation: TypeAlias = Callable[..., Any]
+"""Takes the values of the arguments, gives the result; raises `EvaluationError`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overload:
+    """One signature of a function.
+
+    Attributes:
+        member: called as ``parameters[0].function(...)``.
+        cost: None for 1; used only if types tell that it is this overload.
+        grows: the result can be much larger than the cost tells, so its size is watched.
+    """
+
+    parameters: tuple[Type, ...]
+    result: Type
+    implementation: Implementation
+    member: bool = False
+    cost: Cost | None = None
+    grows: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A function or operator with its overloads; ``cost``, if set, holds for all of them."""
+
+    name: str
+    overloads: tuple[Overload, ...]
+    cost: Cost | None = None
+
+
+Library: TypeAlias = tuple[Function, ...]
+
+
+def function(name: str, *overloads: Overload, cost: Cost | None = None) -> Function:
+    """A function by name."""
+    return Function(name, overloads, cost)
+
+
+def free(
+    *parameters: Type, result: Type, call: Implementation, cost: Cost | None = None, grows: bool = False
+) -> Overload:
+    """An overload that is called as ``function(...)``, or an operator's."""
+    return Overload(parameters, result, call, cost=cost, grows=grows)
+
+
+def member(
+    *parameters: Type, result: Type, call: Implementation, cost: Cost | None = None, grows: bool = False
+) -> Overload:
+    """An overload that is called as ``first.function(...)``."""
+    return Overload(parameters, result, call, member=True, cost=cost, grows=grows)

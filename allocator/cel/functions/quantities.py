@@ -1,0 +1,90 @@
+"""Quantities, as in `resource.Quantity`."""
+
+import re
+from typing import Final
+
+from allocator.cel.cost import FIRST, ONE
+from allocator.cel.errors import EvaluationError
+from allocator.cel.functions.declare import Library, free, function, member
+from allocator.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING
+from allocator.cel.values import INT_MAX, INT_MIN
+from allocator.quantity import Format, Quantity
+
+_NANO: Final = 10**9
+_MAX_DIGITS: Final = 18
+_CANONICAL: Final = re.compile(r"-?([0-9]+)([KMGTPE]i)?.*")
+_POWER: Final = {suffix: power for power, suffix in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
+
+
+def _parse(text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except ValueError:
+        raise EvaluationError(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ) from None
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_integer(value: Quantity) -> bool:
+    """Whether upstream holds it as a 64-bit integer: not if it is too long, although it may be whole."""
+    if not value.is_integer or not INT_MIN <= value.nano // _NANO <= INT_MAX:
+        return False
+    match = _CANONICAL.fullmatch(str(value))
+    if match is None:
+        return False
+    digits, binary = match.groups(default="")
+    if value.format is Format.BINARY_SI:
+        return 14 - len(digits) - 3 * _POWER[binary] >= 0
+    return len(digits) <= _MAX_DIGITS
+
+
+def _as_integer(value: Quantity) -> int:
+    if not _is_integer(value):
+        raise EvaluationError("cannot convert value to integer")
+    return value.nano // _NANO
+
+
+def _sign(value: Quantity) -> int:
+    return (value.nano > 0) - (value.nano < 0)
+
+
+def _order(left: Quantity, right: Quantity) -> int:
+    return (left.nano > right.nano) - (left.nano < right.nano)
+
+
+def _int(value: int) -> Quantity:
+    return Quantity.from_int(value)
+
+
+LIBRARY: Final[Library] = (
+    function("quantity", free(STRING, result=QUANTITY, call=_parse), cost=FIRST),
+    function("isQuantity", free(STRING, result=BOOL, call=_is_quantity), cost=FIRST),
+    # Upstream declares it without a receiver, so `q.sign()` does not compile.
+    function("sign", free(QUANTITY, result=INT, call=_sign), cost=ONE),
+    function("isInteger", member(QUANTITY, result=BOOL, call=_is_integer), cost=ONE),
+    function("asInteger", member(QUANTITY, result=INT, call=_as_integer), cost=ONE),
+    function("asApproximateFloat", member(QUANTITY, result=DOUBLE, call=lambda value: value.nano / _NANO), cost=ONE),
+    function("isGreaterThan", member(QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.nano > b.nano), cost=ONE),
+    function("isLessThan", member(QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.nano < b.nano), cost=ONE),
+    function("compareTo", member(QUANTITY, QUANTITY, result=INT, call=_order), cost=ONE),
+    function(
+        "add",
+        member(QUANTITY, QUANTITY, result=QUANTITY, call=lambda a, b: a + b),
+        member(QUANTITY, INT, result=QUANTITY, call=lambda a, b: a + _int(b)),
+        cost=ONE,
+    ),
+    function(
+        "sub",
+        member(QUANTITY, QUANTITY, result=QUANTITY, call=lambda a, b: a - b),
+        member(QUANTITY, INT, result=QUANTITY, call=lambda a, b: a - _int(b)),
+        cost=ONE,
+    ),
+)

@@ -1,0 +1,135 @@
+"""Strings: the language's own functions and those of cel-go's extension, version 2."""
+
+from typing import Final
+
+from allocator.cel.cost import FIRST, PRODUCT, RESULT_TWICE, SECOND, TRAVERSAL, TWICE
+from allocator.cel.errors import EvaluationError
+from allocator.cel.functions.declare import Library, free, function, member
+from allocator.cel.functions.formatting import format_string
+from allocator.cel.types import BOOL, DYN, INT, STRING, list_of
+
+MAX_SIZE: Final = 10_000_000
+"""No string or list that is built may be larger: going through it once would cost the limit."""
+
+_UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_QUOTED: Final = str.maketrans(
+    {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\""}
+)
+
+
+def _char_at(text: str, index: int) -> str:
+    if 0 <= index <= len(text):
+        return text[index : index + 1]
+    raise EvaluationError(f"index out of range: {index}")
+
+
+def _index_of(text: str, part: str, start: int = 0) -> int:
+    if part == "":
+        return start if 0 <= start <= len(text) else _out_of_range(start)
+    if not 0 <= start < max(len(text), 1):
+        _out_of_range(start)
+    return text.find(part, start)
+
+
+def _last_index_of(text: str, part: str, end: int | None = None) -> int:
+    if end is None:
+        return text.rfind(part)
+    if part == "":
+        return end if 0 <= end <= len(text) else _out_of_range(end)
+    if not 0 <= end < max(len(text), 1):
+        _out_of_range(end)
+    return text.rfind(part, 0, end + len(part))
+
+
+def _out_of_range(index: int) -> int:
+    raise EvaluationError(f"index out of range: {index}")
+
+
+def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    times = text.count(old) if limit < 0 else min(limit, text.count(old))
+    if len(text) + times * (len(new) - len(old)) > MAX_SIZE:
+        raise EvaluationError(f"string would be longer than {MAX_SIZE}")
+    return text.replace(old, new, limit)
+
+
+def _split(text: str, separator: str, limit: int = -1) -> tuple[str, ...]:
+    if limit == 0:
+        return ()
+    if separator == "":
+        count = len(text) if limit < 0 else min(limit, len(text))
+        return (*text[: count - 1], text[count - 1 :]) if text else ()
+    return tuple(text.split(separator, -1 if limit < 0 else limit - 1))
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    stop = len(text) if end is None else end
+    if not 0 <= start <= len(text):
+        raise EvaluationError(f"index out of range: {start}")
+    if not 0 <= stop <= len(text):
+        raise EvaluationError(f"index out of range: {stop}")
+    if start > stop:
+        raise EvaluationError(f"invalid substring range. start: {start}, end: {stop}")
+    return text[start:stop]
+
+
+def _join(parts: tuple[str, ...], separator: str = "") -> str:
+    if any(type(part) is not str for part in parts):
+        raise EvaluationError("no such overload")
+    if sum(map(len, parts)) + len(separator) * len(parts) > MAX_SIZE:
+        raise EvaluationError(f"string would be longer than {MAX_SIZE}")
+    return separator.join(parts)
+
+
+def _quote(text: str) -> str:
+    return f'"{text.translate(_QUOTED)}"'
+
+
+LIBRARY: Final[Library] = (
+    function("contains", member(STRING, STRING, result=BOOL, call=lambda text, part: part in text, cost=PRODUCT)),
+    function("startsWith", member(STRING, STRING, result=BOOL, call=str.startswith, cost=SECOND)),
+    function("endsWith", member(STRING, STRING, result=BOOL, call=str.endswith, cost=SECOND)),
+    function("charAt", member(STRING, INT, result=STRING, call=_char_at)),
+    function(
+        "indexOf",
+        member(STRING, STRING, result=INT, call=_index_of),
+        member(STRING, STRING, INT, result=INT, call=_index_of),
+        cost=TRAVERSAL,
+    ),
+    function(
+        "lastIndexOf",
+        member(STRING, STRING, result=INT, call=_last_index_of),
+        member(STRING, STRING, INT, result=INT, call=_last_index_of),
+        cost=TRAVERSAL,
+    ),
+    function("lowerAscii", member(STRING, result=STRING, call=lambda text: text.translate(_LOWER)), cost=FIRST),
+    function("upperAscii", member(STRING, result=STRING, call=lambda text: text.translate(_UPPER)), cost=FIRST),
+    function("trim", member(STRING, result=STRING, call=lambda text: text.strip(_SPACE)), cost=FIRST),
+    function(
+        "replace",
+        member(STRING, STRING, STRING, result=STRING, call=_replace, grows=True),
+        member(STRING, STRING, STRING, INT, result=STRING, call=_replace, grows=True),
+        cost=TWICE,
+    ),
+    function(
+        "split",
+        member(STRING, STRING, result=list_of(STRING), call=_split, grows=True),
+        member(STRING, STRING, INT, result=list_of(STRING), call=_split, grows=True),
+        cost=TWICE,
+    ),
+    function(
+        "substring",
+        member(STRING, INT, result=STRING, call=_substring),
+        member(STRING, INT, INT, result=STRING, call=_substring),
+        cost=FIRST,
+    ),
+    function(
+        "join",
+        member(list_of(STRING), result=STRING, call=_join, grows=True),
+        member(list_of(STRING), STRING, result=STRING, call=_join, grows=True),
+        cost=RESULT_TWICE,
+    ),
+    function("format", member(STRING, list_of(DYN), result=STRING, call=format_string, grows=True)),
+    function("strings.quote", free(STRING, result=STRING, call=_quote)),
+)

@@ -1,0 +1,25 @@
+"""A device as CEL sees it."""
+
+from collections.abc import Mapping
+
+from allocator.cel.values import DefaultMap, Value
+from allocator.model import Device
+
+
+def domains(values: Mapping[str, Value]) -> DefaultMap:
+    """Qualified names to a map of domains, in which an unknown domain is an empty map."""
+    found = DefaultMap()
+    for qualified, value in values.items():
+        domain, _, name = qualified.partition("/")
+        found.setdefault(domain, {})[name] = value
+    return found
+
+
+def device_value(device: Device) -> dict[str, Value]:
+    """The whole variable ``device``."""
+    return {
+        "driver": device.driver,
+        "attributes": domains(device.attributes),
+        "capacity": domains(device.quantities),
+        "allowMultipleAllocations": device.allow_multiple_allocations,
+    }

@@ -1,0 +1,63 @@
+"""What comprehensions need: their elements, and lists and maps that they build in place."""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.cel.errors import EvaluationError
+from allocator.cel.values import Value, from_key, shown, to_key, type_name
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A variable that has not been used yet: computed when it is."""
+
+    compute: Callable[[Any], Value]
+
+
+class Building(dict[Hashable, Value]):
+    """A map that a comprehension builds; nobody else has it yet."""
+
+    __slots__ = ()
+
+
+def elements(values: Value, *, pairs: bool) -> Iterable[tuple[Value, Value]]:
+    """What a comprehension runs over: one variable and nothing, or two.
+
+    Raises:
+        EvaluationError: neither list nor map.
+    """
+    if type(values) is tuple:
+        return enumerate(values) if pairs else ((value, None) for value in values)
+    if isinstance(values, dict):
+        return [(from_key(key), value) for key, value in values.items()]
+    raise EvaluationError(f"got '{type_name(values)}', expected iterable type")
+
+
+def append(values: Value, value: Value) -> list[Value]:
+    """Append in place to a list that is being built; a list that is not is copied first."""
+    building: list[Value] = values if type(values) is list else list(values)
+    building.append(value)
+    return building
+
+
+def insert(values: Value, key: Value, value: Value, *, what: str, native: bool = False) -> Value:
+    """Insert in place into a map that is being built; the initial map, a constant, is copied first.
+
+    Raises:
+        EvaluationError: the key is there already, or no key.
+    """
+    building = Building(values) if type(values) is dict and what == "map" else values
+    name = key if native else to_key(key)
+    if name in building or (type(key) is float and not native):
+        problem = "already exists" if name in building else "is not of a type that keys have"
+        raise EvaluationError(f"{what} key {shown(key)} {problem}")
+    building[name] = value
+    return building
+
+
+def frozen(value: Value) -> Value:
+    """The finished list or map."""
+    if type(value) is list:
+        return tuple(value)
+    return dict(value) if type(value) is Building else value

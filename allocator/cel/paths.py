@@ -1,0 +1,89 @@
+"""Walking ``root.field[index]?...`` with cost, absence and optional values as upstream has them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from allocator.cel.errors import EvaluationError
+from allocator.cel.plan import Input
+from allocator.cel.values import NONE, OptionalValue, Value, lookup, present
+from allocator.model import Device
+
+
+class Meter(Protocol):
+    """What walking needs of an evaluation."""
+
+    device: Device | None
+
+    def spend(self, cost: int) -> None:
+        """Charge for one step."""
+
+
+class PathStep(NamedTuple):
+    """One step: how to get its key, and what if there is nothing."""
+
+    key: Callable[[Any], Value]
+    optional: bool
+    constant: bool
+
+
+def known_input(wanted: Input, *, optional: bool, test: bool) -> Callable[[Meter], Value]:
+    """Reads one thing of the device at once, for the cost of the steps that lead there."""
+    kind, name, keys = wanted.kind, wanted.name, wanted.keys
+
+    def step(frame: Meter) -> Value:
+        device = frame.device
+        if device is None:
+            return EvaluationError("no device")
+        for _ in range(keys - 1):
+            frame.spend(1)
+        if kind in {"driver", "allowMultipleAllocations"}:
+            frame.spend(1)
+            return device.driver if kind == "driver" else device.allow_multiple_allocations
+        values = device.attributes if kind == "attributes" else device.quantities
+        found = name in values
+        if found or not optional or test:
+            frame.spend(1)
+        if test:
+            return found
+        if not found:
+            return NONE if optional else EvaluationError(f"no such key: {name.partition('/')[2]}")
+        return values[name]
+
+    return step
+
+
+def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, optional: bool) -> Value:
+    """Follow the steps from a value.
+
+    Args:
+        frame: the evaluation to charge.
+        value: where to start.
+        steps: the steps.
+        test: yield whether the last step finds something.
+        optional: a step before was optional, so what is missing is no error, and the result is an optional.
+    """
+    final = len(steps) - 1
+    try:
+        for number, step in enumerate(steps):
+            if type(value) is OptionalValue:
+                if not value.present:
+                    return False if test else NONE
+                value, optional = value.value, True
+            key = step.key(frame)
+            if isinstance(key, EvaluationError):
+                return key
+            if test and number == final:
+                frame.spend(1)
+                return present(value, key)
+            optional = optional or step.optional
+            if optional and not present(value, key):
+                return False if test else NONE
+            frame.spend(1)
+            value = lookup(value, key)
+    except EvaluationError as error:
+        if error.__class__ is EvaluationError:
+            return error.with_traceback(None)
+        raise
+    if optional and type(value) is not OptionalValue:
+        return OptionalValue(present=True, value=value)
+    return OptionalValue(present=True, value=value) if optional and steps else value

@@ -1,0 +1,239 @@
+"""A checked expression: names resolved to slots, inputs and overloads, constants folded, types known."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from allocator.cel.functions.declare import Function, Overload
+from allocator.cel.types import Type
+from allocator.cel.values import Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A value known beforehand; costs nothing."""
+
+    value: Value
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a comprehension, by slot."""
+
+    slot: int
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceVariable:
+    """The variable ``device``."""
+
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One step of a path: a field's name or an index; if ``optional``, what is missing yields ``optional.none()``."""
+
+    value: "Plan"
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """``root.field[index]...``; with ``test``, whether the last step would find something."""
+
+    root: "Plan"
+    keys: tuple[Key, ...]
+    type: Type
+    test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInput:
+    """``"name" in device.attributes["domain"]``: whether the device has it."""
+
+    input: "Input"
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """A call; ``candidates`` are the overloads that types leave possible."""
+
+    function: Function
+    candidates: tuple[Overload, ...]
+    arguments: tuple["Plan", ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Membership:
+    """``value in [constants]``; the test itself costs nothing."""
+
+    value: "Plan"
+    elements: tuple[Value, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """``&&`` (decisive: False) or ``||`` (decisive: True) of two or more terms."""
+
+    terms: tuple["Plan", ...]
+    decisive: bool
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``condition ? yes : no``."""
+
+    condition: "Plan"
+    yes: "Plan"
+    no: "Plan"
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class OrElse:
+    """``optional.or(other)``, or ``optional.orValue(other)`` if ``unwrap``; evaluates ``other`` only if needed."""
+
+    optional: "Plan"
+    other: "Plan"
+    unwrap: bool
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class MakeList:
+    """A list; elements that are optional are left out if absent."""
+
+    elements: tuple[tuple["Plan", bool], ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class MakeMap:
+    """A map; entries that are optional are left out if absent."""
+
+    entries: tuple[tuple["Plan", "Plan", bool], ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Puts an element at the end of the list that a comprehension builds."""
+
+    accumulator: Variable
+    element: "Plan"
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Puts a key and value, or the entries of a map, into the map that a comprehension builds."""
+
+    accumulator: Variable
+    arguments: tuple["Plan", ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A comprehension over slots; ``second`` is None with one variable."""
+
+    range: "Plan"
+    variable: int
+    second: int | None
+    accumulator: int
+    initial: "Plan"
+    condition: "Plan"
+    step: "Plan"
+    result: "Plan"
+    type: Type
+
+
+Plan: TypeAlias = (
+    Constant | Variable | DeviceVariable | Path | KnownInput | Invoke | Membership | Logic | Choice | OrElse
+    | MakeList | MakeMap | Append | Insert | Loop
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Something of a device that an expression reads.
+
+    Attributes:
+        kind: driver, allowMultipleAllocations, attributes or capacity.
+        name: of an attribute or capacity, qualified by its domain.
+        keys: how many steps of a path it takes.
+    """
+
+    kind: str
+    name: str = ""
+    keys: int = 1
+
+
+def device_input(path: Path) -> Input | None:
+    """What a path reads of the device, where that is one thing which the text alone tells."""
+    if not isinstance(path.root, DeviceVariable):
+        return None
+    names = [key.value.value if isinstance(key.value, Constant) else None for key in path.keys[:3]]
+    if any(key.optional for key in path.keys[:2]):
+        return None
+    match names:
+        case ["driver" | "allowMultipleAllocations" as kind, *_] if not (path.test and len(path.keys) == 1):
+            return Input(kind)
+        case ["attributes" | "capacity" as kind, str(domain), str(name)]:
+            return Input(kind, f"{domain}/{name}", 3)
+        case _:
+            return None
+
+
+def inputs(plan: Plan) -> Iterator[Input | None]:
+    """All that is read of the device; None stands for what cannot be told."""
+    match plan:
+        case Path():
+            found = device_input(plan)
+            if found is not None:
+                yield found
+            else:
+                yield from inputs(plan.root)
+            for key in plan.keys:
+                yield from inputs(key.value)
+        case KnownInput(input=found):
+            yield found
+        case DeviceVariable():
+            yield None
+        case _:
+            for part in parts(plan):
+                yield from inputs(part)
+
+
+def parts(plan: Plan) -> tuple[Plan, ...]:
+    """The plans directly below, paths and what is read of the device left out."""
+    match plan:
+        case Invoke(arguments=arguments):
+            return arguments
+        case Membership(value=value):
+            return (value,)
+        case Logic(terms=terms):
+            return terms
+        case Choice():
+            return (plan.condition, plan.yes, plan.no)
+        case OrElse():
+            return (plan.optional, plan.other)
+        case MakeList(elements=elements):
+            return tuple(element for element, _ in elements)
+        case MakeMap(entries=entries):
+            return tuple(part for key, value, _ in entries for part in (key, value))
+        case Append():
+            return (plan.element,)
+        case Insert(arguments=arguments):
+            return arguments
+        case Loop():
+            return (plan.range, plan.initial, plan.condition, plan.step, plan.result)
+        case _:
+            return ()

@@ -1,0 +1,151 @@
+"""Types of CEL as the checker sees them, and when one may stand where another is expected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type by name and parameters; a name in angle brackets is a type parameter."""
+
+    name: str
+    parameters: tuple["Type", ...] = ()
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether this stands for a type that is yet to be found."""
+        return self.name[0] == "<"
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether only run time will tell."""
+        return self.name in {"dyn", "any"}
+
+    def __str__(self) -> str:
+        inner = f"({', '.join(map(str, self.parameters))})" if self.parameters else ""
+        return f"{self.name}{inner}"
+
+
+DYN: Final = Type("dyn")
+ANY: Final = Type("any")
+BOOL: Final = Type("bool")
+INT: Final = Type("int")
+UINT: Final = Type("uint")
+DOUBLE: Final = Type("double")
+STRING: Final = Type("string")
+BYTES: Final = Type("bytes")
+NULL: Final = Type("null_type")
+TIMESTAMP: Final = Type("google.protobuf.Timestamp")
+DURATION: Final = Type("google.protobuf.Duration")
+TYPE: Final = Type("type")
+QUANTITY: Final = Type("kubernetes.Quantity")
+SEMVER: Final = Type("kubernetes.Semver")
+URL: Final = Type("kubernetes.URL")
+IP: Final = Type("net.IP")
+CIDR: Final = Type("net.CIDR")
+FORMAT: Final = Type("kubernetes.NamedFormat")
+DEVICE: Final = Type("kubernetes.DRADevice")
+A: Final = Type("<A>")
+B: Final = Type("<B>")
+
+_NULLABLE: Final = frozenset(
+    {TIMESTAMP.name, DURATION.name, QUANTITY.name, SEMVER.name, URL.name, IP.name, CIDR.name, FORMAT.name}
+    | {DEVICE.name, "optional_type"}
+)
+
+
+def list_of(element: Type) -> Type:
+    """``list(element)``."""
+    return Type("list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """``map(key, value)``."""
+    return Type("map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    """``optional_type(value)``."""
+    return Type("optional_type", (value,))
+
+
+class Solution:
+    """What type parameters were found to be. Grows while an expression is checked."""
+
+    def __init__(self) -> None:
+        self._found: dict[Type, Type] = {}
+        self._fresh = 0
+
+    def fresh(self) -> Type:
+        """A type parameter that is used nowhere else."""
+        self._fresh += 1
+        return Type(f"<{self._fresh}>")
+
+    def resolve(self, kind: Type) -> Type:
+        """The type with all that is known put in."""
+        while kind in self._found:
+            kind = self._found[kind]
+        if not kind.parameters:
+            return kind
+        return Type(kind.name, tuple(self.resolve(parameter) for parameter in kind.parameters))
+
+    def final(self, kind: Type) -> Type:
+        """The type with all that is unknown taken as dyn."""
+        kind = self.resolve(kind)
+        if kind.is_parameter:
+            return DYN
+        return Type(kind.name, tuple(self.final(parameter) for parameter in kind.parameters))
+
+    def accept(self, expected: Sequence[Type], given: Sequence[Type]) -> bool:
+        """Whether arguments of these types may be passed; if so, what was learnt is kept."""
+        before = dict(self._found)
+        if all(self._assignable(want, have) for want, have in zip(expected, given, strict=True)):
+            return True
+        self._found = before
+        return False
+
+    def join(self, left: Type, right: Type) -> Type:
+        """The type of a list that holds both: the more general one, or dyn."""
+        if self.accept((left,), (right,)):
+            return self._general(left, right)
+        return DYN
+
+    def _general(self, left: Type, right: Type) -> Type:
+        left, right = self.resolve(left), self.resolve(right)
+        if left.is_dynamic or right.is_dynamic:
+            return left if left.is_dynamic else right
+        if left.name == "null_type":
+            return right
+        if left.parameters and len(left.parameters) == len(right.parameters):
+            return Type(left.name, tuple(map(self._general, left.parameters, right.parameters)))
+        return left
+
+    def _assignable(self, want: Type, have: Type) -> bool:
+        want, have = self.resolve(want), self.resolve(have)
+        if want == have:
+            return True
+        if want.is_parameter or have.is_parameter:
+            parameter, other = (want, have) if want.is_parameter else (have, want)
+            return self._bind(parameter, other)
+        if want.is_dynamic or have.is_dynamic:
+            return True
+        if "null_type" in (want.name, have.name):
+            return (have if want.name == "null_type" else want).name in _NULLABLE
+        if want.name != have.name:
+            return False
+        if want.name == "type":
+            return True
+        return len(want.parameters) == len(have.parameters) and all(
+            map(self._assignable, want.parameters, have.parameters)
+        )
+
+    def _bind(self, parameter: Type, other: Type) -> bool:
+        if _mentions(other, parameter):
+            return False
+        self._found[parameter] = other
+        return True
+
+
+def _mentions(kind: Type, parameter: Type) -> bool:
+    return kind == parameter or any(_mentions(inner, parameter) for inner in kind.parameters)

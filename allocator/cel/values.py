@@ -1,0 +1,304 @@
+"""Values of CEL in Python, and what holds for all of them: equality, order, size, the name of their type.
+
+| CEL | Python |
+|---|---|
+| bool, int, double, string, bytes, null | bool, int, float, str, bytes, None |
+| uint | `UInt`, an int that knows it is unsigned |
+| list, map | tuple, dict (keys by `to_key`, because in Python ``True == 1``) |
+| timestamp, duration | `Timestamp`, `Duration`, in nanoseconds |
+| type, optional_type | `TypeValue`, `OptionalValue` |
+| Quantity, Semver | `allocator.quantity.Quantity`, `allocator.semver.Version` |
+| IP, CIDR, URL, NamedFormat | `Address`, `Network`, `Url`, `NamedFormat` |
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Any, Final, TypeAlias
+
+from allocator.cel.errors import EvaluationError, no_such_overload
+from allocator.quantity import Quantity
+from allocator.semver import Version
+
+Value: TypeAlias = Any
+"""A value of CEL; see the module's table."""
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+
+
+class UInt(int):
+    """An unsigned 64-bit integer."""
+
+    __slots__ = ()
+
+
+class BoolKey(Enum):
+    """A bool as the key of a map."""
+
+    FALSE = False
+    TRUE = True
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """Nanoseconds since 1970-01-01T00:00:00Z."""
+
+    nanos: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A span of time in nanoseconds."""
+
+    nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """A type as a value: ``type(1) == int``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalValue:
+    """``optional.of(value)``, or ``optional.none()`` where ``present`` is false."""
+
+    present: bool
+    value: Value = None
+
+
+NONE: Final = OptionalValue(present=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An IP address."""
+
+    ip: IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A CIDR: an address as written, and the length of the prefix."""
+
+    ip: IPv4Address | IPv6Address
+    net: IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """The parts of a URL; equal if printed alike."""
+
+    text: str
+    scheme: str
+    host: str
+    hostname: str
+    port: str
+    path: str
+    query: Mapping[str, tuple[str, ...]]
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFormat:
+    """A format that strings are validated against; ``regex_size`` enters the cost of doing so."""
+
+    name: str
+    regex_size: int
+    problems: Callable[[str], tuple[str, ...]]
+
+
+class DefaultMap(dict[str, Value]):
+    """A map of maps in which looking up an unknown key yields an empty map, although the key is not in it."""
+
+    __slots__ = ()
+
+
+_NAMES: Final[Mapping[type, str]] = {
+    bool: "bool",
+    int: "int",
+    UInt: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    type(None): "null_type",
+    tuple: "list",
+    dict: "map",
+    DefaultMap: "map",
+    Timestamp: "google.protobuf.Timestamp",
+    Duration: "google.protobuf.Duration",
+    TypeValue: "type",
+    OptionalValue: "optional_type",
+    Quantity: "kubernetes.Quantity",
+    Version: "kubernetes.Semver",
+    Url: "kubernetes.URL",
+    Address: "net.IP",
+    Network: "net.CIDR",
+    NamedFormat: "kubernetes.NamedFormat",
+}
+_OPAQUE: Final = frozenset({Quantity, Version, Url, Address, Network, NamedFormat})
+_PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
+_NUMBERS: Final = frozenset({int, UInt, float})
+_ORDERED: Final = frozenset({bool, int, UInt, float, str, bytes, Timestamp, Duration})
+
+
+def type_name(value: Value) -> str:
+    """The name of a value's type: ``int``, ``list``, ``kubernetes.Quantity``."""
+    return _NAMES[type(value)]
+
+
+def is_opaque(value: Value) -> bool:
+    """Whether a value is of a type that Kubernetes adds."""
+    return type(value) in _OPAQUE
+
+
+def equal(left: Value, right: Value) -> bool:
+    """CEL's ``==``: numbers compare across types, other types differ.
+
+    Raises:
+        EvaluationError: the left one is of a type of Kubernetes, and the right one of another (as upstream).
+    """
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind in _PLAIN or kind is bool:
+            return bool(left == right)
+        if kind is tuple:
+            return len(left) == len(right) and all(map(_same, left, right))
+        if kind is OptionalValue:
+            return left.present == right.present and (not left.present or equal(left.value, right.value))
+    elif kind in _OPAQUE and right is not None:
+        raise no_such_overload()
+    elif kind in _NUMBERS and other in _NUMBERS:
+        return bool(left == right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return len(left) == len(right) and all(k in right and _same(v, right[k]) for k, v in left.items())
+    return bool(kind is other and left == right)
+
+
+def _same(left: Value, right: Value) -> bool:
+    """Equality within lists and maps, where values that cannot be compared do not make a difference."""
+    try:
+        return equal(left, right)
+    except EvaluationError:
+        return True
+
+
+def contains(values: tuple[Value, ...], wanted: Value) -> bool:
+    """Whether a list has an equal element."""
+    for value in values:
+        try:
+            if equal(value, wanted):
+                return True
+        except EvaluationError:
+            continue
+    return False
+
+
+def compare(left: Value, right: Value) -> int | None:
+    """-1, 0 or 1; None if a NaN is compared.
+
+    Raises:
+        EvaluationError: the types have no order or not the same.
+    """
+    kind, other = type(left), type(right)
+    if kind not in _ORDERED or (kind is not other and not (kind in _NUMBERS and other in _NUMBERS)):
+        raise no_such_overload()
+    if left == right:
+        return 0
+    return -1 if left < right else 1 if left > right else None
+
+
+def size(value: Value) -> int:
+    """What cost formulas call the size of a value: 1 for all that has none."""
+    kind = type(value)
+    if kind is str or kind is tuple or kind is bytes or isinstance(value, dict):
+        return len(value)
+    if kind is Address:
+        return 4 if value.ip.version == 4 else 16
+    if kind is Network:
+        return -(-value.net.prefixlen // 8)
+    return 1
+
+
+def to_key(value: Value) -> Hashable:
+    """A value as the key of a Python dict.
+
+    Raises:
+        EvaluationError: not a type that keys can have.
+    """
+    kind = type(value)
+    if kind is bool:
+        return BoolKey(value)
+    if kind is str or kind is int or kind is UInt:
+        return value  # type: ignore[no-any-return]  # its type was just looked at
+    if kind is float and value.is_integer():
+        return int(value)
+    raise EvaluationError(f"unsupported key type: {type_name(value)}")
+
+
+def from_key(key: Hashable) -> Value:
+    """The value that a key of a Python dict stands for."""
+    return key.value if type(key) is BoolKey else key
+
+
+def lookup(container: Value, key: Value) -> Value:
+    """``container[key]``.
+
+    Raises:
+        EvaluationError: no such key, index out of bounds, or not a container.
+    """
+    if isinstance(container, dict):
+        return _from_map(container, key)
+    if type(container) is tuple:
+        kind = type(key)
+        if kind is float and key.is_integer():
+            key = int(key)
+        elif kind is not int and kind is not UInt:
+            raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
+        if 0 <= key < len(container):
+            return container[key]
+        raise EvaluationError(f"index out of bounds: {key}")
+    raise no_such_overload()
+
+
+def _from_map(container: dict[Hashable, Value], key: Value) -> Value:
+    try:
+        return container[to_key(key)]
+    except KeyError:
+        if type(container) is DefaultMap:
+            return {}
+        raise EvaluationError(f"no such key: {shown(key)}") from None
+    except EvaluationError:
+        if type(key) is float:
+            raise EvaluationError(f"no such key: {key}") from None
+        raise
+
+
+def present(container: Value, key: Value) -> bool:
+    """Whether ``container[key]`` would yield a value.
+
+    Raises:
+        EvaluationError: not a container.
+    """
+    if isinstance(container, dict):
+        if type(container) is DefaultMap:
+            return True
+        kind = type(key)
+        return (kind is not float or key.is_integer()) and to_key(key) in container
+    if type(container) is tuple:
+        number = type(key) in _NUMBERS and key == int(key)
+        return number and 0 <= key < len(container)
+    raise no_such_overload()
+
+
+def shown(value: Value) -> str:
+    """A value in an error message."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    return str(value)

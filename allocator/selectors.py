@@ -1,0 +1,197 @@
+"""CEL over devices: expressions are compiled once, and costly ones evaluated once per combination of what they read.
+
+Devices of one model differ only in what selectors rarely look at. Where the result depends on few values, they are
+the key under which it is kept; but what compiles to a few comparisons is faster than any look-up.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+from allocator.cel import CompileError, Environment, EvaluationError, Kind, Program, Reads, compile_expression
+from allocator.model import AttributeValue, Device
+from allocator.quantity import Quantity
+from allocator.semver import Version
+
+_ABSENT: Final = object()
+_TYPE_NAMES: Final = {bool: "bool", int: "int", str: "string", Version: "semver"}
+_GO_NAMES: Final = {**_TYPE_NAMES, int: "int64"}
+_ATTRIBUTE_TYPES: Final = frozenset({"bool", "int", "string", "kubernetes.Semver", "any", "dyn"})
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """A bounded cache that forgets what was not used for long: an older half is dropped as a whole.
+
+    Safe to use from several threads: at worst an entry is lost.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._young: dict[Hashable, T] = {}
+        self._old: dict[Hashable, T] = {}
+
+    def get(self, key: Hashable) -> T | None:
+        """The value, if it is still there."""
+        found = self._young.get(key)
+        if found is None:
+            found = self._old.get(key)
+            if found is not None:
+                self.put(key, found)
+        return found
+
+    def put(self, key: Hashable, value: T) -> None:
+        """Keep a value."""
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, {}
+        self._young[key] = value
+
+
+class Selectors:
+    """Compiled expressions and results of the costly ones, both bounded. Safe to use from several threads."""
+
+    def __init__(
+        self, environment: Environment | None = None, *, max_programs: int = 4096, max_results: int = 262_144
+    ) -> None:
+        self._environment = Environment() if environment is None else environment
+        self._selectors: Recent[Program | CompileError] = Recent(max_programs)
+        self._derivations: Recent[Program | CompileError] = Recent(max_programs)
+        self._results: Recent[bool] = Recent(max_results)
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Whether a device satisfies a selector.
+
+        Raises:
+            CompileError: the expression does not compile, or can't be a bool.
+            EvaluationError: it fails on this device, or yields something else.
+        """
+        program = self._compiled(self._selectors, expression, check_selector)
+        key = _key(program, device) if program.costly else None
+        if key is None:
+            return as_bool(program.evaluate(device))
+        found = self._results.get(key)
+        if found is None:
+            found = as_bool(program.evaluate(device))
+            self._results.put(key, found)
+        return found
+
+    def derive(self, expression: str, device: Device) -> AttributeValue:
+        """The value of a derived attribute for a device.
+
+        Raises:
+            CompileError: the expression does not compile, or can't be an attribute.
+            EvaluationError: it fails on this device, or yields something that is no attribute.
+        """
+        program = self._compiled(self._derivations, expression, check_derivation)
+        return as_attribute(program.evaluate(device))
+
+    def reads(self, expression: str) -> Reads:
+        """What of a device a selector reads.
+
+        Raises:
+            CompileError: the expression does not compile.
+        """
+        return self._compiled(self._selectors, expression, check_selector).reads
+
+    def _compiled(
+        self,
+        programs: Recent[Program | CompileError],
+        expression: str,
+        check: Callable[[Program, Environment], None],
+    ) -> Program:
+        found = programs.get(expression)
+        if found is None:
+            try:
+                found = compile_expression(expression, self._environment)
+                check(found, self._environment)
+            except CompileError as error:
+                found = error.with_traceback(None)
+            programs.put(expression, found)
+        if isinstance(found, CompileError):
+            raise found
+        return found
+
+
+def check_selector(program: Program, _environment: Environment) -> None:
+    """A selector yields a bool, as far as types tell.
+
+    Raises:
+        CompileError: it does not.
+    """
+    if program.type.name not in {"bool", "any", "dyn"}:
+        message = f"must evaluate to bool or the unknown type, not {program.type}"
+        raise CompileError(program.expression, 0, message)
+
+
+def check_derivation(program: Program, environment: Environment) -> None:
+    """A derived attribute has a type that attributes can have, as far as types tell.
+
+    Raises:
+        CompileError: it has not.
+    """
+    kind = program.type
+    lists = environment.kind is Kind.STORED or environment.list_attributes
+    if kind.name == "list" and lists:
+        kind = kind.parameters[0]
+    if kind.name not in _ATTRIBUTE_TYPES:
+        also = " or a list of these scalars" if lists else ""
+        message = f"must evaluate to a primitive scalar (string, integer, boolean, semver){also}, not {program.type}"
+        raise CompileError(program.expression, 0, message)
+
+
+def as_bool(value: object) -> bool:
+    """A selector's result.
+
+    Raises:
+        EvaluationError: not a bool.
+    """
+    if value is True or value is False:
+        return bool(value)
+    raise EvaluationError(f"CEL result of type {_shown(value)} could not be converted to bool")
+
+
+def as_attribute(value: Any) -> AttributeValue:  # noqa: ANN401  # a value of CEL
+    """A derived attribute's value; the first element of a list tells the type of all.
+
+    Raises:
+        EvaluationError: not a value that attributes can have.
+    """
+    if type(value) is not tuple:
+        if type(value) not in _TYPE_NAMES:
+            raise EvaluationError(f"unsupported CEL return type: {_shown(value)}")
+        return value  # type: ignore[no-any-return]  # its type was just looked at
+    if value and type(value[0]) not in _TYPE_NAMES:
+        raise EvaluationError(f"unsupported list element type: {_shown(value[0])}")
+    for index, element in enumerate(value):
+        if type(element) is not type(value[0]):
+            wanted = _TYPE_NAMES[type(value[0])]
+            raise EvaluationError(f"expected list element at index {index} to be {wanted}, got {_shown(element)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    return _GO_NAMES.get(type(value), type(value).__name__)
+
+
+def _key(program: Program, device: Device) -> Hashable | None:
+    """What the result depends on; None if that is everything."""
+    reads = program.reads
+    if reads.everything:
+        return None
+    attributes, quantities = device.attributes, device.quantities
+    return (
+        program.expression,
+        device.driver if reads.driver else None,
+        device.allow_multiple_allocations if reads.allow_multiple_allocations else None,
+        tuple([_distinct(attributes.get(name, _ABSENT)) for name in reads.attributes]),
+        tuple([_distinct(quantities.get(name, _ABSENT)) for name in reads.capacities]),
+    )
+
+
+def _distinct(value: object) -> Hashable:
+    """A value as part of a key: ``True`` is not 1, and a quantity's format can matter."""
+    if isinstance(value, tuple):
+        return tuple([_distinct(element) for element in value])
+    if isinstance(value, Quantity):
+        return value.nano, value.format
+    return type(value), value
