@@ -51,6 +51,10 @@ def filter_nodes(
     """Decide a pod on each of the nodes.
 
     Args:
+        pod: as it was sent.
+        names: the nodes asked about.
+        snapshot: the cluster.
+        solver: the allocator.
         sent: the Node objects, where whole nodes were sent: their labels count, and they need not exist.
         until: when to stop, by the solver's clock.
 

@@ -41,7 +41,10 @@ def choose_victims(
     Empty while the pod only has to wait for devices on the node that it is nominated for: that keeps the nomination.
 
     Args:
+        pod: for whom there is no room.
         victims: whom the scheduler would evict.
+        snapshot: the cluster.
+        solver: the allocator.
         until: when to stop, by the solver's clock; nodes not looked at by then are left out.
     """
     if not pod.needs_devices:

@@ -1,0 +1,246 @@
+"""The command line: `dra-extender`.
+
+Results go to standard output: tables for people on a terminal, plain aligned text in a pipe, JSON when asked for.
+Errors and logs go to standard error.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import orjson
+import typer
+from rich.console import Console
+
+from allocator.model import JSON
+from allocator.policy import POLICIES
+from extender import __version__, serving
+from extender.cluster.manifests import FileReport, Loaded, duplicates
+from extender.cluster.manifests import load as load_manifests
+from extender.embedded import EmbeddedCluster
+from extender.report import Table, print_table
+from extender.settings import Settings, SettingsError
+from extender.settings import load as load_settings
+from extender.simulation import Placement, simulate
+
+OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
+
+_EXIT_CODES = (
+    "Exit codes: 0 done; 1 the manifests have errors, or a setting is wrong in `config check`; "
+    "2 the command line, a file or a setting cannot be used."
+)
+
+app = typer.Typer(
+    name="dra-extender",
+    help=f"A kube-scheduler extender that owns Dynamic Resource Allocation.\n\n{_EXIT_CODES}",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(no_args_is_help=True, help=f"Look at the settings.\n\n{_EXIT_CODES}")
+app.add_typer(config_app, name="config")
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+ManifestsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--manifests", "-m", metavar="PATH...", help="Files and folders of YAML or JSON; several, and again."),
+]
+PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files and folders of YAML or JSON.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as in config/extender.yaml.")
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+PolicyOption = Annotated[
+    str | None, typer.Option("--policy", help=f"Which devices to prefer: {', '.join(sorted(POLICIES))}.")
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script's entry."""
+    app(args=spread(sys.argv[1:] if arguments is None else arguments, "--manifests", "-m"))
+
+
+def spread(arguments: Iterable[str], *options: str) -> list[str]:
+    """Repeat an option before each of its values: ``-m a b`` becomes ``-m a -m b``, as parsers of options want it."""
+    result: list[str] = []
+    taking, values = "", 0
+    for argument in arguments:
+        if argument.startswith("-") and argument != "-":
+            name, equals, _ = argument.partition("=")
+            taking, values = (name if name in options else ""), int(bool(equals))
+        elif taking:
+            result += [taking] if values else []
+            values += 1
+        result.append(argument)
+    return result
+
+
+@app.command()
+def serve(
+    manifests: ManifestsOption = None,
+    config: ConfigOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    policy: PolicyOption = None,
+) -> None:
+    """Answer a kube-scheduler's calls, over a cluster in memory that is made from manifests."""
+    settings = _settings(config, {"server.host": host, "server.port": port, "scheduling.policy": policy})
+    if not manifests:
+        _fail("serve needs --manifests PATH...: this version has no source for live clusters yet")
+    loaded = _load(manifests)
+    _refuse_problems(loaded)
+    serving.run(EmbeddedCluster(loaded.objects), settings)
+
+
+@app.command()
+def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
+    """Read manifests and say, file by file, what is used, what is skipped, and what is wrong."""
+    loaded = _load(paths)
+    if output is Output.JSON:
+        _print_json([_report_json(report) for report in loaded.files])
+    else:
+        rows = [
+            (str(report.path), _counts(report.used), _counts(report.skipped), str(len(report.problems)))
+            for report in loaded.files
+        ]
+        print_table(Table(("file", "used", "skipped", "errors"), rows), _stdout())
+    _print_problems(loaded)
+    if _problems(loaded):
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+@app.command(name="simulate")
+def simulate_command(
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="The same as --manifests.")] = None,
+    manifests: ManifestsOption = None,
+    config: ConfigOption = None,
+    policy: PolicyOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Schedule every pending pod of the manifests, oldest first, and say where it goes or why it does not.
+
+    Nodes are ruled out by their devices, by a pod's nodeName and nodeSelector, and when they are unschedulable; CPU,
+    memory, taints of nodes and affinity are the scheduler's and not looked at.
+    """
+    settings = _settings(config, {"scheduling.policy": policy})
+    given = [*(paths or ()), *(manifests or ())]
+    if not given:
+        _fail("simulate needs PATH... or --manifests PATH...")
+    loaded = _load(given)
+    _refuse_problems(loaded)
+    placements = serving.run_once(EmbeddedCluster(loaded.objects), settings, simulate)
+    if output is Output.JSON:
+        _print_json([placement.as_json() for placement in placements])
+    else:
+        print_table(_placement_table(placements), _stdout())
+
+
+@config_app.command("print")
+def config_print(config: ConfigOption = None) -> None:
+    """Print the settings that are in force, from file and environment, as a file."""
+    typer.echo(_settings(config, {}).as_yaml(), nl=False)
+
+
+@config_app.command("check")
+def config_check(config: ConfigOption = None) -> None:
+    """Say what is wrong with file and environment, if anything."""
+    try:
+        _read_settings(config, {})
+    except SettingsError as error:
+        for problem in error.problems:
+            _say(problem)
+        raise typer.Exit(FOUND_PROBLEMS) from error
+    typer.echo("the settings are fine")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"dra-extender {__version__}")
+
+
+def _settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
+    try:
+        return _read_settings(config, flags)
+    except SettingsError as error:
+        _fail(*error.problems)
+
+
+def _read_settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
+    try:
+        text = config.read_text(encoding="utf-8") if config else None
+    except (OSError, UnicodeDecodeError) as error:
+        _fail(f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}")
+    return load_settings(text, file=str(config), environment=os.environ, flags=flags)
+
+
+def _load(paths: Sequence[Path]) -> Loaded:
+    for path in paths:
+        if not path.exists():
+            _fail(f"{path}: no such file or folder")
+    return load_manifests(paths)
+
+
+def _problems(loaded: Loaded) -> tuple[str, ...]:
+    return loaded.problems + duplicates(loaded.objects)
+
+
+def _print_problems(loaded: Loaded) -> None:
+    for problem in _problems(loaded):
+        _say(problem)
+
+
+def _refuse_problems(loaded: Loaded) -> None:
+    if _problems(loaded):
+        _print_problems(loaded)
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _counts(kinds: "dict[str, int] | object") -> str:
+    items = sorted(kinds.items()) if isinstance(kinds, dict) else ()
+    return ", ".join(f"{count} {kind}" for kind, count in items) or "-"
+
+
+def _report_json(report: FileReport) -> dict[str, object]:
+    return {
+        "file": str(report.path),
+        "used": dict(report.used),
+        "skipped": dict(report.skipped),
+        "errors": [str(problem) for problem in report.problems],
+    }
+
+
+def _placement_table(placements: Iterable[Placement]) -> Table:
+    rows = [
+        (placement.pod, placement.node or "-", placement.reason or ", ".join(map(str, placement.devices)) or "-")
+        for placement in placements
+    ]
+    return Table(("pod", "node", "devices or reason"), rows)
+
+
+def _stdout() -> Console:
+    return Console(file=sys.stdout)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def _say(message: str) -> None:
+    typer.echo(f"error: {message}", err=True)
+
+
+def _fail(*messages: str) -> NoReturn:
+    for message in messages:
+        _say(message)
+    raise typer.Exit(USAGE)

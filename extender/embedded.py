@@ -1,0 +1,92 @@
+"""A whole cluster in this process: an API server in memory, its controllers, and the state that follows them."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime
+
+import structlog
+
+from extender.cluster.api import RESOURCES, ApiError, RawObject, Resource
+from extender.cluster.controller import Controller
+from extender.cluster.manifests import RawObject as Manifest
+from extender.cluster.memory import MemoryApi
+from extender.cluster.state import ClusterState, Event
+
+_NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
+
+logger = structlog.get_logger()
+
+
+class EmbeddedCluster:
+    """Made from manifests; the same manifests give the same names and uids.
+
+    Attributes:
+        api: the API server.
+        state: what is known of it, at once after every write.
+    """
+
+    def __init__(
+        self, manifests: Iterable[Manifest], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """Load the manifests.
+
+        Raises:
+            ApiError: an object that is there twice, or that can't be read.
+        """
+        made = iter(range(2**63))
+        self.api = MemoryApi(now=now, new_uid=lambda: str(uuid.uuid5(_NAMESPACE, str(next(made)))))
+        self.state = ClusterState()
+        self._controller = Controller(self.api)
+        self._bell = _Bell()
+        for each in manifests:
+            self.api.load(RESOURCES[each.kind], each.data)
+        self.api.follow(self.state)
+        self.api.follow(self._bell)
+
+    async def settle(self) -> None:
+        """Let the controllers work until they have nothing left to do."""
+        while self._bell.rung.is_set():
+            self._bell.rung.clear()
+            try:
+                await self._controller.reconcile()
+            except ApiError as error:
+                # Somebody wrote in between, which has rung again; or it can't be done, and trying again is no help.
+                logger.warning("controller", error=str(error))
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Within, controllers follow every change."""
+        await self.settle()
+        task = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _follow(self) -> None:
+        while True:
+            await self._bell.rung.wait()
+            await self.settle()
+
+
+class _Bell:
+    """Rings on every change."""
+
+    def __init__(self) -> None:
+        self.rung = asyncio.Event()
+        self.rung.set()
+
+    def apply(self, event: Event) -> None:
+        """Something happened."""
+        del event
+        self.rung.set()
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        """Everything is new."""
+        del resource, objects, at
+        self.rung.set()
+        return True

@@ -1,0 +1,51 @@
+"""What the service counts. The registry is handed in, so that two services in one process don't share numbers."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+VERBS = ("filter", "prioritize", "preempt", "bind")
+
+
+class Metrics:
+    """The service's metrics, named and bucketed as kube-scheduler's are."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._duration = Histogram(
+            "dra_extender_verb_duration_seconds",
+            "Time from the request's body to the reply, by verb and code (ok or error).",
+            ("verb", "code"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._nodes = Counter(
+            "dra_extender_filtered_nodes",
+            "Nodes that filter was asked about, by outcome, for pods that need devices.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._steps = Counter(
+            "dra_extender_allocator_steps", "Devices tried by the allocator's search.", registry=registry
+        )
+        self._snapshot = Gauge(
+            "dra_extender_cluster_version", "Changes of the cluster's state seen so far.", registry=registry
+        )
+        for verb in VERBS:
+            for code in ("ok", "error"):
+                self._duration.labels(verb, code)
+
+    def verb(self, verb: str, code: str, seconds: float) -> None:
+        """One call has been answered."""
+        self._duration.labels(verb, code).observe(seconds)
+
+    def filtered(self, *, passed: int, failed: int, unresolvable: int, steps: int) -> None:
+        """One pod that needs devices has been filtered."""
+        self._nodes.labels("passed").inc(passed)
+        self._nodes.labels("failed").inc(failed)
+        self._nodes.labels("unresolvable").inc(unresolvable)
+        self._steps.inc(steps)
+
+    def version(self, version: int) -> None:
+        """The cluster's state has changed."""
+        self._snapshot.set(version)

@@ -1,0 +1,64 @@
+"""What the verbs look like to a reader of ``/docs``: one request and one reply each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocator.model import JSON
+
+_POD: JSON = {
+    "metadata": {"name": "plain", "namespace": "default", "uid": "5495d63f-aea3-4a67-8d6c-66a1f5e7a09f"},
+    "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VerbDoc:
+    """A verb's documentation. Every verb also answers ``{"Error": "..."}``, with status 200."""
+
+    summary: str
+    request: JSON
+    reply: JSON
+
+    def as_openapi(self) -> dict[str, object]:
+        """The parts of an OpenAPI operation that FastAPI can't know: the body is decoded by `extender.wire`."""
+        ok = {"description": 'The answer, or {"Error": "..."}.', "content": _content(self.reply)}
+        return {
+            "requestBody": {"required": True, "content": _content(self.request)},
+            "responses": {"200": ok},
+        }
+
+
+def _content(example: JSON) -> Mapping[str, object]:
+    return {"application/json": {"schema": {"title": "extender/v1"}, "example": example}}
+
+
+_ASKED: JSON = {"Pod": _POD, "Nodes": None, "NodeNames": ["node-0", "node-1"]}
+_VICTIMS: JSON = {"node-0": {"Pods": [{"UID": "b6aaf8a2-b536-4f56-b606-dcc6d0957570"}], "NumPDBViolations": 0}}
+
+VERBS: Mapping[str, VerbDoc] = {
+    "filter": VerbDoc(
+        "Which of these nodes can have the pod, as far as its devices go? (ExtenderArgs)",
+        _ASKED,
+        {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "NodeNames": ["node-0", "node-1"]},
+    ),
+    "prioritize": VerbDoc(
+        "How well does each node suit, from 0 to 10? (ExtenderArgs)",
+        _ASKED,
+        [{"Host": "node-0", "Score": 0}, {"Host": "node-1", "Score": 0}],
+    ),
+    "preempt": VerbDoc(
+        "Whom to evict for the pod, per node: nodes that would not help are left out. (ExtenderPreemptionArgs)",
+        {"Pod": _POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": _VICTIMS},
+        {"NodeNameToMetaVictims": _VICTIMS},
+    ),
+    "bind": VerbDoc(
+        "Allocate and reserve the pod's claims, then bind it; may be repeated. (ExtenderBindingArgs)",
+        {
+            "PodName": "plain",
+            "PodNamespace": "default",
+            "PodUID": "5495d63f-aea3-4a67-8d6c-66a1f5e7a09f",
+            "Node": "node-0",
+        },
+        {},
+    ),
+}

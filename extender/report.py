@@ -1,0 +1,43 @@
+"""Tables for people: rich ones on a terminal, plain aligned text in a pipe."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns by heading, and rows of as many cells."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Write the table in the way that suits the console."""
+    if console.is_terminal:
+        console.print(_rich(table))
+    else:
+        for line in plain_lines(table):
+            console.file.write(f"{line}\n")
+
+
+def plain_lines(table: Table) -> list[str]:
+    """Columns padded with spaces, as kubectl does: easy to cut, sort and compare."""
+    lines = [[heading.upper() for heading in table.columns], *table.rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(table.columns))]
+    padded = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    return [*([table.title] if table.title else []), *(line.rstrip() for line in padded)]
+
+
+def _rich(table: Table) -> RichTable:
+    rich = RichTable(title=table.title or None, title_justify="left", pad_edge=False)
+    for column in table.columns:
+        rich.add_column(column, overflow="fold")
+    for row in table.rows:
+        rich.add_row(*(Text(cell) for cell in row))
+    return rich

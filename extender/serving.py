@@ -1,0 +1,134 @@
+"""Running the service: a cluster, the collaborators around it, and a server until a signal comes."""
+
+import contextlib
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from types import FrameType
+from typing import TypeVar
+
+import structlog
+import uvicorn
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from allocator.policy import POLICIES
+from allocator.search import Limits
+from allocator.selectors import Selectors
+from extender import logs
+from extender.cluster.api import Api
+from extender.cluster.state import ClusterState
+from extender.cluster.writer import Writer
+from extender.embedded import EmbeddedCluster
+from extender.http import create_app
+from extender.metrics import Metrics
+from extender.service import Service
+from extender.settings import Settings
+from extender.solver import Solver
+from extender.verbs.bind import Binder
+
+_T = TypeVar("_T")
+logger = structlog.get_logger()
+
+
+class ListenError(Exception):
+    """The address cannot be listened on."""
+
+
+def make_solver(settings: Settings) -> Solver:
+    """The allocator as the settings want it, on the real clock."""
+    scheduling = settings.scheduling
+    return Solver(
+        selectors=Selectors(),
+        clock=time.monotonic,
+        new_share_id=lambda: str(uuid.uuid4()),
+        policy=POLICIES[scheduling.policy],
+        limits=Limits(scheduling.max_steps, scheduling.max_seconds),
+        features=settings.features,
+    )
+
+
+def make_service(api: Api, state: ClusterState, solver: Solver, settings: Settings, metrics: Metrics) -> Service:
+    """The verbs over a cluster: what its API server takes, and what is known of it."""
+    deadline = settings.scheduling.deadline_seconds
+    writer = Writer(api, state, now=lambda: datetime.now(UTC))
+    binder = Binder(state, writer, solver, deadline=deadline)
+    return Service(state, solver, binder, metrics, deadline_seconds=deadline)
+
+
+def run(cluster: EmbeddedCluster, settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        ListenError: host or port cannot be had.
+    """
+    logs.configure(settings.log)
+    with _listen(settings.server.host, settings.server.port) as listener:
+        uvloop.run(_serve(cluster, settings, listener))
+
+
+def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
+    """Do something with the service over a cluster, without a server."""
+    logs.configure(settings.log)
+
+    async def job() -> _T:
+        async with cluster.running():
+            return await work(_service_over(cluster, settings), cluster)
+
+    return uvloop.run(job())
+
+
+def _service_over(cluster: EmbeddedCluster, settings: Settings) -> Service:
+    metrics = Metrics(CollectorRegistry())
+    return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics)
+
+
+async def _serve(cluster: EmbeddedCluster, settings: Settings, listener: socket.socket) -> None:
+    async with cluster.running():
+        service = _service_over(cluster, settings)
+        config = uvicorn.Config(
+            create_app(service, settings),
+            http="httptools",
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=settings.server.keep_alive_seconds,
+            timeout_graceful_shutdown=settings.server.stop_seconds,
+        )
+        host, port = listener.getsockname()[:2]
+        logger.info("serving", url=f"http://{host}:{port}{settings.server.prefix}", **service.summary())
+        await _Server(config, service).serve(sockets=[listener])
+        logger.info("stopped")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which on a signal says first that it is no longer ready, and then ends by itself: status 0."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._service.stop()
+        self.handle_exit(number, frame)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        raise ListenError(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from error

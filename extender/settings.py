@@ -1,0 +1,267 @@
+"""The service's settings: one frozen value from a YAML file, environment variables and flags, in that order.
+
+The file's keys are camelCase, as in Kubernetes' own configuration files. Each leaf can also be set by an environment
+variable: ``server.keepAliveSeconds`` is ``DRA_EXTENDER__SERVER__KEEP_ALIVE_SECONDS``. The double underscore keeps
+them apart from the ``DRA_EXTENDER_PORT`` that Kubernetes sets for a Service called dra-extender. Nothing here reads
+the process's environment by itself: it is an argument.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from allocator.features import GATES, Features, with_gates
+from allocator.model import JSON
+from allocator.policy import POLICIES
+
+ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
+
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; all of their problems, each naming its source, key and value."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """``, did you mean "port"?`` for the nearest known word; else the known ones, or nothing if there are many."""
+    names = sorted(known)
+    folded = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
+    if near:
+        return f', did you mean "{folded[near[0]]}"?'
+    return f" (known: {', '.join(names)})" if 0 < len(names) <= 20 else ""
+
+
+def _policy(name: str) -> str:
+    if name not in POLICIES:
+        raise ValueError(f'unknown policy "{name}"{suggestion(name, POLICIES)}')
+    return name
+
+
+def _prefix(text: str) -> str:
+    trimmed = text.rstrip("/")
+    if not _PREFIX.fullmatch(trimmed):
+        raise ValueError(f'"{text}" is not a URL path such as "/scheduler"')
+    return trimmed
+
+
+def _gates(gates: Mapping[str, bool]) -> Mapping[str, bool]:
+    for name in gates:
+        if name not in GATES:
+            raise ValueError(f'unknown feature gate "{name}"{suggestion(name, GATES)}')
+    return gates
+
+
+class _Section(BaseModel):
+    """A group of settings: frozen, camelCase in files, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, allow_inf_nan=False)
+
+
+class ServerSettings(_Section):
+    """Where and how the service listens."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.", min_length=1)
+    port: int = Field(default=8888, description="Port to listen on; 0 takes a free one.", ge=0, le=65535)
+    prefix: Annotated[str, AfterValidator(_prefix)] = Field(
+        default="", description="Path before the verbs, as at the end of the scheduler's urlPrefix."
+    )
+    keep_alive_seconds: int = Field(
+        default=120, description="Idle connections live this long; kube-scheduler keeps its own for 90 s.", gt=90
+    )
+    body_limit_bytes: int = Field(
+        default=64 * 1024 * 1024, description="Longest request body; whole nodes are about 10 KiB each.", ge=1024
+    )
+    stop_seconds: int = Field(default=10, description="How long running calls may take to end after SIGTERM.", ge=0)
+
+
+class SchedulingSettings(_Section):
+    """How pods are decided."""
+
+    policy: Annotated[str, AfterValidator(_policy)] = Field(
+        default="best-fit", description=f"Which devices to prefer: {', '.join(sorted(POLICIES))}."
+    )
+    deadline_seconds: float = Field(
+        default=4.0, description="Time for one verb; below the scheduler's httpTimeout (5 s by default).", gt=0
+    )
+    max_steps: int = Field(default=100_000, description="Devices tried for one pod on one node before giving up.", ge=1)
+    max_seconds: float = Field(default=1.0, description="Time for one pod on one node before giving up.", gt=0)
+
+
+class LogSettings(_Section):
+    """What is logged, on standard error."""
+
+    format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="auto: console on a terminal, JSON lines elsewhere."
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level to log.")
+
+
+class Settings(_Section):
+    """All settings of the service."""
+
+    server: ServerSettings = ServerSettings()
+    scheduling: SchedulingSettings = SchedulingSettings()
+    log: LogSettings = LogSettings()
+    feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(
+        default_factory=dict, description="Kubernetes' DRA feature gates; those not named have their default of 1.37."
+    )
+
+    @property
+    def features(self) -> Features:
+        """The allocator's features with the gates applied."""
+        return with_gates(Features(), self.feature_gates)
+
+    def as_yaml(self) -> str:
+        """The settings as a file that gives the same settings."""
+        return yaml.safe_dump(self.model_dump(by_alias=True, mode="json"), sort_keys=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where some settings came from, for messages, and the settings themselves as nested keys."""
+
+    name: str
+    tree: Mapping[str, JSON]
+
+
+def load(
+    text: str | None = None,
+    *,
+    file: str = "settings",
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, JSON] | None = None,
+) -> Settings:
+    """The settings from a YAML text, the environment and flags; the later ones win.
+
+    Args:
+        text: the file's content, or None if there is none.
+        file: its name, for messages.
+        environment: variables; those that don't start with `ENVIRONMENT_PREFIX` are not looked at.
+        flags: dotted key to value, as ``{"server.port": 8080}``; None values are flags that were not given.
+
+    Raises:
+        SettingsError: a key that is unknown, a value that is not allowed, or text that is not YAML.
+    """
+    given = [(key, value) for key, value in (flags or {}).items() if value is not None]
+    sources = [
+        Source(file, _from_yaml(file, text)),
+        Source("environment", _from_environment(environment or {})),
+        Source("flags", _nested((tuple(key.split(".")), value) for key, value in given)),
+    ]
+    merged: dict[str, JSON] = {}
+    problems: list[str] = []
+    for source in sources:
+        problems += _problems(source)
+        merged = _merge(merged, source.tree)
+    if problems:
+        raise SettingsError(problems)
+    return Settings.model_validate(merged)
+
+
+def keys() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every leaf's path in the file, and what it means."""
+    for name, section in Settings.model_fields.items():
+        kind = section.annotation
+        if isinstance(kind, type) and issubclass(kind, _Section):
+            for leaf, info in kind.model_fields.items():
+                yield (to_camel(name), to_camel(leaf)), info.description or ""
+        else:
+            yield (to_camel(name),), section.description or ""
+
+
+def variable(path: tuple[str, ...]) -> str:
+    """The environment variable of a leaf."""
+    return ENVIRONMENT_PREFIX + "__".join(re.sub(r"(?<!^)(?=[A-Z])", "_", part).upper() for part in path)
+
+
+def _problems(source: Source) -> list[str]:
+    try:
+        Settings.model_validate(source.tree)
+    except ValidationError as error:
+        return [
+            f"{source.name}: {_problem(tuple(map(str, item['loc'])), item['type'], item['msg'], item['input'])}"
+            for item in error.errors(include_url=False)
+        ]
+    return []
+
+
+def _problem(path: tuple[str, ...], kind: str, message: str, value: object) -> str:
+    where = ".".join(path)
+    if kind == "extra_forbidden":
+        siblings = {known[len(path) - 1] for known, _ in keys() if known[: len(path) - 1] == path[:-1]}
+        return f"{where}: unknown key{suggestion(path[-1], siblings)}"
+    if kind == "value_error":
+        return f"{where}: {message.removeprefix('Value error, ')}"
+    return f"{where}: {message[0].lower()}{message[1:]}, not {value!r}"
+
+
+def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
+    try:
+        tree = yaml.safe_load(text) if text else None
+    except yaml.YAMLError as error:
+        raise SettingsError([f"{file}: not YAML: {_yaml_problem(error)}"]) from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise SettingsError([f"{file}: expected keys and values at the top, not {type(tree).__name__}"])
+    return tree
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _from_environment(environment: Mapping[str, str]) -> Mapping[str, JSON]:
+    paths = {variable(path): path for path, _ in keys()}
+    leaves: list[tuple[tuple[str, ...], JSON]] = []
+    for name in sorted(environment):
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if name not in paths:
+            raise SettingsError([f"environment: {name}: unknown variable{suggestion(name, paths)}"])
+        path, text = paths[name], environment[name]
+        leaves.append((path, _gates_from_text(name, text) if path == ("featureGates",) else text))
+    return _nested(leaves)
+
+
+def _gates_from_text(name: str, text: str) -> JSON:
+    """Kubernetes' notation: ``DRAAdminAccess=false,DRADeviceTaints=true``."""
+    gates: dict[str, JSON] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        gate, equals, value = item.partition("=")
+        if not equals:
+            raise SettingsError([f'environment: {name}: "{item}" is not of the form Gate=true'])
+        gates[gate.strip()] = value.strip()
+    return gates
+
+
+def _nested(leaves: Iterable[tuple[tuple[str, ...], JSON]]) -> dict[str, JSON]:
+    tree: dict[str, JSON] = {}
+    for path, value in leaves:
+        branch = value
+        for part in reversed(path):
+            branch = {part: branch}
+        tree = _merge(tree, branch if isinstance(branch, dict) else {})
+    return tree
+
+
+def _merge(base: Mapping[str, JSON], over: Mapping[str, JSON]) -> dict[str, JSON]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged

@@ -1,0 +1,123 @@
+"""Scheduling in memory: every pending pod of a cluster, one after the other, by the verbs that the service runs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from allocator.model import DeviceResult
+from extender.claims import claim_keys
+from extender.cluster.api import NODES, PODS, RawObject
+from extender.cluster.objects import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
+from extender.embedded import EmbeddedCluster
+from extender.service import RefusedError, Service
+from extender.wire import BindArgs, FilterArgs
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDevice:
+    """A device that a pod got, for which claim."""
+
+    claim: str
+    result: DeviceResult
+
+    def __str__(self) -> str:
+        share = f" ({amounts})" if (amounts := self._amounts()) else ""
+        return f"{self.result.device}{share}"
+
+    def as_json(self) -> dict[str, object]:
+        """The device as an allocation's result has it, with the claim."""
+        driver, pool, device = self.result.device
+        found: dict[str, object] = {
+            "claim": self.claim,
+            "request": self.result.request,
+            "driver": driver,
+            "pool": pool,
+            "device": device,
+        }
+        if self.result.consumed_capacity is not None:
+            found["consumedCapacity"] = {name: str(amount) for name, amount in self.result.consumed_capacity.items()}
+        return found
+
+    def _amounts(self) -> str:
+        return ", ".join(f"{name}: {amount}" for name, amount in (self.result.consumed_capacity or {}).items())
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod went, with which devices; or why nowhere."""
+
+    pod: str
+    node: str = ""
+    devices: tuple[PlacedDevice, ...] = ()
+    reason: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """For people's programs."""
+        return {
+            "pod": self.pod,
+            "node": self.node or None,
+            "devices": [device.as_json() for device in self.devices],
+            "reason": self.reason or None,
+        }
+
+
+async def simulate(service: Service, cluster: EmbeddedCluster) -> tuple[Placement, ...]:
+    """Schedule every pending pod, the oldest first; pods of one age in the order in which they were loaded."""
+    pending = [pod for pod in (await cluster.api.list(PODS)).items if _is_pending(pod)]
+    pending.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+    return tuple([await _place(service, cluster, pod) for pod in pending])
+
+
+async def _place(service: Service, cluster: EmbeddedCluster, raw: RawObject) -> Placement:
+    nodes = (await cluster.api.list(NODES)).items
+    reasons = {node["metadata"]["name"]: scheduler_reason(raw, node) for node in nodes}
+    names = [name for name, reason in reasons.items() if not reason]
+    pod = parse_pod(raw)
+    args = FilterArgs(pod, names)
+    try:
+        result = await service.filter(args)
+        against = {**reasons, **result.unresolvable, **result.failed}
+        if not result.passed:
+            return Placement(str(pod), reason=_summary(against[name] for name in reasons))
+        scores = await service.prioritize(FilterArgs(pod, result.passed))
+        node, _ = max(scores, key=lambda pair: pair[1])
+        await service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
+    except (RefusedError, TimeoutError) as error:
+        return Placement(str(pod), reason=str(error) or "not decided in time")
+    await cluster.settle()
+    return Placement(str(pod), node, _devices(pod, cluster.state.snapshot))
+
+
+def scheduler_reason(pod: RawObject, node: RawObject) -> str:
+    """Why the pod's own spec keeps it off a node; empty if it does not.
+
+    A small part of what kube-scheduler looks at itself: nodeSelector, and unschedulable nodes. A pod with a nodeName is
+    bound already. CPU, memory, taints, affinity and volumes are left to it.
+    """
+    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+        return "node does not match spec.nodeSelector"
+    return "node is unschedulable" if (node.get("spec") or {}).get("unschedulable") else ""
+
+
+def _is_pending(pod: RawObject) -> bool:
+    bound = pod["spec"].get("nodeName")
+    phase = (pod.get("status") or {}).get("phase", "Pending")
+    return not bound and phase == "Pending" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _summary(reasons: Iterable[str]) -> str:
+    """Equal reasons counted, as kube-scheduler does: ``3 no free device for request gpu, 1 node is unschedulable``."""
+    counts = Counter(reasons)
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "there are no nodes"
+
+
+def _devices(pod: Pod, snapshot: Snapshot) -> tuple[PlacedDevice, ...]:
+    now = snapshot.pods.get(pod.key, pod)
+    found = []
+    for key in claim_keys(now):
+        claim = snapshot.claims.get(key)
+        allocation = claim.claim.allocation if claim else None
+        found += [PlacedDevice(key.name, result) for result in (allocation.results if allocation else ())]
+    return tuple(found)

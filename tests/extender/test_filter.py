@@ -1,0 +1,222 @@
+"""Filter: which nodes pass, which don't, in which list, and for which reason."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allocator.errors import SelectorError
+from allocator.search import Limits
+from extender.verbs.filter import FilterResult, filter_nodes, selector_reason
+from tests.extender.clusters import (
+    DRIVER,
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    network_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    snapshot_of,
+    solver,
+    taint_rule,
+)
+
+GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+TWO_NODES = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
+
+
+def filtered(asked: Object, *objects: Object, names: tuple[str, ...] = ("a", "b"), **options: Any) -> FilterResult:
+    return filter_nodes(parsed(asked), names, snapshot_of(*objects), solver(), **options)
+
+
+def test_a_pod_without_devices_passes_with_the_very_list_that_was_sent() -> None:
+    names = ("nobody", "knows", "these")
+    assert filtered(pod(), names=names).passed is names
+
+
+def test_a_pod_with_resources_of_a_device_plugin_passes_untouched() -> None:
+    names = ("x",)
+    assert filtered(pod(resources={"example.com/foo": "1", "cpu": "1"}), names=names).passed is names
+
+
+def test_nodes_with_free_devices_pass_in_the_order_asked() -> None:
+    result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), names=("b", "a"))
+    assert list(result.passed) == ["b", "a"]
+    assert not result.failed
+    assert not result.unresolvable
+    devices = {name: str(found.results[0].results[0].device) for name, found in result.decisions.items()}
+    assert devices == {"a": f"{DRIVER}/a/gpu-0", "b": f"{DRIVER}/b/gpu-0"}
+
+
+def test_a_node_that_is_not_known_is_rejected_alone() -> None:
+    result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), names=("a", "new"))
+    assert (list(result.passed), result.unresolvable) == (["a"], {"new": "node not yet known"})
+
+
+def test_a_device_in_use_rejects_its_node_as_unresolvable() -> None:
+    taken = claim("other", allocated=["a/gpu-0"], at="a", users=["somebody"])
+    result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), taken)
+    assert list(result.passed) == ["b"]
+    assert result.unresolvable == {"a": "no free device for request gpu"}
+    assert not result.failed
+
+
+def test_an_allocated_claim_passes_only_its_nodes() -> None:
+    result = filtered(pod("p", "c"), *TWO_NODES, claim("c", allocated=["a/gpu-0"], at="a", users=["somebody"]))
+    assert list(result.passed) == ["a"]
+    assert result.unresolvable == {"b": "claim c is allocated for other nodes"}
+
+
+def test_claims_of_a_pod_are_decided_together() -> None:
+    result = filtered(pod("p", "c", "d"), *TWO_NODES, local_slice("b", 2), claim("c"), claim("d"))
+    assert list(result.passed) == ["b"]
+
+
+EVERYWHERE: list[tuple[str, Object, list[Object], str]] = [
+    ("a claim that does not exist", pod("p", "c"), [], "claim c does not exist"),
+    (
+        "a claim that is being deleted",
+        pod("p", "c"),
+        [claim("c", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]})],
+        "claim c is being deleted",
+    ),
+    (
+        "a class that does not exist",
+        pod("p", "c"),
+        [claim("c", request(device_class="tpu"))],
+        "device class tpu does not exist",
+    ),
+    (
+        "a selector that fails",
+        pod("p", "c"),
+        [claim("c", request(selectors=["device.attributes['gpu.example.com'].boom"]))],
+        "claim ns/c, request gpu: selector 0: no such key: boom",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "objects", "reason"), [case[1:] for case in EVERYWHERE], ids=[c[0] for c in EVERYWHERE]
+)
+def test_what_is_wrong_with_the_pod_rejects_every_node_alike(asked: Object, objects: list[Object], reason: str) -> None:
+    result = filtered(asked, *TWO_NODES, *objects)
+    assert not result.passed
+    assert not result.failed
+    assert result.unresolvable == {"a": reason, "b": reason}
+
+
+def test_reasons_do_not_depend_on_the_order_of_nodes_nor_name_devices() -> None:
+    world = (*TWO_NODES, claim("c", request(selectors=["device.attributes['gpu.example.com'].boom"])))
+    there = filtered(pod("p", "c"), *world)
+    back = filtered(pod("p", "c"), *world, names=("b", "a"))
+    assert there.unresolvable == back.unresolvable
+    assert "gpu-0" not in str(there.unresolvable)
+
+
+def test_of_an_expression_that_does_not_compile_the_first_line_is_told() -> None:
+    error = SelectorError("ns/c", "gpu", "class gpu selector 1", None, "syntax error, line 1\n  devise\n  ^")
+    assert selector_reason(error) == "claim ns/c, request gpu: class gpu selector 1: syntax error, line 1"
+
+
+def test_a_search_that_was_stopped_is_not_called_a_no() -> None:
+    world = snapshot_of(*TWO_NODES, claim("c", request(count=1)))
+    result = filter_nodes(parsed(pod("p", "c")), ["a"], world, solver(limits=Limits(steps=0)))
+    assert result.unresolvable == {"a": "search stopped by the limit on steps"}
+
+
+def test_a_taint_rule_keeps_pods_off() -> None:
+    result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), taint_rule("r", pool="a"))
+    assert (list(result.passed), result.unresolvable) == (["b"], {"a": "untolerated device taint for request gpu"})
+
+
+# --- whole nodes --------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_were_sent_are_judged_by_what_was_sent() -> None:
+    everywhere = network_slice("net")
+    everywhere["spec"] |= {
+        "nodeSelector": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["1"]}]}]
+        }
+    }
+    del everywhere["spec"]["allNodes"]
+    sent = {"fictional": node("fictional", labels={"zone": "1"}), "a": node("a", labels={"zone": "2"})}
+    result = filtered(pod("p", "c"), GPU, node("a"), everywhere, claim("c"), names=tuple(sent), sent=sent)
+    assert list(result.passed) == ["fictional"]
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
+    ticks = iter(range(100))
+    ticking = replace(solver(), clock=lambda: float(next(ticks)))
+    world = snapshot_of(*TWO_NODES, claim("c"))
+    result = filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, ticking, until=0.0)
+    assert (list(result.passed), result.unresolvable) == (["a"], {"b": "not looked at in time"})
+
+
+def test_when_time_is_up_before_any_node_was_found_there_is_no_answer() -> None:
+    world = snapshot_of(*TWO_NODES, claim("c"))
+    with pytest.raises(TimeoutError):
+        filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, solver(), until=-1.0)
+
+
+# --- nominations --------------------------------------------------------------------------------------------
+
+LOW = claim("low", allocated=["a/gpu-0"], at="a", users=["victim"])
+ELSEWHERE = claim("else", allocated=["b/gpu-0"], at="b", users=["somebody"])
+SOMEBODY = pod("somebody", "else", on="b", priority=9)
+MINE = pod("p", "c", nominated="a", priority=5)
+
+
+@pytest.mark.parametrize(
+    "victims", [[pod("victim", "low", on="a", deleting=True)], []], ids=["terminating", "gone, its claim is not yet"]
+)
+def test_the_nominated_node_is_only_failed_while_its_victims_hold_devices(victims: list[Object]) -> None:
+    result = filtered(MINE, *TWO_NODES, claim("c"), LOW, ELSEWHERE, SOMEBODY, *victims)
+    assert result.failed == {"a": "waiting for devices of terminating pods"}
+    assert result.unresolvable == {"b": "no free device for request gpu"}
+
+
+def test_the_nominated_node_is_unresolvable_if_waiting_does_not_help() -> None:
+    result = filtered(MINE, *TWO_NODES, claim("c"), LOW, pod("victim", "low", on="a"))
+    assert (list(result.passed), dict(result.failed)) == (["b"], {})
+    assert result.unresolvable == {"a": "no free device for request gpu"}
+
+
+NOMINATED = (claim("n"), pod("n", "n", nominated="a", priority=5, created="2026-01-02T00:00:00Z"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "passed"),
+    [
+        (pod("p", "c", priority=4), ["b"]),
+        (pod("p", "c", priority=5), ["b"]),
+        (pod("p", "c", priority=6), ["a", "b"]),
+        (pod("p", "c", priority=5, nominated="a", created="2026-01-01T00:00:00Z"), ["a", "b"]),
+        (pod("p", "c", priority=5, nominated="a", created="2026-01-03T00:00:00Z"), ["b"]),
+    ],
+    ids=["lower", "equal", "higher", "equal, nominated too and older", "equal, nominated too and younger"],
+)
+def test_what_a_nominated_pod_needs_is_taken_for_those_that_come_after_it(asked: Object, passed: list[str]) -> None:
+    assert list(filtered(asked, *TWO_NODES, claim("c"), *NOMINATED).passed) == passed
+
+
+def test_a_nominated_pod_holds_devices_that_are_still_to_be_freed() -> None:
+    terminating = pod("victim", "low", on="a", deleting=True)
+    result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), LOW, terminating, *NOMINATED)
+    assert list(result.passed) == ["b"]
+
+
+def test_a_nominated_pod_holds_network_attached_devices_for_all_nodes() -> None:
+    world = (GPU, node("a"), node("b"), network_slice("net"), claim("c"), *NOMINATED)
+    assert not filtered(pod("p", "c"), *world).passed
+
+
+def test_a_claim_shared_with_a_nominated_pod_is_not_held_against_us() -> None:
+    shared = pod("n", "c", nominated="a", priority=5)
+    assert list(filtered(pod("p", "c"), *TWO_NODES, claim("c"), shared).passed) == ["a", "b"]

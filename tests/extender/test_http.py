@@ -1,0 +1,332 @@
+"""The service on HTTP: every answer is one that its reader can use, whatever was asked."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+import structlog
+from httpx import AsyncClient, Response
+from prometheus_client import CollectorRegistry
+
+from allocator.model import AllocationResult
+from extender.cluster.state import ClusterState
+from extender.http import create_app
+from extender.metrics import VERBS, Metrics
+from extender.openapi import VERBS as DOCUMENTED
+from extender.serving import make_service
+from extender.settings import Settings, load
+from tests.extender.clusters import (
+    DRIVER,
+    Cluster,
+    Object,
+    claim,
+    client_of,
+    device_class,
+    local_slice,
+    node,
+    pod,
+    solver,
+)
+
+OBJECTS = (
+    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
+    claim("c"),
+    claim("taken", allocated=["b/gpu-0"], at="b", users=["somebody"]),
+    pod("p", "c"),
+    pod("plain"),
+)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster.of(*OBJECTS)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    async with client_of(cluster.app()) as found:
+        yield found
+
+
+def args(asked: Object, *names: str) -> Object:
+    return {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
+
+
+async def post(client: AsyncClient, verb: str, body: object) -> Any:
+    response = await client.post(f"/{verb}", content=body if isinstance(body, bytes) else orjson.dumps(body))
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    return response.json()
+
+
+# --- the four verbs, in both modes -------------------------------------------------------------------------
+
+
+async def test_filter_by_names(client: AsyncClient) -> None:
+    assert await post(client, "filter", args(pod("p", "c"), "b", "new", "a")) == {
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {"b": "no free device for request gpu", "new": "node not yet known"},
+        "NodeNames": ["a"],
+    }
+
+
+async def test_filter_of_whole_nodes_returns_the_nodes_that_were_sent(client: AsyncClient) -> None:
+    sent = [{**node("a"), "spec": {"unknown": [1.5, None]}}, node("b")]
+    body = {"Pod": pod("p", "c"), "Nodes": {"metadata": {}, "items": sent}, "NodeNames": None}
+    assert await post(client, "filter", body) == {
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {"b": "no free device for request gpu"},
+        "Nodes": {"items": sent[:1]},
+    }
+
+
+async def test_prioritize_scores_every_node_that_was_asked(client: AsyncClient) -> None:
+    await post(client, "filter", args(pod("p", "c"), "a", "b"))
+    scores = await post(client, "prioritize", args(pod("p", "c"), "b", "a"))
+    assert [each["Host"] for each in scores] == ["b", "a"]
+    assert scores[0]["Score"] == 0
+    assert scores[1]["Score"] in range(1, 11)
+    assert scores == await post(client, "prioritize", args(pod("p", "c"), "b", "a"))
+
+
+async def test_prioritize_without_a_filter_before_it_says_the_same(client: AsyncClient, cluster: Cluster) -> None:
+    first = await post(client, "prioritize", args(pod("p", "c"), "a", "b"))
+    async with client_of(cluster.app()) as other:
+        await post(other, "filter", args(pod("p", "c"), "a", "b"))
+        assert await post(other, "prioritize", args(pod("p", "c"), "a", "b")) == first
+
+
+async def test_prioritize_has_no_opinion_on_pods_without_devices(client: AsyncClient) -> None:
+    scores = await post(client, "prioritize", args(pod("plain"), "a", "x"))
+    assert scores == [{"Host": "a", "Score": 0}, {"Host": "x", "Score": 0}]
+
+
+@pytest.mark.parametrize("asked", [pod("plain", priority=9), pod("p", "c", priority=9)], ids=["plain", "devices"])
+async def test_preempt_answers_with_uids(client: AsyncClient, asked: Object) -> None:
+    victims = {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}
+    body = {"Pod": asked, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
+    assert await post(client, "preempt", body) == {"NodeNameToMetaVictims": victims}
+    whole = {"a": {"Pods": [pod("v")], "NumPDBViolations": 0}}
+    body = {"Pod": asked, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None}
+    assert await post(client, "preempt", body) == {
+        "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "uid-v"}], "NumPDBViolations": 0}}
+    }
+
+
+def binding(name: str, on: str) -> Object:
+    return {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": on}
+
+
+async def test_bind_allocates_and_binds_and_the_next_filter_knows(client: AsyncClient, cluster: Cluster) -> None:
+    assert await post(client, "bind", binding("p", "a")) == {}
+    assert await cluster.node_of("p") == "a"
+    assert [str(each.device) for each in _allocation(cluster, "c").results] == [f"{DRIVER}/a/gpu-0"]
+    cluster.load(claim("d"))
+    reply = await post(client, "filter", args(pod("q", "d"), "a", "b"))
+    assert reply["NodeNames"] == []
+
+
+async def test_bind_may_be_repeated_but_not_elsewhere(client: AsyncClient) -> None:
+    assert await post(client, "bind", binding("p", "a")) == {}
+    assert await post(client, "bind", binding("p", "a")) == {}
+    assert "a" in (await post(client, "bind", binding("p", "b")))["Error"]
+
+
+async def test_bind_of_a_pod_without_devices(client: AsyncClient, cluster: Cluster) -> None:
+    assert await post(client, "bind", binding("plain", "b")) == {}
+    assert await cluster.node_of("plain") == "b"
+
+
+async def test_bind_says_why_not(client: AsyncClient, cluster: Cluster) -> None:
+    reply = await post(client, "bind", binding("p", "b"))
+    assert "no free device for request gpu" in reply["Error"]
+    assert await cluster.node_of("p") == ""
+    assert not cluster.state.snapshot.in_flight
+
+
+def _allocation(cluster: Cluster, name: str) -> AllocationResult:
+    found = next(each for key, each in cluster.state.snapshot.claims.items() if key.name == name)
+    assert found.claim.allocation is not None
+    return found.claim.allocation
+
+
+# --- what is not a request ---------------------------------------------------------------------------------
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "no body": (b"", "the body is empty"),
+    "broken JSON": (b'{"Pod": {', "the body is not JSON"),
+    "not text": (b"\xff\xfe\x00", "the body is not JSON"),
+    "deep nesting": (b"[" * 100_000, "the body is not JSON"),
+    "another type": (b"[1, 2]", "expected an object, not [1,2]"),
+    "nothing in it": (b"{}", "missing"),
+    "fields in the wrong case": (b'{"pod": {}, "nodeNames": [], "podName": "x"}', "missing"),
+    "a string for the pod": (b'{"Pod": "p", "NodeNames": [], "PodName": 7}', "expected"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("body", "message"), BROKEN.values(), ids=BROKEN)
+async def test_a_broken_request_is_an_error_that_names_the_field(
+    client: AsyncClient, verb: str, body: bytes, message: str
+) -> None:
+    reply = await post(client, verb, body)
+    assert list(reply) == ["Error"]
+    assert message in reply["Error"]
+    assert "Traceback" not in reply["Error"]
+
+
+async def test_a_pod_whose_fields_have_wrong_types_is_named_by_field(client: AsyncClient) -> None:
+    wrong = pod("p", "c")
+    wrong["spec"]["resourceClaims"] = [{"name": 5}]
+    reply = await post(client, "filter", args(wrong, "a"))
+    assert "Pod: spec.resourceClaims[0].name" in reply["Error"]
+
+
+async def test_a_node_whose_fields_have_wrong_types_is_named_by_field(client: AsyncClient) -> None:
+    wrong = node("a", labels={"x": 5})  # type: ignore[dict-item]  # on purpose
+    reply = await post(client, "filter", {"Pod": pod("p", "c"), "Nodes": {"items": [wrong]}, "NodeNames": None})
+    assert "Node a: metadata.labels" in reply["Error"]
+
+
+@pytest.mark.parametrize("asked", [pod("plain"), pod("p", "c")], ids=["plain", "devices"])
+@pytest.mark.parametrize("names", [None, []], ids=["null", "empty"])
+async def test_no_nodes_in_no_nodes_out(client: AsyncClient, asked: Object, names: list[str] | None) -> None:
+    body = {"Pod": asked, "Nodes": None, "NodeNames": names}
+    assert await post(client, "filter", body) == {
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {},
+        "NodeNames": [],
+    }
+    assert await post(client, "prioritize", body) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_body_over_the_limit_is_an_error(cluster: Cluster, verb: str) -> None:
+    settings = load("server: {bodyLimitBytes: 1024}")
+    async with client_of(cluster.app(settings)) as client:
+        assert await post(client, verb, b" " * 1025) == {"Error": "the body is longer than the limit of 1024 bytes"}
+        assert "not JSON" in (await post(client, verb, b" " * 1024))["Error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("POST", "/nonsense", 404, "no such path: /nonsense; GET / lists what there is"),
+        ("GET", "/filter/", 404, "no such path: /filter/; GET / lists what there is"),
+        ("GET", "/filter", 405, "/filter does not take GET; use POST"),
+        ("PUT", "/bind", 405, "/bind does not take PUT; use POST"),
+        ("POST", "/livez", 405, "/livez does not take POST; use GET"),
+    ],
+)
+async def test_what_is_not_there_is_a_json_error(
+    client: AsyncClient, method: str, path: str, status: int, message: str
+) -> None:
+    response = await client.request(method, path)
+    assert (response.status_code, response.json()) == (status, {"error": message})
+
+
+# --- when things go wrong inside -----------------------------------------------------------------------------
+
+
+async def test_a_cluster_that_is_not_synced_is_an_error_for_pods_with_devices_only(cluster: Cluster) -> None:
+    app = Cluster(ClusterState(), cluster.api).app()
+    async with client_of(app) as client:
+        reply = await post(client, "filter", args(pod("p", "c"), "a"))
+        assert list(reply) == ["Error"]
+        assert "nodes: not synced yet" in reply["Error"]
+        assert (await post(client, "filter", args(pod("plain"), "a")))["NodeNames"] == ["a"]
+        assert await post(client, "prioritize", args(pod("plain"), "a")) == [{"Host": "a", "Score": 0}]
+        assert await post(client, "bind", binding("plain", "a")) == {}
+        ready = await client.get("/readyz")
+        assert ready.status_code == 503
+        assert "not synced yet" in ready.text
+
+
+async def test_a_solve_past_its_deadline_is_an_error(cluster: Cluster) -> None:
+    settings = load("scheduling: {deadlineSeconds: 0.000001}")
+    async with client_of(cluster.app(settings)) as client:
+        reply = await post(client, "filter", args(pod("p", "c"), "a"))
+    assert reply == {"Error": "filter was not done within its deadline of 1e-06 s"}
+
+
+async def test_a_fault_of_ours_is_told_without_its_traceback_which_is_logged(cluster: Cluster) -> None:
+    def broken_clock() -> float:
+        raise ZeroDivisionError("the clock is broken")
+
+    broken = replace(solver(), clock=broken_clock)
+    service = make_service(cluster.api, cluster.state, broken, Settings(), Metrics(CollectorRegistry()))
+    with structlog.testing.capture_logs() as logs:
+        async with client_of(create_app(service, Settings())) as client:
+            reply = await post(client, "filter", args(pod("p", "c"), "a"))
+    assert [(each["event"], each["verb"], each["exc_info"]) for each in logs] == [("verb failed", "filter", True)]
+    assert reply == {"Error": "internal error in filter; the service's log has the details"}
+
+
+# --- operations ----------------------------------------------------------------------------------------------
+
+
+async def test_health(client: AsyncClient) -> None:
+    for path in ("/livez", "/healthz", "/readyz"):
+        response = await client.get(path)
+        assert (response.status_code, response.text) == (200, "ok\n")
+
+
+async def test_a_service_that_stops_is_alive_but_not_ready(cluster: Cluster) -> None:
+    service = cluster.service()
+    async with client_of(create_app(service, Settings())) as client:
+        service.stop()
+        assert (await client.get("/livez")).status_code == 200
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.text) == (503, "not ready: stopping\n")
+        assert (await post(client, "filter", args(pod("p", "c"), "a")))["NodeNames"] == ["a"]
+
+
+async def test_metrics_count_what_was_asked(client: AsyncClient) -> None:
+    await post(client, "filter", args(pod("p", "c"), "a", "b"))
+    await post(client, "filter", b"{")
+    text = (await client.get("/metrics")).text
+    assert 'dra_extender_verb_duration_seconds_count{code="ok",verb="filter"} 1.0' in text
+    assert 'dra_extender_verb_duration_seconds_count{code="error",verb="filter"} 1.0' in text
+    assert 'dra_extender_filtered_nodes_total{outcome="passed"} 1.0' in text
+    assert 'dra_extender_filtered_nodes_total{outcome="unresolvable"} 1.0' in text
+
+
+async def test_the_index_lists_what_there_is(client: AsyncClient) -> None:
+    index = (await client.get("/")).json()
+    assert index["ready"] is True
+    assert index["cluster"]["nodes"] == 2
+    assert {f"POST /{verb}" for verb in VERBS} <= set(index["endpoints"])
+
+
+async def test_verbs_live_under_the_prefix_and_the_rest_does_not(cluster: Cluster) -> None:
+    async with client_of(cluster.app(load("server: {prefix: /dra/v1}"))) as client:
+        assert (await post(client, "dra/v1/filter", args(pod("plain"), "a")))["NodeNames"] == ["a"]
+        assert (await client.post("/filter")).status_code == 404
+        assert (await client.get("/livez")).status_code == 200
+
+
+async def test_the_documented_examples_run(client: AsyncClient) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    assert set(DOCUMENTED) == set(VERBS)
+    for verb in ("filter", "prioritize", "preempt"):
+        operation = paths[f"/{verb}"]["post"]
+        request = operation["requestBody"]["content"]["application/json"]["example"]
+        reply = operation["responses"]["200"]["content"]["application/json"]["example"]
+        assert await post(client, verb, request) == reply
+    assert {"/livez", "/readyz", "/healthz", "/metrics", "/"} <= set(paths)
+
+
+async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) -> None:
+    app = cluster.app()
+    async with client_of(app) as client:
+        slow = asyncio.create_task(client.post("/filter", content=orjson.dumps(args(pod("p", "c"), *["a"] * 2000))))
+        done: list[Response] = []
+        while not slow.done():
+            done.append(await client.get("/livez"))
+            await asyncio.sleep(0)
+        assert (await slow).json()["NodeNames"]
+    assert len(done) > 1

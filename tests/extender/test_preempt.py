@@ -1,0 +1,206 @@
+"""Preempt: no victim dies in vain, and whose devices are needed joins the victims."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from extender.verbs.preempt import MAX_TRIALS, Victims, choose_victims
+from tests.extender.clusters import (
+    DRIVER,
+    Object,
+    budget,
+    claim,
+    device_class,
+    local_slice,
+    network_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    snapshot_of,
+    solver,
+)
+
+CLASS = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+MINE = pod("p", "c", priority=100)
+
+
+def chosen(asked: Object, victims: Mapping[str, Victims], *objects: Object) -> Mapping[str, Victims]:
+    return choose_victims(parsed(asked), victims, snapshot_of(*objects), solver())
+
+
+def runs(name: str, *devices: str, on: str, priority: int = 10, **more: Any) -> tuple[Object, Object]:
+    """A pod that runs on a node with devices of its own claim."""
+    own = claim(f"{name}-c", allocated=devices, at=on, users=[name])
+    return pod(name, f"{name}-c", on=on, priority=priority, **more), own
+
+
+def world(devices: int = 1, *, wants: int = 1, nodes: tuple[str, ...] = ("a",)) -> tuple[Object, ...]:
+    slices = [each for name in nodes for each in (node(name), local_slice(name, devices))]
+    return (CLASS, *slices, claim("c", request(count=wants)))
+
+
+GIVEN = {"a": Victims(("uid-cpu",), 2), "b": Victims(("uid-cpu-b",))}
+
+
+def test_a_pod_without_devices_gets_the_victims_that_were_sent() -> None:
+    assert chosen(pod("p", priority=9), GIVEN) is GIVEN
+
+
+def test_a_pod_with_resources_of_a_device_plugin_gets_the_victims_that_were_sent() -> None:
+    assert chosen(pod("p", resources={"example.com/foo": "1"}), GIVEN) is GIVEN
+
+
+def test_victims_that_suffice_stay_as_they_are() -> None:
+    assert chosen(MINE, GIVEN, *world(nodes=("a", "b"))) == GIVEN
+
+
+def test_a_victim_that_frees_the_device_suffices() -> None:
+    assert chosen(MINE, {"a": Victims(("uid-v",))}, *world(), *runs("v", "a/gpu-0", on="a")) == {
+        "a": Victims(("uid-v",))
+    }
+
+
+def test_nodes_that_are_not_known_or_came_without_victims_are_left_out() -> None:
+    assert chosen(MINE, {"new": Victims(("x",)), "a": Victims(())}, *world()) == {}
+
+
+def test_a_node_where_the_claims_never_fit_is_dropped() -> None:
+    important = runs("boss", "b/gpu-0", on="b", priority=100)
+    assert set(chosen(MINE, GIVEN, *world(nodes=("a", "b")), *important)) == {"a"}
+
+
+def test_whose_devices_are_needed_joins_the_victims() -> None:
+    got = chosen(MINE, GIVEN, *world(), *runs("v", "a/gpu-0", on="a"))
+    assert got == {"a": Victims(("uid-cpu", "uid-v"), 2)}
+
+
+def test_a_pod_on_another_node_is_never_added() -> None:
+    objects = (CLASS, node("a"), node("b"), network_slice("net"), claim("c"))
+    assert chosen(MINE, {"a": Victims(("uid-cpu",))}, *objects, *runs("v", "net/gpu-0", on="b")) == {}
+
+
+@pytest.mark.parametrize(("priority", "added"), [(99, True), (100, False), (101, False)])
+def test_only_pods_of_lower_priority_are_added(priority: int, added: bool) -> None:
+    got = chosen(MINE, {"a": Victims(("uid-cpu",))}, *world(), *runs("v", "a/gpu-0", on="a", priority=priority))
+    assert ("a" in got) == added
+
+
+def test_devices_of_a_terminating_pod_count_as_free_and_it_is_not_added() -> None:
+    dying = runs("v", "a/gpu-0", on="a", deleting=True)
+    assert chosen(MINE, {"a": Victims(("uid-cpu",))}, *world(), *dying) == {"a": Victims(("uid-cpu",))}
+
+
+FEWEST = {
+    "the one that has enough, though it matters more": (
+        [("one", ["a/gpu-0"], 1), ("two", ["a/gpu-1"], 1), ("both", ["a/gpu-2", "a/gpu-3"], 50)],
+        ["uid-both"],
+    ),
+    "the least important": (
+        [("more", ["a/gpu-0", "a/gpu-1"], 2), ("less", ["a/gpu-2", "a/gpu-3"], 1)],
+        ["uid-less"],
+    ),
+    "two where two are needed, the least important ones": (
+        [("x", ["a/gpu-0"], 3), ("y", ["a/gpu-1"], 1), ("z", ["a/gpu-2", ], 2), ("w", ["a/gpu-3"], 9)],
+        ["uid-y", "uid-z"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("running", "added"), FEWEST.values(), ids=FEWEST)
+def test_as_few_as_possible_are_added(running: list[tuple[str, list[str], int]], added: list[str]) -> None:
+    pods = [each for name, devices, priority in running for each in runs(name, *devices, on="a", priority=priority)]
+    got = chosen(MINE, {"a": Victims(("uid-cpu",))}, *world(4, wants=2), *pods)
+    assert list(got["a"].uids) == ["uid-cpu", *added]
+
+
+def test_of_equal_pods_the_youngest_is_added() -> None:
+    old = runs("old", "a/gpu-0", on="a", created="2026-01-01T00:00:00Z")
+    young = runs("young", "a/gpu-1", on="a", created="2026-01-02T00:00:00Z")
+    assert chosen(MINE, {"a": Victims(("u",))}, *world(2), *old, *young)["a"].uids == ("u", "uid-young")
+
+
+def test_a_claim_that_several_pods_share_is_freed_by_all_of_them_only() -> None:
+    shared = claim("s", allocated=["a/gpu-0"], at="a", users=["v", "w"])
+    sharing = [pod("v", "s", on="a", priority=1), pod("w", "s", on="a", priority=2)]
+    assert set(chosen(MINE, {"a": Victims(("u",))}, *world(), shared, *sharing)["a"].uids) == {"u", "uid-v", "uid-w"}
+    important = [sharing[0], pod("w", "s", on="a", priority=100)]
+    assert chosen(MINE, {"a": Victims(("u",))}, *world(), shared, *important) == {}
+
+
+def test_many_victims_are_found_without_trying_every_set() -> None:
+    many = 12
+    running = [each for i in range(many) for each in runs(f"v{i:02}", f"a/gpu-{i}", on="a")]
+    objects = world(many, wants=many - 1)
+    got = chosen(MINE, {"a": Victims(("u",))}, *objects, *running)
+    assert len(got["a"].uids) == 1 + many - 1
+    assert 2**many > MAX_TRIALS
+
+
+# --- budgets ------------------------------------------------------------------------------------------------
+
+PROTECTED = {"app": "db"}
+
+
+@pytest.mark.parametrize(("allowed", "violations"), [(2, 0), (1, 1), (0, 2), (-1, 2)])
+def test_violations_of_the_added_victims_budgets_are_added(allowed: int, violations: int) -> None:
+    running = [each for n in ("v", "w") for each in runs(n, f"a/gpu-{'vw'.index(n)}", on="a", labels=PROTECTED)]
+    got = chosen(MINE, {"a": Victims(("u",), 5)}, *world(2, wants=2), *running, budget("b", PROTECTED, allowed))
+    assert got["a"].pdb_violations == 5 + violations
+
+
+def test_victims_that_were_sent_have_used_up_their_budget_first() -> None:
+    given, added = runs("given", "a/gpu-0", on="a", labels=PROTECTED), runs("v", "a/gpu-1", on="a", labels=PROTECTED)
+    objects = (*world(2, wants=2), *given, *added, budget("b", PROTECTED, 1))
+    assert chosen(MINE, {"a": Victims(("uid-given",), 0)}, *objects) == {"a": Victims(("uid-given", "uid-v"), 1)}
+
+
+def test_a_pod_within_its_budget_dies_before_one_that_is_less_important_but_protected() -> None:
+    protected = runs("cheap", "a/gpu-0", on="a", priority=1, labels=PROTECTED)
+    free = runs("dear", "a/gpu-1", on="a", priority=9)
+    objects = (*world(2), *protected, *free, budget("b", PROTECTED, 0))
+    assert chosen(MINE, {"a": Victims(("u",))}, *objects) == {"a": Victims(("u", "uid-dear"), 0)}
+
+
+# --- nothing to preempt for ---------------------------------------------------------------------------------
+
+
+def test_nobody_dies_for_a_claim_that_cannot_be_served_anywhere() -> None:
+    assert chosen(MINE, GIVEN, CLASS, node("a"), local_slice("a")) == {}
+    broken = claim("c", request(selectors=["device.attributes['gpu.example.com'].boom"]))
+    assert chosen(MINE, GIVEN, CLASS, node("a"), local_slice("a"), broken) == {}
+
+
+def test_a_claim_allocated_elsewhere_drops_the_node() -> None:
+    objects = (CLASS, node("a"), node("b"), local_slice("a"), local_slice("b"))
+    taken = claim("c", allocated=["b/gpu-0"], at="b", users=["somebody"])
+    assert set(chosen(MINE, GIVEN, *objects, taken, pod("somebody", "c", on="b", priority=100))) == {"b"}
+
+
+NOMINATED = pod("p", "c", priority=100, nominated="a")
+
+
+@pytest.mark.parametrize("victims", [[pod("v", "v-c", on="a", priority=1, deleting=True)], []], ids=["dying", "gone"])
+def test_while_the_nominated_nodes_victims_hold_devices_nobody_else_dies(victims: list[Object]) -> None:
+    held = claim("v-c", allocated=["a/gpu-0"], at="a", users=["v"])
+    assert chosen(NOMINATED, GIVEN, *world(nodes=("a", "b")), held, *victims) == {}
+
+
+def test_a_nomination_that_does_not_help_is_no_reason_to_wait() -> None:
+    assert chosen(NOMINATED, {"b": Victims(("x",))}, *world(nodes=("a", "b")), *runs("v", "a/gpu-0", on="a")) == {
+        "b": Victims(("x",))
+    }
+
+
+def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
+    snapshot = snapshot_of(*world(nodes=("a", "b")))
+
+    def found(until: int) -> tuple[str, ...]:
+        ticks = count()
+        ticking = replace(solver(), clock=lambda: float(next(ticks)))
+        return tuple(choose_victims(parsed(MINE), GIVEN, snapshot, ticking, until=until))
+
+    assert list(dict.fromkeys(found(until) for until in range(-1, 100))) == [(), ("a",), ("a", "b")]

@@ -1,0 +1,152 @@
+"""extender/v1 on the wire: Go's field names in their exact case, both modes, and what is refused in which words."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from extender import wire
+from extender.verbs.preempt import Victims
+
+POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
+NODE = {"metadata": {"name": "a", "labels": {"zone": "1"}}, "status": {"nodeInfo": {"x": [1, None, 2.5]}}}
+
+
+def body(**fields: Any) -> bytes:
+    return orjson.dumps({"Pod": POD, **fields})
+
+
+def test_names_mode() -> None:
+    args = wire.decode_filter(body(Nodes=None, NodeNames=["b", "a"]))
+    assert (args.pod.namespace, args.pod.name, args.pod.uid) == ("ns", "p", "u")
+    assert (list(args.names), args.nodes) == (["b", "a"], None)
+
+
+def test_whole_nodes_come_back_as_they_were_sent() -> None:
+    args = wire.decode_filter(body(Nodes={"metadata": {}, "items": [NODE]}, NodeNames=None))
+    assert list(args.names) == ["a"]
+    reply = orjson.loads(wire.encode_filter(args, ["a"], {}, {}))
+    assert reply == {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Nodes": {"items": [NODE]}}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"NodeNames": None}, {"NodeNames": []}, {"Nodes": {"items": None}}, {"Nodes": {"items": []}}], ids=str
+)
+def test_null_and_empty_lists_are_no_nodes(fields: dict[str, Any]) -> None:
+    assert list(wire.decode_filter(body(**fields)).names) == []
+
+
+FILTER_REFUSED: list[tuple[bytes, str]] = [
+    (b"", "the body is empty: expected a JSON object"),
+    (b"[]", "expected an object, not []"),
+    (b"null", "expected an object, not null"),
+    (b'"x"', 'expected an object, not "x"'),
+    (orjson.dumps({"NodeNames": []}), "Pod: missing"),
+    (orjson.dumps({"Pod": None, "NodeNames": []}), "Pod: null"),
+    (orjson.dumps({"Pod": [1], "NodeNames": []}), "Pod: expected an object, not [1]"),
+    (orjson.dumps({"pod": POD, "NodeNames": []}), "Pod: missing"),
+    (orjson.dumps({"Pod": POD, "nodenames": []}), "NodeNames: missing, and so is Nodes: one of them must be given"),
+    (body(NodeNames="a"), 'NodeNames: expected a list, not "a"'),
+    (body(NodeNames={"a": 1}), 'NodeNames: expected a list, not {"a":1}'),
+    (body(NodeNames=["a", 5]), "NodeNames[1]: expected a string, not 5"),
+    (body(NodeNames=[None]), "NodeNames[0]: expected a string, not null"),
+    (body(Nodes=[]), "Nodes: expected an object, not []"),
+    (body(Nodes={"items": {}}), "Nodes.items: expected a list, not {}"),
+    (body(Nodes={"items": ["a"]}), 'Nodes.items[0]: expected an object, not "a"'),
+    (body(Nodes={"items": [{}]}), "Nodes.items[0].metadata.name: missing"),
+    (body(Nodes={"items": [{"metadata": {"name": ""}}]}), "Nodes.items[0].metadata.name: empty"),
+    (body(Nodes={"items": [{"metadata": {"name": 1}}]}), "Nodes.items[0].metadata.name: expected a string, not 1"),
+    (body(NodeNames=True), "NodeNames: expected a list, not true"),
+    (orjson.dumps({"Pod": {"metadata": {"name": 5}}, "NodeNames": []}), "Pod: metadata.name"),
+    (
+        body(NodeNames="x" * 100),
+        'NodeNames: expected a list, not "' + "x" * 36 + "...",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "message"), FILTER_REFUSED, ids=[message for _, message in FILTER_REFUSED])
+def test_a_filter_request_of_another_form_is_refused_by_field(sent: bytes, message: str) -> None:
+    with pytest.raises(wire.WireError) as caught:
+        wire.decode_filter(sent)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("sent", [b"{", b'{"Pod": NaN}', b"\xff\xfe", b'{"a": "\\ud800"}', b"[" * 5000, b"{} {}"])
+def test_what_is_not_json_is_called_that(sent: bytes) -> None:
+    with pytest.raises(wire.WireError, match=r"^the body is not JSON: "):
+        wire.decode_filter(sent)
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert list(wire.decode_filter(body(NodeNames=["a"], Later={"x": 1})).names) == ["a"]
+
+
+META = {"n": {"Pods": [{"UID": "u1"}, {"UID": "u2"}], "NumPDBViolations": 1}}
+FULL = {"n": {"Pods": [{"metadata": {"uid": "u1"}}, {"metadata": {"uid": "u2"}}], "NumPDBViolations": 1}}
+
+
+@pytest.mark.parametrize("fields", [{"NodeNameToMetaVictims": META}, {"NodeNameToVictims": FULL}], ids=["uids", "pods"])
+def test_victims_are_told_by_uid_in_both_modes(fields: dict[str, Any]) -> None:
+    args = wire.decode_preempt(body(**fields))
+    assert args.victims == {"n": Victims(("u1", "u2"), 1)}
+    assert orjson.loads(wire.encode_victims(args.victims)) == {"NodeNameToMetaVictims": META}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "NodeNameToMetaVictims: missing, and so is NodeNameToVictims: one of them must be given"),
+        ({"NodeNameToMetaVictims": []}, "NodeNameToMetaVictims: expected an object, not []"),
+        ({"NodeNameToMetaVictims": {"n": []}}, "NodeNameToMetaVictims[n]: expected an object, not []"),
+        (
+            {"NodeNameToMetaVictims": {"n": {"Pods": [5]}}},
+            "NodeNameToMetaVictims[n].Pods[0]: expected an object, not 5",
+        ),
+        ({"NodeNameToMetaVictims": {"n": {"Pods": [{}]}}}, "NodeNameToMetaVictims[n].Pods[0].UID: missing"),
+        (
+            {"NodeNameToVictims": {"n": {"Pods": [{"metadata": {}}]}}},
+            "NodeNameToVictims[n].Pods[0].metadata.uid: missing",
+        ),
+        (
+            {"NodeNameToMetaVictims": {"n": {"NumPDBViolations": 0.5}}},
+            "NodeNameToMetaVictims[n].NumPDBViolations: expected an integer, not 0.5",
+        ),
+    ],
+)
+def test_a_preempt_request_of_another_form_is_refused_by_field(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(wire.WireError) as caught:
+        wire.decode_preempt(body(**fields))
+    assert str(caught.value) == message
+
+
+def test_null_victims_are_none() -> None:
+    assert wire.decode_preempt(body(NodeNameToVictims=None, NodeNameToMetaVictims=None)).victims == {}
+    assert wire.decode_preempt(body(NodeNameToMetaVictims={"n": {"Pods": None}})).victims == {"n": Victims(())}
+
+
+BIND = {"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "a"}
+
+
+def test_bind() -> None:
+    assert wire.decode_bind(orjson.dumps(BIND)) == wire.BindArgs("p", "ns", "u", "a")
+
+
+@pytest.mark.parametrize("field", sorted(BIND))
+@pytest.mark.parametrize(("value", "problem"), [(None, "missing"), ("", "empty"), (3, "expected a string, not 3")])
+def test_bind_needs_every_field(field: str, value: object, problem: str) -> None:
+    with pytest.raises(wire.WireError) as caught:
+        wire.decode_bind(orjson.dumps({**BIND, field: value}))
+    assert str(caught.value) == f"{field}: {problem}"
+
+
+def test_scores_are_a_bare_array_of_integers() -> None:
+    assert wire.encode_scores([("a", 0), ("b", 10)]) == b'[{"Host":"a","Score":0},{"Host":"b","Score":10}]'
+
+
+def test_a_pod_that_is_bound_is_an_empty_object() -> None:
+    assert orjson.loads(wire.encode_bound()) == {}
+
+
+def test_an_error_is_its_text() -> None:
+    assert orjson.loads(wire.encode_error('no "x"\n')) == {"Error": 'no "x"\n'}
