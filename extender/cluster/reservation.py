@@ -20,6 +20,9 @@ from extender.cluster.objects import ClaimObject, Pod
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Finalizer of claims that are allocated: deleting them waits until they are released."""
 
+RELEASED: Final = "dra-extender/ClaimsReleased"
+"""Type of the condition of a pod whose claims were released because its bind failed."""
+
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),
     "bindingConditions": ("DRADeviceBindingConditions", lambda r: r.binding_conditions),
@@ -148,6 +151,21 @@ def dropped_fields(sent: AllocationResult, reply: RawObject) -> tuple[str, ...]:
         for field, (gate, of) in _GATED.items()
         if any(of(one) and not of(other) for one, other in pairs)
     )
+
+
+def fencing_patch(pod: RawObject, at: datetime) -> RawObject:
+    """A patch of a pod's status that always changes it: a condition that names the revision that it was made from."""
+    version = pod["metadata"]["resourceVersion"]
+    others = [c for c in pod.get("status", {}).get("conditions") or [] if c["type"] != RELEASED]
+    condition = {
+        "type": RELEASED,
+        "status": "True",
+        "reason": "BindFailed",
+        "message": f"claims are released as of revision {version}",
+        "lastTransitionTime": timestamp(at),
+    }
+    preconditions = {"uid": pod["metadata"]["uid"], "resourceVersion": version}
+    return {"metadata": preconditions, "status": {"conditions": [*others, condition]}}
 
 
 def timestamp(at: datetime) -> str:

@@ -16,6 +16,7 @@ from extender.cluster.reservation import (
     Reservation,
     WriteRefusedError,
     dropped_fields,
+    fencing_patch,
     is_protected,
     protected,
 )
@@ -74,7 +75,9 @@ class Writer:
     now: Callable[[], datetime]
 
     async def reserve(self, reservation: Reservation) -> ClaimObject:
-        """Bring a claim to have its allocation and to be reserved for the pod; nothing is written if it is so already.
+        """Bring a claim to have its allocation and to be reserved for the pod.
+
+        If the claim is known to be so already, it is read instead of written: what is known may be old.
 
         Returns:
             The claim as the API server has it.
@@ -84,8 +87,11 @@ class Writer:
             OutcomeUnknownError: it may be reserved; what is in flight stays until the watch tells.
         """
         goal = _Reserved(reservation, self.api, self.now)
+        key, raw = reservation.claim.key, reservation.raw
         try:
-            raw = await self._reach(goal, reservation.claim.key, reservation.raw)
+            if goal.is_reached(raw):
+                raw = await self._read(key)
+            raw = await self._reach(goal, key, raw)
         except WriteRefusedError:
             self.state.forget(reservation.uid)
             raise
@@ -99,7 +105,7 @@ class Writer:
         dropped = dropped_fields(reservation.allocation, raw)
         if dropped:
             await self.release(reservation)
-            raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {reservation.claim.key}")
+            raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {key}")
         return parse_claim_object(raw)
 
     async def release(self, reservation: Reservation) -> None:
@@ -142,6 +148,31 @@ class Writer:
             version = now.resource_version
         raise unknown or WriteRefusedError(f"pod {pod.key} was changed by others {ATTEMPTS} times")
 
+    async def fence(self, pod: Pod) -> str:
+        """Change the pod, so that a Binding that is still on its way, with an earlier revision, will be refused.
+
+        Returns:
+            The node that the pod is bound to already; empty if it is bound to none, and will not be by such a Binding.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the pod could not be changed.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                raw = await self.api.get(PODS, pod.key)
+                now = parse_pod(raw)
+                if now.uid != pod.uid or now.node_name:
+                    return now.node_name if now.uid == pod.uid else ""
+                await self.api.patch_status(PODS, pod.key, fencing_patch(raw, self.now()))
+            except ApiError as error:
+                if error.is_missing:
+                    return ""
+                if not error.is_conflict:
+                    raise WriteRefusedError(f"pod {pod.key}: {error}") from error
+            else:
+                return ""
+        raise WriteRefusedError(f"pod {pod.key} was changed by others {ATTEMPTS} times")
+
     async def read_pod(self, key: ObjectKey, uid: str) -> Pod:
         """The pod as the API server has it.
 
@@ -171,13 +202,16 @@ class Writer:
                 if not error.is_conflict:
                     raise _refused(key, error) from error
                 unknown = None
-            try:
-                raw = await self.api.get(CLAIMS, key)
-            except ApiError as error:
-                raise _refused(key, error) from error
+            raw = await self._read(key)
         if goal.is_reached(raw):
             return raw
         raise unknown or WriteRefusedError(f"claim {key} was changed by others {ATTEMPTS} times")
+
+    async def _read(self, key: ObjectKey) -> RawObject:
+        try:
+            return await self.api.get(CLAIMS, key)
+        except ApiError as error:
+            raise _refused(key, error) from error
 
 
 def check_unbound(pod: Pod) -> None:

@@ -97,7 +97,9 @@ class Binder:
             await self._reserve(self._decide(pod, node), made, until)
             await self._writer.bind(pod, node)
         except (WriteRefusedError, ClashError) as error:
-            left = [text for each in made if (text := await self._undone(each))]
+            left = await self._undo(pod, node, made)
+            if left is None:
+                return
             if left:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
@@ -156,13 +158,23 @@ class Binder:
                 made[index] = replace(each, frees=True)
                 raise ClashError(f"claim {each.claim.key} was allocated after others: {found}")
 
-    async def _undone(self, reservation: Reservation) -> str:
-        """Take back a reservation; returns why that failed, empty if it did not."""
+    async def _undo(self, pod: Pod, node: str, made: Sequence[Reservation]) -> list[str] | None:
+        """Take back what was made; returns what could not be, or None if the pod turns out to be bound to the node."""
+        if not made:
+            return []
         try:
-            await self._writer.release(reservation)
+            bound = await self._writer.fence(pod)
         except (WriteRefusedError, OutcomeUnknownError) as error:
-            return f"not undone: {error}"
-        return ""
+            return [f"claims are not released: {error}"]
+        if bound:
+            return None if bound == node else [f"claims are not released: the pod is bound to node {bound}"]
+        left = []
+        for each in made:
+            try:
+                await self._writer.release(each)
+            except (WriteRefusedError, OutcomeUnknownError) as error:
+                left.append(f"claim {each.claim.key} is not released: {error}")
+        return left
 
 
 def _raise(error: BindError | None) -> None:

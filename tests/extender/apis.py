@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -36,6 +37,7 @@ class Fault:
         before: what somebody else does just before it arrives.
         seconds: how long it is on its way.
         lost: it never arrives, and nobody says so.
+        late: it arrives after so many seconds, when nobody waits for it any more.
         reply_lost: it does what it is to do, and nobody says so.
         refused: the API server answers this.
         reply: changes the answer on its way.
@@ -44,6 +46,7 @@ class Fault:
     before: Before | None = None
     seconds: float = 0
     lost: bool = False
+    late: float = 0
     reply_lost: bool = False
     refused: ApiError | None = None
     reply: Callable[[Any], Any] | None = None
@@ -56,6 +59,7 @@ class Transport:
     api: MemoryApi
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    late: list[asyncio.Task[None]] = field(default_factory=list)
 
     def script(self, call: str, *faults: Fault) -> None:
         """The next calls of this name meet these."""
@@ -101,12 +105,20 @@ class Transport:
             await fault.before()
         if fault.refused is not None:
             raise fault.refused
-        if fault.lost:
+        if fault.late:
+            self.late.append(asyncio.get_running_loop().create_task(_later(fault.late, call)))
+        if fault.lost or fault.late:
             raise OutcomeUnknownError(name, "timed out")
         reply = await call()
         if fault.reply_lost:
             raise OutcomeUnknownError(name, "connection reset")
         return fault.reply(reply) if fault.reply else reply
+
+
+async def _later(seconds: float, call: Callable[[], Awaitable[object]]) -> None:
+    await asyncio.sleep(seconds)
+    with suppress(ApiError):
+        await call()
 
 
 def writes(calls: Iterable[str]) -> list[str]:

@@ -1,0 +1,177 @@
+"""Two extenders bind pods of one cluster, over transports that fail and watches that lag: what holds anyway."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.audit import device_findings
+from allocator.nodes import selector_matches
+from allocator.parse import parse_node
+from extender.cluster.api import CLAIMS, NODES, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.cluster.memory import MemoryApi
+from extender.cluster.objects import parse_claim_object
+from extender.cluster.reservation import FINALIZER
+from extender.cluster.state import ClusterState, Event
+from extender.cluster.writer import Writer
+from extender.verbs.bind import Binder, BindError
+from tests.extender import virtualtime
+from tests.extender.apis import NOW, Fault, Transport, memory_api
+from tests.extender.clusters import claim, device_class, local_slice, network_slice, node, pod, solver
+
+CLAIMS_OF = {"p": ["a"], "q": ["b", "shared"], "r": ["shared"], "s": ["c", "d"], "t": ["e"]}
+TURN = {"p": 0, "q": 0, "r": 1, "s": 1, "t": 0}
+"""Which of the two binds a pod: only one scheduler at a time has it."""
+
+CALLS = (
+    "update resourceclaims",
+    "update_status resourceclaims",
+    "get resourceclaims",
+    "bind pods",
+    "get pods",
+    "patch_status pods",
+)
+FAULTS = (
+    Fault(),
+    Fault(seconds=1),
+    Fault(lost=True),
+    Fault(late=3),
+    Fault(late=7),
+    Fault(reply_lost=True, seconds=0.5),
+    Fault(refused=ApiError(409, "Conflict", "changed")),
+    Fault(refused=ApiError(403, "Forbidden", "no")),
+    Fault(seconds=9),
+)
+
+
+class LateWatch:
+    """Tells everything in order, but later."""
+
+    def __init__(self, state: ClusterState, random: Random) -> None:
+        self._state = state
+        self._random = random
+        self._last = 0.0
+        self._waiting: deque[Event] = deque()
+
+    def apply(self, event: Event) -> None:
+        loop = asyncio.get_running_loop()
+        self._last = max(self._last, loop.time() + self._random.choice([0, 0, 0.3, 2]))
+        self._waiting.append(event)
+        loop.call_at(self._last, self._tell)
+
+    def _tell(self) -> None:
+        self._state.apply(self._waiting.popleft())
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        return self._state.replace(resource, objects, at)
+
+
+@dataclass
+class Extender:
+    """One of the two."""
+
+    state: ClusterState
+    transport: Transport
+    binder: Binder
+
+    @classmethod
+    def over(cls, api: MemoryApi, random: Random) -> "Extender":
+        state, transport = ClusterState(), Transport(api)
+        api.follow(LateWatch(state, random))
+        return cls(state, transport, Binder(state, Writer(transport, state, lambda: NOW), solver(), deadline=4))
+
+    async def bind(self, name: str, node_name: str, *, after: float = 0) -> str:
+        await asyncio.sleep(after)
+        try:
+            await self.binder.bind(ObjectKey("ns", name), f"uid-{name}", node_name)
+        except BindError as error:
+            return str(error)
+        return ""
+
+
+def cluster() -> MemoryApi:
+    nodes = [node("n"), node("m"), local_slice("n", 2), local_slice("m", 1), network_slice("net", 1), device_class()]
+    names = sorted({name for names in CLAIMS_OF.values() for name in names})
+    return memory_api(*nodes, *map(claim, names), *(pod(name, *claims) for name, claims in CLAIMS_OF.items()))
+
+
+async def everything(api: MemoryApi, resource: Resource) -> dict[str, RawObject]:
+    return {raw["metadata"]["name"]: raw for raw in (await api.list(resource)).items}
+
+
+async def check(api: MemoryApi) -> None:
+    """What holds at any moment, whatever fails."""
+    pods, claims, nodes = [await everything(api, resource) for resource in (PODS, CLAIMS, NODES)]
+    used = set()
+    for name, raw in pods.items():
+        bound = raw["spec"].get("nodeName")
+        for claim_name in CLAIMS_OF[name] if bound else ():
+            status = claims[claim_name]["status"]
+            assert f"uid-{name}" in [consumer["uid"] for consumer in status["reservedFor"]]
+            selector = parse_claim_object(claims[claim_name]).claim.allocation
+            assert selector is not None
+            if selector.node_selector is not None:
+                assert selector_matches(selector.node_selector, parse_node(nodes[bound]))
+            used.add(claim_name)
+    for name, raw in claims.items():
+        if raw.get("status", {}).get("allocation"):
+            assert FINALIZER in raw["metadata"]["finalizers"], name
+    assert device_findings([parse_claim_object(claims[name]).claim for name in sorted(used)], []) == ()
+
+
+async def run(random: Random, plan: list[tuple[str, str, int]], faults: list[tuple[int, str, Any]]) -> None:
+    api = cluster()
+    extenders = [Extender.over(api, random), Extender.over(api, random)]
+    for which, call, fault in faults:
+        extenders[which].transport.script(call, fault)
+    calls = [extenders[TURN[name]].bind(name, on, after=after) for name, on, after in plan]
+    running = asyncio.gather(*calls)
+    while not running.done():
+        await asyncio.wait({running}, timeout=0.25)
+        await check(api)
+    await asyncio.sleep(100)
+    await check(api)
+    for extender in extenders:
+        extender.transport.faults.clear()
+    for name in CLAIMS_OF:
+        for on in ("n", "m"):
+            await extenders[TURN[name]].bind(name, on)
+            await asyncio.sleep(10)
+    await check(api)
+    await check_end(api, extenders)
+
+
+async def check_end(api: MemoryApi, extenders: list[Extender]) -> None:
+    """When nothing fails any more, nothing is held that nobody uses, and nobody waits though there is room."""
+    claims = await everything(api, CLAIMS)
+    held = [name for name, raw in claims.items() if raw.get("status", {}).get("allocation")]
+    assert device_findings([parse_claim_object(claims[name]).claim for name in held], []) == ()
+    for extender in extenders:
+        snapshot = extender.state.snapshot
+        assert not set(snapshot.in_flight) & {f"uid-{name}" for name in held}
+    pods = await everything(api, PODS)
+    waiting = [name for name, raw in pods.items() if not raw["spec"].get("nodeName")]
+    for name in waiting:
+        answers = [await extenders[TURN[name]].bind(name, on) for on in ("n", "m")]
+        assert all(answers)
+
+
+PLANS = st.lists(
+    st.tuples(st.sampled_from(sorted(CLAIMS_OF)), st.sampled_from(["n", "m"]), st.integers(0, 9)),
+    min_size=1,
+    max_size=12,
+)
+SCRIPTS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(CALLS), st.sampled_from(FAULTS)), max_size=20)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**16), PLANS, SCRIPTS)
+def test_no_bound_pod_shares_what_is_not_to_be_shared(
+    seed: int, plan: list[tuple[str, str, int]], faults: list[tuple[int, str, Any]]
+) -> None:
+    virtualtime.run(run(Random(seed), plan, faults))  # noqa: S311 - lags need no secrets
