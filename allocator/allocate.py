@@ -112,10 +112,10 @@ def _reasons(the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Re
     claim = str(the_plan.claims[slot.claim])
     reasons = []
     for alternative in slot.alternatives:
-        for index, verdict in enumerate(alternative.verdicts):
-            if verdict is not None and verdict is not SUITS:
-                device = candidates.all[index].device.id
-                reasons.append(Reason(claim, alternative.label, verdict.cause, device, verdict.detail))
+        for index, candidate in enumerate(candidates.all):
+            refusal = candidates.refusal(alternative, index)
+            if refusal is not None:
+                reasons.append(Reason(claim, alternative.label, refusal.cause, candidate.device.id, refusal.detail))
     static = {(reason.cause, reason.detail) for reason in reasons}
     label = slot.alternatives[0].label if len(slot.alternatives) == 1 else slot.request.name
     refused = sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.value, r.detail))

@@ -151,6 +151,22 @@ class Candidates:
                 alternative.verdicts[index] = refusal
         return tuple(found)
 
+    def refusal(self, alternative: Alternative, index: int) -> Refusal | None:
+        """Why a candidate was refused, if it was judged and refused.
+
+        Of a device that is held: what would speak against it if it was free, where there is such a thing. That reason
+        stays the same when the holder goes.
+        """
+        verdict = alternative.verdicts[index]
+        if verdict is None or verdict is SUITS:
+            return None
+        if verdict.cause is not Cause.IN_USE:
+            return verdict
+        try:
+            return self._unselectable(alternative, self.all[index]) or verdict
+        except SelectorError:
+            return verdict
+
     def value(self, alternative: Alternative, index: int, attribute: str) -> AttributeValue:
         """What a constraint sees of a candidate: the request's own derived attribute, else the published one.
 

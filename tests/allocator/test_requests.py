@@ -60,6 +60,13 @@ COUNTS = [
     Case("all selectors must match", gpus(2, 0, 1), [want("gpu", 1, BIG, f"!{BIG}")], "no device matches request gpu"),
     Case("what is held is passed over", gpus(2), [want()], [["gpu-1"]], held("gpu-0")),
     Case("all is held", gpus(1), [want()], "no free device for request gpu", held("gpu-0")),
+    Case(
+        "what is held would not match either",
+        gpus(1),
+        [want("gpu", 1, 'device.driver == "other"')],
+        "no device matches request gpu",
+        held("gpu-0"),
+    ),
     Case("held elsewhere", gpus(1), [want()], [["gpu-0"]], held("gpu-0", pool_name="other")),
     Case("held by another driver", gpus(1), [want()], [["gpu-0"]], held("gpu-0", driver="nic.example.com")),
     Case("two requests never share", gpus(2), [claim(want("a"), want("b"))], [["gpu-0", "gpu-1"]]),
