@@ -116,7 +116,7 @@ def _reasons(the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Re
             refusal = candidates.refusal(alternative, index)
             if refusal is not None:
                 reasons.append(Reason(claim, alternative.label, refusal.cause, candidate.device.id, refusal.detail))
-    static = {(reason.cause, reason.detail) for reason in reasons}
+    static = {verdict for alternative in slot.alternatives for verdict in alternative.verdicts}
     label = slot.alternatives[0].label if len(slot.alternatives) == 1 else slot.request.name
     refused = sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.value, r.detail))
     reasons.extend(Reason(claim, label, r.cause, None, r.detail) for r in refused if r not in static)

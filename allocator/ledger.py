@@ -16,7 +16,7 @@ from allocator.pools import NodePool
 
 Undo = Callable[[], object]
 
-_IN_USE = Refusal(Cause.IN_USE)
+_IN_USE = Refusal(Cause.IN_USE, "another request of the pod")
 
 
 class Ledger:
