@@ -1,10 +1,12 @@
 """Does a node match: node selectors as Kubernetes' scheduler reads them, and the placement of devices."""
 
+import re
 from collections.abc import Callable, Mapping
 
 from allocator.model import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
 
-_INTEGER_DIGITS = frozenset("0123456789")
+_INTEGER = re.compile(r"([-+]?)0*([0-9]{1,19})")
+_TOO_LARGE = 2**63
 
 
 def placement_matches(placement: Placement, node: Node) -> bool:
@@ -37,8 +39,10 @@ def _requirement_matches(requirement: Requirement, labels: Mapping[str, str]) ->
 
 
 def _integer(text: str) -> int | None:
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    return int(text) if digits and _INTEGER_DIGITS.issuperset(digits) else None
+    """A decimal number of 64 bits, as Go reads it."""
+    match = _INTEGER.fullmatch(text)
+    number = int(match[1] + match[2]) if match else _TOO_LARGE
+    return number if -_TOO_LARGE <= number < _TOO_LARGE else None
 
 
 def _compares(value: str | None, bounds: tuple[str, ...], *, greater: bool) -> bool:

@@ -37,7 +37,7 @@ class NodePool:
         problem: why the pool can't be used (then it has no candidates), empty if it can.
         incomplete: the problem is that slices are missing.
         candidates: devices that the node can reach, slices by name, devices as listed.
-        elsewhere: devices of the pool that other nodes reach; they share its counters.
+        elsewhere: devices that other nodes reach and that draw on the pool's counters.
         counter_sets: counter set to counter to its full value.
         has_binding_conditions: such pools come last, so that simpler devices are preferred.
     """
@@ -99,10 +99,14 @@ class Inventory:
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> "Inventory":
-        """The inventory of some slices, whose names are unique."""
+        """The inventory of some slices; of those with the same name the last counts."""
+        by_name = Map((each.name, each) for each in slices)
+        by_pool: dict[PoolId, list[Slice]] = {}
+        for each in by_name.values():
+            by_pool.setdefault(each.pool, []).append(each)
         inventory = cls()
-        for each in slices:
-            inventory = inventory.with_slice(each)
+        for pool_id, members in by_pool.items():
+            inventory = inventory._with_pool(pool_id, tuple(members), by_name)
         return inventory
 
     def with_slice(self, new: Slice) -> "Inventory":
@@ -186,7 +190,7 @@ def _view(pool_id: PoolId, relevant: list[Slice], usable: list[Slice], features:
     return NodePool(
         pool_id,
         candidates=tuple(Candidate(d, s, _unsupported(d)) for s in relevant for d in s.devices),
-        elsewhere=tuple(d for s in others for d in s.devices),
+        elsewhere=tuple(d for s in others for d in s.devices if d.consumes_counters),
         counter_sets={name: counters for s in known for name, counters in s.counter_sets},
         has_binding_conditions=any(d.binding_conditions is not None for s in relevant for d in s.devices),
     )

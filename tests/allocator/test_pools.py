@@ -1,0 +1,240 @@
+"""Slices to pools: which generation counts, completeness, contradictions, and what each node sees."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from allocator.errors import NodeUnsuitableError
+from allocator.features import ALL_FEATURES, NO_FEATURES, Features
+from allocator.model import Device, Node, NodeSelector, NodeSelectorTerm, Placement, Requirement, Slice
+from allocator.pools import Inventory, NodePool
+from allocator.quantity import Quantity
+from tests.allocator.worlds import HERE, World, claim, device, pool, pool_id, want
+
+THERE = Placement("node-2")
+EVERYWHERE = Placement(all_nodes=True)
+RACK = Placement(node_selector=NodeSelector((NodeSelectorTerm((Requirement("rack", "In", ("1",)),)),)))
+ONE, TWO = Node("node-1", {"rack": "1"}), Node("node-2")
+
+
+def part(
+    name: str, *devices: str | Device, generation: int = 1, of: int = 1, at: Placement | None = HERE, **more: Any
+) -> Slice:
+    """A slice of pool p, with devices by name."""
+    own = tuple(device(d, pool="p") if isinstance(d, str) else d for d in devices)
+    return Slice(name, pool_id("p"), generation, of, at, devices=own, **more)
+
+
+def sets(*names: str, **counters: int) -> Any:
+    return tuple((name, {c: Quantity.from_int(n) for c, n in counters.items()}) for name in names)
+
+
+class Case(NamedTuple):
+    """Slices of one pool, and what the two nodes see: devices, the problem, or nothing at all (None)."""
+
+    name: str
+    slices: Sequence[Slice]
+    one: list[str] | str | None
+    two: list[str] | str | None = None
+
+
+CASES = [
+    Case("a slice for the node", [part("s", "a", "b")], ["a", "b"]),
+    Case("no devices", [part("s")], []),
+    Case("slices by name, devices as listed", [part("t", "a", of=2), part("s", "c", "b", of=2)], ["c", "b", "a"]),
+    Case("for every node", [part("s", "a", at=EVERYWHERE)], ["a"], ["a"]),
+    Case("for some nodes", [part("s", "a", at=RACK)], ["a"]),
+    Case("placed in a way we don't know", [part("s", "a", at=None)], None),
+    Case("each node sees its own", [part("s", "a", of=2), part("t", "b", of=2, at=THERE)], ["a"], ["b"]),
+    # generations
+    Case("the newest counts", [part("s", "a"), part("t", "b", generation=2)], ["b"]),
+    Case("whatever the order", [part("s", "a", generation=2), part("t", "b")], ["a"]),
+    Case(
+        "a newer one elsewhere alone does not outdate a complete one",
+        [part("s", "a"), part("t", "b", generation=2, at=THERE)],
+        ["a"],
+        ["b"],
+    ),
+    Case(
+        "a newer one elsewhere outdates an incomplete one",
+        [part("s", "a", of=2), part("t", "b", generation=2, of=2, at=THERE)],
+        None,
+        "1 of 2 slices are there",
+    ),
+    # completeness
+    Case("a slice is missing", [part("s", "a", of=2)], "1 of 2 slices are there"),
+    Case("one too many", [part("s", "a"), part("t", "b")], "2 of 1 slices are there"),
+    Case("the missing one is elsewhere", [part("s", "a", of=2), part("t", of=2, at=THERE)], ["a"], []),
+    Case(
+        "an old one does not complete", [part("s", "a", generation=2, of=2), part("t", of=2)], "1 of 2 slices are there"
+    ),
+    # contradictions
+    Case("a name twice in a slice", [part("s", "a", "a")], "duplicate device name a"),
+    Case("a name twice in two slices", [part("s", "a", of=2), part("t", "a", of=2)], "duplicate device name a"),
+    Case("a name twice on two nodes", [part("s", "a", of=2), part("t", "a", of=2, at=THERE)], ["a"], ["a"]),
+    Case(
+        "a counter set twice",
+        [part("s", of=2, counter_sets=sets("x", c=1)), part("t", of=2, counter_sets=sets("x", c=1))],
+        "duplicate counter set name x",
+    ),
+    Case(
+        "a counter set twice in a slice", [part("s", counter_sets=sets("x", "x", c=1))], "duplicate counter set name x"
+    ),
+    Case(
+        "an unknown counter set",
+        [part("s", device("a", pool="p", draws={"x": {"c": 1}}))],
+        "device a consumes unknown counter set x",
+    ),
+    Case(
+        "an unknown counter",
+        [
+            part("s", device("a", pool="p", draws={"x": {"d": 1}}), of=2),
+            part("t", of=2, counter_sets=sets("x", c=1)),
+        ],
+        "device a consumes unknown counter d of counter set x",
+    ),
+    Case(
+        "an unknown counter set elsewhere",
+        [part("s", "a", of=2), part("t", device("b", pool="p", draws={"x": {"c": 1}}), of=2, at=THERE)],
+        "device b consumes unknown counter set x",
+        "device b consumes unknown counter set x",
+    ),
+]
+
+
+def outcome(view: NodePool | None) -> list[str] | str | None:
+    if view is None:
+        return None
+    return view.problem or [c.device.id.device for c in view.candidates]
+
+
+def at(slices: Sequence[Slice], node: Node, features: Features = ALL_FEATURES) -> NodePool | None:
+    views = Inventory.of(slices).for_node(node, features)
+    assert len(views) <= 1
+    return views[0] if views else None
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_what_nodes_see(case: Case) -> None:
+    assert outcome(at(case.slices, ONE)) == case.one
+    assert outcome(at(case.slices, TWO)) == case.two
+
+
+def test_incomplete_is_not_invalid() -> None:
+    incomplete, invalid = at([part("s", of=2)], ONE), at([part("s", "a", "a")], ONE)
+    assert incomplete is not None
+    assert invalid is not None
+    assert (incomplete.incomplete, invalid.incomplete) == (True, False)
+
+
+class TestPerDevicePlacement:
+    slices = (
+        part(
+            "s",
+            device("mine", pool="p", placement=HERE),
+            device("yours", pool="p", placement=THERE),
+            device("ours", pool="p", placement=EVERYWHERE),
+            device("nobody's", pool="p"),
+            at=None,
+            per_device_placement=True,
+        ),
+    )
+
+    def test_a_node_that_reaches_one_device_sees_the_slice(self) -> None:
+        assert outcome(at(self.slices, ONE)) == ["mine", "yours", "ours", "nobody's"]
+
+    def test_but_gets_only_what_it_reaches(self) -> None:
+        world = World(self.slices)
+        assert world.devices(claim(want("gpu", None))) == [["mine", "ours"]]
+        assert world.devices(claim(want("gpu", 3))) == "not enough free devices for request gpu"
+
+    def test_a_node_that_reaches_none_does_not_see_it(self) -> None:
+        slices = [part("s", device("a", pool="p", placement=THERE), at=None, per_device_placement=True)]
+        assert outcome(at(slices, ONE)) is None
+
+    def test_is_off_with_partitionable_devices(self) -> None:
+        assert outcome(at(self.slices, ONE, NO_FEATURES)) is None
+
+
+class TestOrder:
+    @staticmethod
+    def order(*slices: Slice) -> list[tuple[str, str]]:
+        return [tuple(p.id) for p in Inventory.of(slices).for_node(ONE, ALL_FEATURES)]
+
+    def test_by_driver_then_pool(self) -> None:
+        slices = [Slice(f"{d}-{p}", pool_id(p, d), placement=HERE) for d in ("b", "a") for p in ("y", "x")]
+        assert self.order(*slices) == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+
+    def test_pools_with_binding_conditions_last(self) -> None:
+        def one(pool_name: str, **more: Any) -> Slice:
+            return pool(device("d", driver="d", pool=pool_name, **more))[0]
+
+        slices = [one("a", binding_conditions=("ready",)), one("b", binding_conditions=()), one("c"), one("d")]
+        assert self.order(*slices) == [("d", "c"), ("d", "d"), ("d", "a"), ("d", "b")]
+
+
+class TestCompatibilityGroupsOff:
+    """A slice with groups is as good as missing."""
+
+    off = Features(compatibility_groups=False)
+
+    def grouped(self) -> Device:
+        one = device("b", pool="p", draws={"x": {"c": 1}})
+        (draw,) = one.consumes_counters
+        return Device(one.id, consumes_counters=(type(draw)(draw.counter_set, draw.counters, ("g",)),))
+
+    def test_its_pool_is_incomplete(self) -> None:
+        slices = [part("s", "a", of=3), part("t", self.grouped(), of=3), part("u", of=3, counter_sets=sets("x", c=1))]
+        assert outcome(at(slices, ONE, self.off)) == "2 of 3 slices are there"
+        assert outcome(at(slices, ONE)) == ["a", "b"]
+
+    def test_a_newer_one_does_not_outdate(self) -> None:
+        slices = [part("s", "a"), part("t", self.grouped(), generation=2)]
+        assert outcome(at(slices, ONE, self.off)) == ["a"]
+
+
+class TestInventory:
+    def test_replacing_a_slice_moves_it(self) -> None:
+        inventory = Inventory.of([part("s", "a")]).with_slice(part("s", "b", at=THERE))
+        assert inventory.for_node(ONE, ALL_FEATURES) == ()
+        assert [outcome(p) for p in inventory.for_node(TWO, ALL_FEATURES)] == [["b"]]
+
+    def test_removing_what_is_not_there(self) -> None:
+        inventory = Inventory.of([part("s", "a")])
+        assert inventory.without_slice("t") is inventory
+
+    def test_an_older_inventory_stays_as_it_was(self) -> None:
+        before = Inventory.of([part("s", "a")])
+        before.with_slice(part("s", "b"))
+        before.without_slice("s")
+        assert [outcome(p) for p in before.for_node(ONE, ALL_FEATURES)] == [["a"]]
+
+    def test_nodes_alike_share_a_view(self) -> None:
+        inventory = Inventory.of([part("s", "a", at=EVERYWHERE)])
+        assert inventory.for_node(ONE, ALL_FEATURES)[0] is inventory.for_node(TWO, ALL_FEATURES)[0]
+
+    def test_only_partitions_elsewhere_are_kept(self) -> None:
+        slices = [
+            part("s", "a", of=3),
+            part("t", "b", device("c", pool="p", draws={"x": {"c": 1}}), of=3, at=THERE),
+            part("u", of=3, at=THERE, counter_sets=sets("x", c=1)),
+        ]
+        view = at(slices, ONE)
+        assert view is not None
+        assert [d.id.device for d in view.elsewhere] == ["c"]
+
+
+class TestAllocation:
+    def test_passes_over_incomplete_pools(self) -> None:
+        world = World([part("s", "a", of=2), *pool(device("b"))])
+        assert world.devices(claim(want())) == [["b"]]
+        assert world.devices(claim(want("gpu", 2))) == "not enough free devices for request gpu"
+
+    def test_passes_over_invalid_pools_but_does_not_say_no_over_them(self) -> None:
+        world = World([part("s", "a", "a"), *pool(device("b"))])
+        assert world.devices(claim(want())) == [["b"]]
+        with pytest.raises(
+            NodeUnsuitableError, match=r"resource pool gpu.example.com/p is invalid: duplicate device name a"
+        ):
+            world.allocate(claim(want("gpu", 2)))
