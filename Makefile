@@ -31,6 +31,10 @@ serve: $(VENV)/.runtime  ## the service on 127.0.0.1:$(PORT) over MANIFESTS (the
 test: $(VENV)/.dev  ## the quick suites, with branch coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
 
+test-cluster: $(VENV)/.dev  ## the suites on a real control plane: built from Go modules (once, minutes) or KUBEBUILDER_ASSETS
+	$(BIN)/python -m tests.cluster.harness.binaries
+	$(BIN)/python -m pytest tests/cluster
+
 check: $(VENV)/.dev  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -1,7 +1,11 @@
-"""A real API server keeps the rules that the one in memory is held to (`tests/extender/test_memory_rules.py`)."""
+"""A real API server and real controllers keep the rules that ours in memory are held to.
+
+Theirs is `tests/extender/test_memory_rules.py`.
+"""
 
 import pytest
 
+from tests.cluster import controller_rules
 from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, check_claim_rule
 from tests.cluster.harness.client import Client
 from tests.cluster.server_rules import SCENARIOS, Scenario
@@ -15,3 +19,8 @@ async def test_writes_to_claims(client: Client, namespace: str, rule: ClaimRule)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_objects_of_any_kind(client: Client, namespace: str, scenario: Scenario) -> None:
     await scenario(client, namespace)
+
+
+@pytest.mark.parametrize("scenario", controller_rules.SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_controllers(client: Client, namespace: str, scenario: controller_rules.Scenario) -> None:
+    await scenario(controller_rules.World(client, namespace, client.wait_for))

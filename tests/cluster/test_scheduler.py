@@ -30,7 +30,7 @@ async def recorder(client: Client, plane: ControlPlane) -> AsyncIterator[Recorde
     text = SHIPPED.read_text()
     async with recording_extender(client) as recorder:
         config = localize(text, recorder.url, plane.kubeconfig(SCHEDULER))
-        async with scheduler(plane, client, config, shipped_flags(text)):
+        async with scheduler(plane, config, shipped_flags(text)):
             yield recorder
 
 

@@ -21,7 +21,7 @@ COMPONENTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-
 BUILD_SECONDS: Final = 3600
 
 _SOURCE: Final = Path(__file__).parents[1] / "controlplane"
-_CACHE: Final = Path(__file__).parents[1] / ".bin"
+CACHE: Final = Path(__file__).parents[1] / ".bin"
 _MAJOR, _MINOR, _ = VERSION.removeprefix("v").split(".")
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 _STAMPS: Final = {"gitVersion": VERSION, "gitMajor": _MAJOR, "gitMinor": _MINOR}
@@ -45,8 +45,12 @@ class Binaries:
         return self.commands[component]
 
 
-def find_binaries(environ: Mapping[str, str]) -> Binaries:
+def find_binaries(environ: Mapping[str, str], cache: Path = CACHE) -> Binaries:
     """The binaries of KUBEBUILDER_ASSETS if that is set; else the built ones, built now if they have not been yet.
+
+    Args:
+        environ: PATH says where go is; go reads more of it.
+        cache: folder for what is built.
 
     Raises:
         BinariesError: the folder lacks one, there is no Go, or the build failed.
@@ -54,7 +58,7 @@ def find_binaries(environ: Mapping[str, str]) -> Binaries:
     assets = environ.get("KUBEBUILDER_ASSETS")
     if assets:
         return _from_assets(Path(assets))
-    target = _CACHE / f"controlplane-{_fingerprint()}"
+    target = cache / f"controlplane-{_fingerprint()}"
     if not target.exists():
         _build(target, environ)
     return Binaries({component: (str(target), component) for component in COMPONENTS})
@@ -85,7 +89,7 @@ def _build(target: Path, environ: Mapping[str, str]) -> None:
             "the cluster tests need a control plane: put go (1.26 or later) on PATH, or set KUBEBUILDER_ASSETS to a "
             f"folder with {', '.join(COMPONENTS)}"
         )
-    _CACHE.mkdir(exist_ok=True)
+    target.parent.mkdir(exist_ok=True)
     unfinished = target.with_suffix(f".{os.getpid()}")
     command = (go, "build", *_BUILD_FLAGS, "-ldflags", _LINKER_FLAGS, "-o", str(unfinished), ".")
     try:
@@ -93,7 +97,7 @@ def _build(target: Path, environ: Mapping[str, str]) -> None:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         unfinished.unlink(missing_ok=True)
         raise BinariesError(f"building the control plane in {_SOURCE}: {error}") from error
-    for outdated in _CACHE.glob("controlplane-*"):
+    for outdated in target.parent.glob("controlplane-*"):
         if not outdated.suffix:
             outdated.unlink()
     unfinished.rename(target)

@@ -26,12 +26,8 @@ from extender.cluster.api import (
 )
 from tests.cluster.harness.access import Access
 
-_RBAC: Final = "rbac.authorization.k8s.io"
-
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
 LEASES: Final = Resource("Lease", "leases", "coordination.k8s.io", ("v1",), namespaced=True)
-ROLES: Final = Resource("Role", "roles", _RBAC, ("v1",), namespaced=True)
-ROLE_BINDINGS: Final = Resource("RoleBinding", "rolebindings", _RBAC, ("v1",), namespaced=True)
 
 WAIT_SECONDS: Final = 20.0
 """How long a test waits for what takes a fraction of a second on an idle machine."""

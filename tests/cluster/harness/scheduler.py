@@ -10,9 +10,7 @@ from typing import Final
 
 import yaml
 
-from extender.cluster.api import ApiError, RawObject, Resource
-from tests.cluster.harness.access import SCHEDULER
-from tests.cluster.harness.client import ROLE_BINDINGS, ROLES, Client
+from extender.cluster.api import RawObject
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
 from tests.cluster.harness.process import Process, answers, free_port
 
@@ -43,11 +41,8 @@ def localize(text: str, extender_url: str, kubeconfig: Path) -> RawObject:
 
 
 @asynccontextmanager
-async def scheduler(
-    plane: ControlPlane, client: Client, config: RawObject, flags: tuple[str, ...]
-) -> AsyncIterator[Process]:
-    """A scheduler that is ready, with the role that Kubernetes has for it and leave to hold its lease."""
-    await _allow_lease(client, config["leaderElection"]["resourceName"])
+async def scheduler(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> AsyncIterator[Process]:
+    """A scheduler that is ready, as Kubernetes' own user for it: its built-in roles are all that it has."""
     process = _process(plane, config, flags)
     plane.seconds[process.name] = await asyncio.to_thread(process.start, within=START_SECONDS)
     try:
@@ -72,25 +67,3 @@ def _process(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> 
     )
     probe = answers(f"https://127.0.0.1:{port}/readyz", folder / "kube-scheduler.crt")
     return Process("kube-scheduler", command, probe, plane.logs / f"kube-scheduler-{port}.log")
-
-
-async def _allow_lease(client: Client, name: str) -> None:
-    """The built-in role of kube-scheduler covers the lease of its own name only."""
-    metadata = {"namespace": "kube-system", "name": name}
-    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-    rules: list[RawObject] = [
-        {**leases, "verbs": ["create"]},
-        {**leases, "verbs": ["get", "update", "patch"], "resourceNames": [name]},
-    ]
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": SCHEDULER}
-    await _have(client, ROLES, {"metadata": metadata, "rules": rules})
-    await _have(client, ROLE_BINDINGS, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
-
-
-async def _have(client: Client, resource: Resource, obj: RawObject) -> None:
-    try:
-        await client.create(resource, obj)
-    except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise

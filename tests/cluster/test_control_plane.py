@@ -1,0 +1,117 @@
+"""The real control plane does what the design counts on: asserted here, so that ours in memory can be held to it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES, ObjectKey, RawObject
+from tests.cluster.harness.binaries import Binaries
+from tests.cluster.harness.client import Client, connect, key_of
+from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane
+from tests.cluster.harness.objects import (
+    add_node,
+    claim,
+    device_class,
+    resource_slice,
+)
+
+START_SECONDS = 30.0
+"""For etcd, API server and controllers together; docs/testing.md has what they take."""
+
+
+def test_it_is_up_in_seconds(plane: ControlPlane) -> None:
+    started = {name: plane.seconds[name] for name in ("etcd", "kube-apiserver", "kube-controller-manager")}
+    assert sum(started.values()) < START_SECONDS, started
+
+
+async def test_it_is_the_version_that_the_design_is_about(client: Client) -> None:
+    assert (await client.read("/version"))["gitVersion"].startswith("v1.36.")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+async def test_discovery_names_the_versions_and_kinds(client: Client, version: str) -> None:
+    served = {entry["version"] for entry in (await client.read("/apis/resource.k8s.io"))["versions"]}
+    assert version in served
+    kinds = {entry["name"] for entry in (await client.read(f"/apis/resource.k8s.io/{version}"))["resources"]}
+    assert {each.plural for each in (CLAIMS, CLASSES, SLICES, TEMPLATES)} <= kinds
+    assert ("devicetaintrules" in kinds) == (version == "v1beta2"), "1.36 has taint rules in one version only"
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+async def test_a_server_can_have_one_version_only(binaries: Binaries, logs: Path, tmp_path: Path, version: str) -> None:
+    served = {f"resource.k8s.io/{each}": each == version for each in ("v1", "v1beta2", "v1beta1")}
+    # The controllers of 1.36 need v1.
+    options = Options(runtime_config=served, controllers=False)
+    folder = logs / version
+    folder.mkdir()
+    with control_plane(binaries, tmp_path, folder, options) as plane:
+        async with connect(plane.access(), version) as client:
+            group = await client.read("/apis/resource.k8s.io")
+            assert [entry["version"] for entry in group["versions"]] == [version]
+            assert (await client.list(CLAIMS)).items == ()
+
+
+class TestObjects:
+    @pytest.fixture
+    async def cluster_objects(self, client: Client, namespace: str) -> AsyncIterator[dict[str, RawObject]]:
+        devices = [
+            {"name": "gpu-0", "attributes": {"model": {"string": "A"}}, "capacity": {"memory": {"value": "80Gi"}}}
+        ]
+        made = {
+            "class": await client.create(CLASSES, device_class(f"{namespace}.example.com")),
+            "slice": await client.create(SLICES, resource_slice(namespace, "node-0", devices)),
+        }
+        yield made
+        await client.delete(CLASSES, key_of(made["class"]))
+        await client.delete(SLICES, key_of(made["slice"]))
+
+    async def test_slices_and_classes_come_back_as_written(
+        self, client: Client, namespace: str, cluster_objects: dict[str, RawObject]
+    ) -> None:
+        found = await client.get(SLICES, ObjectKey("", namespace))
+        assert found == cluster_objects["slice"]
+        assert found["spec"]["devices"][0]["capacity"] == {"memory": {"value": "80Gi"}}
+        assert (await client.get(CLASSES, key_of(cluster_objects["class"]))) == cluster_objects["class"]
+
+    async def test_versions_are_views_of_one_object(
+        self, client: Client, namespace: str, cluster_objects: dict[str, RawObject]
+    ) -> None:
+        seen = {
+            version: (await client.speaking(version).get(SLICES, key_of(cluster_objects["slice"])))["spec"]["devices"][
+                0
+            ]
+            for version in ("v1", "v1beta2", "v1beta1")
+        }
+        assert seen["v1"] == seen["v1beta2"] == {"name": "gpu-0", **seen["v1beta1"]["basic"]}
+        made = await client.create(CLAIMS, claim(namespace, "claim"))
+        oldest = await client.speaking("v1beta1").get(CLAIMS, key_of(made))
+        assert oldest["spec"]["devices"]["requests"][0]["deviceClassName"] == "gpu.example.com"
+        assert oldest["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+    async def test_a_watch_goes_on_from_a_list(self, client: Client, namespace: str) -> None:
+        await client.create(CLAIMS, claim(namespace, "before"))
+        listing = await client.list(CLAIMS, namespace)
+        assert [key_of(item).name for item in listing.items] == ["before"]
+        made = await client.create(CLAIMS, claim(namespace, "after"))
+        await client.delete(CLAIMS, key_of(made))
+        seen = []
+        async for event in client.watch(CLAIMS, ObjectKey(namespace, ""), since=listing.revision):
+            seen.append((event.type, key_of(event.object).name))
+            if event.type == "DELETED":
+                break
+        assert seen == [("ADDED", "after"), ("DELETED", "after")]
+
+
+class TestNodes:
+    async def test_a_node_is_made_ready_by_hand(self, client: Client, namespace: str) -> None:
+        await add_node(client, namespace, **{"example.com/widget": "2"})
+        node = await client.get(NODES, ObjectKey("", namespace))
+        await client.delete(NODES, key_of(node))
+        assert node["spec"] == {}, "no taint"
+        assert node["status"]["allocatable"]["example.com/widget"] == "2"
+
+    async def test_a_new_node_is_tainted(self, client: Client, namespace: str) -> None:
+        node = await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": namespace}})
+        await client.delete(NODES, key_of(node))
+        assert [taint["key"] for taint in node["spec"]["taints"]] == ["node.kubernetes.io/not-ready"]
