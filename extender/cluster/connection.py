@@ -1,0 +1,169 @@
+"""A connection to an API server: raw JSON over HTTP.
+
+Through aiohttp, which kubernetes-asyncio brings. Measured against httpx on one core: an eighth of the time for a
+request, half for a stream.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+import structlog
+
+from extender.cluster.credentials import ConnectError, Credentials, Origin, load_credentials
+from extender.cluster.transport import JSON_TYPE, Reply, Request, TransportError
+
+_log = structlog.get_logger()
+
+REFRESH_SECONDS: Final = 60.0
+"""Between two looks at files and plugins that credentials come from."""
+
+_CONNECT_SECONDS: Final = 5.0
+_IDLE_SECONDS: Final = 60.0
+"""Idle connections are closed before the server does it: kube-apiserver waits 90 s."""
+
+_CONNECTIONS: Final = 200
+_BUFFER_BYTES: Final = 256 * 1024
+"""Of a stream that is read; a slow reader holds at most twice as much."""
+
+
+class HttpStream:
+    """An answer of aiohttp's as `extender.cluster.transport.Stream`."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._response.status
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds, 0 if the server did not say."""
+        return _retry_after(self._response)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransportError(_text(error)) from error
+
+
+class Connection:
+    """HTTP to one API server; implements `extender.cluster.transport.Transport`."""
+
+    def __init__(self, session: aiohttp.ClientSession, credentials: Credentials) -> None:
+        self._session = session
+        self._credentials = credentials
+
+    @property
+    def url(self) -> str:
+        """Of the API server."""
+        return self._credentials.url
+
+    async def call(self, request: Request) -> Reply:
+        """Send a request and read the whole answer."""
+        try:
+            async with await self._send(request) as response:
+                return Reply(response.status, await response.read(), _retry_after(response))
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransportError(_text(error)) from error
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[HttpStream]:
+        """Send a request and read the answer bit by bit."""
+        try:
+            response = await self._send(request)
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransportError(_text(error)) from error
+        async with response:
+            yield HttpStream(response)
+
+    async def keep_fresh(self) -> None:
+        """Renew the credentials from time to time, until cancelled."""
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            await self._renew()
+
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+        """The head of the answer; if we were not known, that of a second try with credentials read anew."""
+        headers = self._credentials.headers
+        response = await self._send_once(request, headers)
+        if response.status != HTTPStatus.UNAUTHORIZED:
+            return response
+        response.release()
+        await self._renew(refused=headers)
+        return await self._send_once(request, self._credentials.headers)
+
+    async def _send_once(self, request: Request, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        body = None if request.body is None else SentOnce(request.body)
+        return await self._session.request(
+            request.method,
+            f"{self.url}{request.path}",
+            params=request.query,
+            data=body,
+            headers={**headers, **({"Content-Type": request.media_type} if body is not None else {})},
+            allow_redirects=False,
+            **self._credentials.request_options,
+        )
+
+    async def _renew(self, refused: Mapping[str, str] | None = None) -> None:
+        try:
+            await self._credentials.renew(refused)
+        except ConnectError as error:
+            _log.warning("credentials not renewed", error=str(error))
+
+
+class SentOnce(aiohttp.BytesPayload):
+    """A body that is not sent again.
+
+    aiohttp by itself repeats a PUT or DELETE whose connection was cut. Of a write with a precondition the repetition
+    would be refused because the first was done, and the refusal would say that nothing was.
+    """
+
+    @property
+    def consumed(self) -> bool:
+        """It can't be had again."""
+        return True
+
+
+@asynccontextmanager
+async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
+    """A connection, closed in the end. Nothing is sent yet.
+
+    Raises:
+        ConnectError: the configuration can't be used.
+    """
+    credentials = await load_credentials(origin)
+    connector = aiohttp.TCPConnector(
+        limit=_CONNECTIONS,
+        keepalive_timeout=_IDLE_SECONDS,
+        ssl=credentials.tls or True,
+    )
+    session = aiohttp.ClientSession(
+        connector=connector,
+        # Time limits are the callers'; this one is for connections that are not made.
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+        # Compressing costs the server, and then us, more than a cluster's network does.
+        headers={"Accept": JSON_TYPE, "Accept-Encoding": "identity", "User-Agent": "dra-extender"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        read_bufsize=_BUFFER_BYTES,
+        trust_env=True,
+    )
+    async with session:
+        yield Connection(session, credentials)
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,130 @@
+"""What an API server serves, in which version, and under which paths."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+from extender.cluster.api import (
+    BUDGETS,
+    RESOURCES,
+    TAINT_RULES,
+    ApiError,
+    ObjectKey,
+    Resource,
+)
+from extender.cluster.transport import Request, Transport, ask
+
+OPTIONAL: Final = frozenset({TAINT_RULES.kind, BUDGETS.kind})
+"""Kinds that a server may lack: then there are none of them."""
+
+DISCOVERY_SECONDS: Final = 10.0
+
+
+class NotServedError(ApiError):
+    """An API server does not serve a kind, in any version that we read."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        versions = ", ".join(resource.versions)
+        super().__init__(HTTPStatus.NOT_FOUND, "NotFound", f"{resource} is not served in version {versions}")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The version of each kind, by kind; those that are not served are missing."""
+
+    versions: Mapping[str, str]
+
+    def api_version(self, resource: Resource) -> str:
+        """The ``apiVersion`` of a kind's objects.
+
+        Raises:
+            NotServedError: the server does not have the kind.
+        """
+        if resource.kind not in self.versions:
+            raise NotServedError(resource)
+        version = self.versions[resource.kind]
+        return f"{resource.group}/{version}" if resource.group else version
+
+    def path(self, resource: Resource, key: ObjectKey | None = None, subresource: str = "") -> str:
+        """Where the objects of a kind are: all of them, those of a namespace (a key without name), or one.
+
+        Raises:
+            NotServedError: the server does not have the kind.
+        """
+        parts = [_root(resource.group), self.api_version(resource).rpartition("/")[2]]
+        if key is not None and key.namespace and resource.namespaced:
+            parts += ["namespaces", quote(key.namespace, safe="")]
+        parts.append(resource.plural)
+        if key is not None and key.name:
+            parts.append(quote(key.name, safe=""))
+        return "/".join([*parts, subresource] if subresource else parts)
+
+    @property
+    def missing(self) -> tuple[Resource, ...]:
+        """The kinds that are not served and that nothing works without."""
+        return tuple(r for kind, r in RESOURCES.items() if kind not in self.versions and kind not in OPTIONAL)
+
+
+async def discover(transport: Transport) -> Served:
+    """Ask which kinds are served, and take for each the best version that we read.
+
+    Raises:
+        ApiError: the server refuses to tell.
+        OutcomeUnknownError: no answer.
+    """
+    groups = {resource.group for resource in RESOURCES.values()}
+    found = await asyncio.gather(*(_group(transport, group) for group in sorted(groups)))
+    return Served({kind: version for versions in found for kind, version in versions.items()})
+
+
+async def _group(transport: Transport, group: str) -> dict[str, str]:
+    """The best version of each of our kinds in a group."""
+    ours = [resource for resource in RESOURCES.values() if resource.group == group]
+    wanted = {version for resource in ours for version in resource.versions}
+    versions = wanted & await _versions(transport, group)
+    plurals = {version: await _plurals(transport, group, version) for version in sorted(versions)}
+    best = {resource.kind: _best(resource, plurals) for resource in ours}
+    return {kind: version for kind, version in best.items() if version}
+
+
+def _best(resource: Resource, plurals: Mapping[str, frozenset[str]]) -> str:
+    return next((v for v in resource.versions if resource.plural in plurals.get(v, ())), "")
+
+
+async def _versions(transport: Transport, group: str) -> frozenset[str]:
+    if not group:
+        return frozenset(_texts(await _read(transport, "/api"), "versions"))
+    versions = (await _read(transport, _root(group))).get("versions")
+    return _names(versions, "version")
+
+
+async def _plurals(transport: Transport, group: str, version: str) -> frozenset[str]:
+    return _names((await _read(transport, f"{_root(group)}/{version}")).get("resources"), "name")
+
+
+async def _read(transport: Transport, path: str) -> Mapping[str, Any]:
+    """What is at a path of discovery; nothing if there is no such path."""
+    try:
+        return await ask(transport, Request("GET", path), DISCOVERY_SECONDS)
+    except ApiError as error:
+        if error.is_missing:
+            return {}
+        raise
+
+
+def _root(group: str) -> str:
+    return f"/apis/{group}" if group else "/api"
+
+
+def _names(items: object, field: str) -> frozenset[str]:
+    found: Iterable[object] = items if isinstance(items, list) else ()
+    return frozenset(item[field] for item in found if isinstance(item, dict) and isinstance(item.get(field), str))
+
+
+def _texts(obj: Mapping[str, Any], field: str) -> list[str]:
+    found = obj.get(field)
+    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []

@@ -1,0 +1,183 @@
+"""Following a kind of object for ever: list, watch, watch again, and list again when that is needed.
+
+Whatever fails is tried again, later each time. What is known is as good as the last sign of life: who asks for it
+is told when that was too long ago.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol
+
+import structlog
+
+from extender.cluster.api import ApiError, OutcomeUnknownError, Resource
+from extender.cluster.discovery import OPTIONAL, NotServedError
+from extender.cluster.state import NOT_SYNCED, Event, Sink, revision_of
+from extender.cluster.transport import TooManyRequestsError
+from extender.cluster.watch import BrokenWatchError, ExpiredError, Listed, Signal, Source
+
+_log = structlog.get_logger()
+
+_FAILURES: Final = (ExpiredError, BrokenWatchError, ApiError, OutcomeUnknownError)
+
+
+class Cache(Sink, Protocol):
+    """Where what happens is kept; see `extender.cluster.state.ClusterState`."""
+
+    def bookmark(self, resource: Resource, at: int) -> None:
+        """Everything of a kind is known up to a revision."""
+        ...
+
+    def doubt(self, resource: Resource, reason: str) -> None:
+        """What is known of a kind is not to be relied on, until the next list of it."""
+        ...
+
+
+class OutdatedListError(BrokenWatchError):
+    """A list is older than what was seen before: it came from a server that lags behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When to try again, and what counts as too old; seconds.
+
+    Attributes:
+        first: pause after a failure; after each further one in a row twice as long.
+        longest: pause.
+        stale: without a sign of life, after which what is known is not relied on; servers give one every 60 s.
+        absent: between two looks for a kind that the server need not have.
+    """
+
+    first: float = 0.25
+    longest: float = 10.0
+    stale: float = 90.0
+    absent: float = 300.0
+
+    def pause(self, failures: int, random: float) -> float:
+        """How long to wait after so many failures in a row; ``random`` from 0 to 1."""
+        if failures == 0:
+            return 0.0
+        return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * (0.5 + random / 2)
+
+
+class Follower:
+    """Keeps a cache up to date about one kind."""
+
+    def __init__(
+        self, resource: Resource, source: Source, cache: Cache, *, random: Callable[[], float], pace: Pace = Pace()
+    ) -> None:
+        self.resource = resource
+        self._source = source
+        self._cache = cache
+        self._random = random
+        self._pace = pace
+        self._since: int | None = None
+        self._newest = 0
+        self._heard_at: float | None = None
+        self._doubted = True
+        self._absent = False
+        self._failures = 0
+        self._brought = 0
+
+    async def run(self) -> NoReturn:
+        """Follow until cancelled."""
+        while True:
+            pause = await self._connect()
+            await asyncio.sleep(pause)
+
+    def age(self, now: float) -> float | None:
+        """Seconds since the last sign of life, by the event loop's clock; None if there was none yet."""
+        if self._heard_at is None:
+            return None
+        return 0.0 if self._absent else now - self._heard_at
+
+    def check(self, now: float) -> None:
+        """Doubt what is known, if the last sign of life was too long ago; then it is listed again."""
+        age = self.age(now)
+        if age is not None and age > self._pace.stale and not self._doubted:
+            self._doubted = True
+            self._cache.doubt(self.resource, f"nothing heard for more than {self._pace.stale:g} s")
+            _log.warning("stale", resource=str(self.resource), seconds=round(age))
+
+    # --- one connection -------------------------------------------------------------------------------------
+
+    async def _connect(self) -> float:
+        """Take in what one connection brings; how long to wait until the next."""
+        if self._doubted:
+            self._since = None
+        self._brought = 0
+        try:
+            await self._take_all()
+        except _FAILURES as error:
+            return await self._recover(error)
+        if not self._brought:
+            self._failures += 1
+        return self._pace.pause(self._failures, self._random())
+
+    async def _take_all(self) -> None:
+        async with aclosing(self._source.signals(self.resource, self._since)) as signals:
+            async for signal in signals:
+                if self._doubted and not isinstance(signal, Listed):
+                    # It may be old news: how far behind it is, only a list can tell.
+                    return
+                self._take(signal)
+
+    def _take(self, signal: Signal) -> None:
+        at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
+        if isinstance(signal, Listed):
+            if not self._cache.replace(self.resource, signal.objects, at):
+                raise OutdatedListError(f"a list as of {at}, though {self._newest} was seen")
+            self._doubted = self._absent = False
+        else:
+            # A list is no success yet: one that the watch after it can't go on from would be read without end.
+            self._failures = 0
+            if isinstance(signal, Event):
+                self._cache.apply(signal)
+            else:
+                self._cache.bookmark(self.resource, at)
+        self._since = self._newest = max(self._newest, at)
+        self._brought += 1
+        self._heard_at = asyncio.get_running_loop().time()
+
+    # --- failures -------------------------------------------------------------------------------------------
+
+    async def _recover(self, error: Exception) -> float:
+        """Make what can be made of a failure; how long to wait until the next try."""
+        self._failures += 1
+        if isinstance(error, NotServedError) and self.resource.kind in OPTIONAL:
+            return await self._without()
+        if isinstance(error, ExpiredError) or (isinstance(error, BrokenWatchError) and not self._brought):
+            self._since = None
+        if isinstance(error, ApiError):
+            await self._recover_from_refusal(error)
+        pause = self._pace.pause(self._failures, self._random())
+        if isinstance(error, TooManyRequestsError):
+            pause = max(pause, error.retry_after)
+        _log.warning("watch failed", resource=str(self.resource), error=str(error), again_in=round(pause, 3))
+        return pause
+
+    async def _recover_from_refusal(self, error: ApiError) -> None:
+        if self._heard_at is None:
+            # Stays until it works, so it is worth telling whoever asks why nothing is decided.
+            self._cache.doubt(self.resource, f"{NOT_SYNCED}: {error.message}")
+        if error.is_missing:
+            await self._rediscover()
+
+    async def _without(self) -> float:
+        """The server does not have the kind: there are no such objects. It may have it later."""
+        self._failures, self._since = 0, None
+        self._absent = True
+        self._doubted = False
+        self._heard_at = asyncio.get_running_loop().time()
+        self._cache.replace(self.resource, (), self._newest)
+        await asyncio.sleep(self._pace.absent * (0.5 + self._random() / 2))
+        await self._rediscover()
+        return 0.0
+
+    async def _rediscover(self) -> None:
+        try:
+            await self._source.api.rediscover()
+        except (ApiError, OutcomeUnknownError) as error:
+            _log.warning("discovery failed", error=str(error))

@@ -1,0 +1,75 @@
+"""All objects of a kind, read in pages."""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final, Protocol, TypeVar
+
+from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, Resource
+from extender.cluster.discovery import Served
+from extender.cluster.state import revision_of
+
+_T = TypeVar("_T")
+
+_TRIES: Final = 3
+"""Of a list whose pages expire while they are read."""
+
+
+class PageReader(Protocol):
+    """Who reads the pages."""
+
+    @property
+    def served(self) -> Served:
+        """Where the objects are."""
+        ...
+
+    async def read_page(self, path: str, query: Mapping[str, str]) -> RawObject:
+        """A page of a list; raises ApiError or OutcomeUnknownError."""
+        ...
+
+
+async def list_each(
+    reader: PageReader, resource: Resource, keep: Callable[[RawObject], _T | None]
+) -> tuple[list[_T], int]:
+    """Read a list, and turn each object into what is to be kept of it as soon as its page is there.
+
+    Args:
+        reader: reads the pages.
+        resource: the kind.
+        keep: what to keep of an object; None drops it.
+
+    Returns:
+        What was kept, and the revision of the list.
+
+    Raises:
+        ApiError: a refusal; Gone if the pages expired again and again while they were read.
+        OutcomeUnknownError: no answer.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return await _list_once(reader, resource, keep)
+        except ApiError as error:
+            if error.status != HTTPStatus.GONE:
+                raise
+    return await _list_once(reader, resource, keep)
+
+
+async def _list_once(
+    reader: PageReader, resource: Resource, keep: Callable[[RawObject], _T | None]
+) -> tuple[list[_T], int]:
+    path = reader.served.path(resource)
+    # An API server leaves both out of the items of a list.
+    of_kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
+    query: dict[str, str] = {}
+    kept: list[_T] = []
+    while True:
+        page = await reader.read_page(path, query)
+        items = page.get("items") or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise OutcomeUnknownError(f"GET {path}", "the answer is not a list of objects")
+        wanted = (keep({**of_kind, **item}) for item in items)
+        kept += [item for item in wanted if item is not None]
+        # Every page, the last included, is as of the revision of the first.
+        token = page.get("metadata", {}).get("continue")
+        if not token:
+            return kept, revision_of(page)
+        query["continue"] = token

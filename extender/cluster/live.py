@@ -1,0 +1,117 @@
+"""A live cluster: its API server to write to, and a cache that follows what happens in it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from extender.cluster.api import RESOURCES, ApiError, OutcomeUnknownError, Resource
+from extender.cluster.connection import open_connection
+from extender.cluster.credentials import ConnectError, Origin
+from extender.cluster.discovery import discover
+from extender.cluster.follow import Cache, Follower, Pace
+from extender.cluster.permissions import denied, needed
+from extender.cluster.remote import Patience, RemoteApi
+from extender.cluster.transport import Transport
+from extender.cluster.watch import Rhythm, Source
+
+_CHECKS_PER_STALE = 10
+"""How finely staleness is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """All times of a live cluster."""
+
+    patience: Patience = field(default_factory=Patience)
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    pace: Pace = field(default_factory=Pace)
+
+
+class LiveCluster:
+    """What an API server has, and the way to write to it.
+
+    Attributes:
+        api: implements `extender.cluster.api.Api`.
+    """
+
+    def __init__(self, api: RemoteApi, *, random: Callable[[], float], timing: Timing = Timing()) -> None:
+        self.api = api
+        self._random = random
+        self._timing = timing
+        self._followers: tuple[Follower, ...] = ()
+
+    async def run(self, cache: Cache) -> None:
+        """List and watch all kinds, for ever; what the cache does not trust any more, it is told.
+
+        To be run once, until cancelled.
+        """
+        source = Source(self.api, random=self._random, rhythm=self._timing.rhythm)
+        self._followers = tuple(
+            Follower(resource, source, cache, random=self._random, pace=self._timing.pace)
+            for resource in RESOURCES.values()
+        )
+        async with asyncio.TaskGroup() as tasks:
+            for follower in self._followers:
+                tasks.create_task(follower.run(), name=f"follow {follower.resource}")
+            tasks.create_task(self._check(), name="check for staleness")
+
+    def ages(self) -> Mapping[str, float | None]:
+        """By kind: seconds since the last sign of life of its watch; None if it is not synced."""
+        now = asyncio.get_running_loop().time()
+        return {follower.resource.kind: follower.age(now) for follower in self._followers}
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(self._timing.pace.stale / _CHECKS_PER_STALE)
+            now = asyncio.get_running_loop().time()
+            for follower in self._followers:
+                follower.check(now)
+
+
+@asynccontextmanager
+async def connect(
+    origin: Origin, *, random: Callable[[], float], timing: Timing = Timing()
+) -> AsyncIterator[LiveCluster]:
+    """A live cluster that can be used: it has been reached, serves what is needed, and lets us do what we must.
+
+    Args:
+        origin: of address and credentials; see `extender.cluster.credentials.find_origin`.
+        random: from 0 to 1; spreads retries and watches.
+        timing: of everything.
+
+    Raises:
+        ConnectError: all that is in the way.
+    """
+    async with open_connection(origin) as connection:
+        api = await usable_api(connection, connection.url, random=random, patience=timing.patience)
+        fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
+        try:
+            yield LiveCluster(api, random=random, timing=timing)
+        finally:
+            fresh.cancel()
+
+
+async def usable_api(
+    transport: Transport, url: str, *, random: Callable[[], float], patience: Patience
+) -> RemoteApi:
+    """The API server behind a transport, if it is one that we can work with.
+
+    Raises:
+        ConnectError: it can't be reached, lacks kinds, or denies what we can't do without.
+    """
+    try:
+        served = await discover(transport)
+        if served.missing:
+            raise ConnectError(*(_not_served(url, resource) for resource in served.missing))
+        lacking = await denied(transport, needed(served))
+    except (ApiError, OutcomeUnknownError) as error:
+        raise ConnectError(f"{url}: {error}") from error
+    if lacking:
+        raise ConnectError(*(f"{url}: not allowed: {permission} (RBAC of our account)" for permission in lacking))
+    return RemoteApi(transport, served, random=random, patience=patience)
+
+
+def _not_served(url: str, resource: Resource) -> str:
+    versions = " or ".join(resource.api_versions())
+    return f"{url}: {resource.plural} are not served in {versions} (Kubernetes 1.32 or later, with DRA enabled)"

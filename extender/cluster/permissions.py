@@ -1,0 +1,74 @@
+"""Whether the API server lets us do what nothing works without."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Resource
+from extender.cluster.discovery import Served
+from extender.cluster.transport import Request, Transport, ask
+
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Something to be allowed, in all namespaces."""
+
+    verb: str
+    resource: Resource
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        group = f".{self.resource.group}" if self.resource.group else ""
+        subresource = f"/{self.subresource}" if self.subresource else ""
+        return f"{self.verb} {self.resource.plural}{subresource}{group}"
+
+
+WRITES: Final = (
+    Permission("update", CLAIMS),
+    Permission("update", CLAIMS, "status"),
+    Permission("create", PODS, "binding"),
+)
+"""Without these no pod with a claim is ever bound."""
+
+
+def needed(served: Served) -> tuple[Permission, ...]:
+    """What nothing works without: to list and watch all kinds that are served, and to write claims and Bindings."""
+    kinds = [resource for kind, resource in RESOURCES.items() if kind in served.versions]
+    return (*(Permission(verb, resource) for resource in kinds for verb in ("list", "watch")), *WRITES)
+
+
+async def denied(transport: Transport, permissions: Iterable[Permission]) -> tuple[Permission, ...]:
+    """Those that we don't have; none if the server does not let us ask.
+
+    Raises:
+        OutcomeUnknownError: no answer.
+    """
+    asked = tuple(permissions)
+    answers = await asyncio.gather(*(_is_allowed(transport, permission) for permission in asked))
+    return tuple(permission for permission, allowed in zip(asked, answers, strict=True) if not allowed)
+
+
+async def _is_allowed(transport: Transport, permission: Permission) -> bool:
+    attributes = {
+        "verb": permission.verb,
+        "group": permission.resource.group,
+        "resource": permission.resource.plural,
+        "subresource": permission.subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}},
+    }
+    try:
+        answer = await ask(transport, Request("POST", _REVIEWS, body=orjson.dumps(review)), _SECONDS)
+    except ApiError:
+        # Then the first list tells.
+        return True
+    return bool(answer.get("status", {}).get("allowed"))

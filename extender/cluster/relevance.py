@@ -1,0 +1,34 @@
+"""Which objects need not even be decoded: told from their bytes, because most pods of a cluster use no devices."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from extender.cluster.api import PODS
+
+_EVENT: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED)"')
+_RESOURCE_WITH_DOMAIN: Final = re.compile(rb'"(?:limits|requests)"\s*:\s*\{[^}]*/')
+_REVISION: Final = re.compile(rb'"resourceVersion"\s*:\s*"(\d+)"')
+
+Relevance = Callable[[bytes], bool]
+"""Whether an object may matter, from its JSON; False only if it certainly does not."""
+
+
+def pod_may_need_devices(pod: bytes) -> bool:
+    """Whether a pod's JSON has claims, or requests a resource whose name has a domain, as extended resources have.
+
+    Keys of text that is JSON itself, as in annotations, have escaped quotes and don't count.
+    """
+    return b'"resourceClaims"' in pod or _RESOURCE_WITH_DOMAIN.search(pod) is not None
+
+
+RELEVANCE: Final[Mapping[str, Relevance]] = {PODS.kind: pod_may_need_devices}
+"""By kind; objects of all other kinds matter."""
+
+
+def passed_revision(line: bytes, may_matter: Relevance) -> int:
+    """The revision of a watch event whose object does not matter; 0 if the event must be looked at."""
+    if _EVENT.match(line) is None or may_matter(line):
+        return 0
+    found = _REVISION.search(line)
+    return int(found[1]) if found else 0

@@ -1,0 +1,130 @@
+"""An API server behind HTTP; implements `extender.cluster.api.Api`."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.cluster.discovery import Served, discover
+from extender.cluster.listing import list_each
+from extender.cluster.state import key_of
+from extender.cluster.transport import JSON_TYPE, MERGE_PATCH_TYPE, Request, TooManyRequestsError, Transport, ask
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for an API server, and how often to ask again for what only reads.
+
+    Attributes:
+        call_seconds: for one answer about one object.
+        page_seconds: for one page of a list.
+        page_size: objects on a page.
+        tries: of a read.
+        pause_seconds: before a read is tried again, twice as long each time, unless the server says when.
+        longest_pause_seconds: that the server may ask for.
+    """
+
+    call_seconds: float = 10.0
+    page_seconds: float = 60.0
+    page_size: int = 500
+    tries: int = 4
+    pause_seconds: float = 0.1
+    longest_pause_seconds: float = 5.0
+
+
+class RemoteApi:
+    """The objects of a cluster, as its API server has them.
+
+    Writes are sent once. Reads are tried again when the server is busy, fails, or does not answer.
+
+    Attributes:
+        served: the versions that are spoken; `rediscover` renews it.
+    """
+
+    def __init__(
+        self, transport: Transport, served: Served, *, random: Callable[[], float], patience: Patience = Patience()
+    ) -> None:
+        self.transport = transport
+        self.served = served
+        self._random = random
+        self._patience = patience
+
+    async def rediscover(self) -> None:
+        """Ask again which versions are served: the server may be another one than it was."""
+        self.served = await discover(self.transport)
+
+    # --- Api ------------------------------------------------------------------------------------------------
+
+    async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
+        """One object, as of now: without a resourceVersion the server asks its storage."""
+        return await self._read(Request("GET", self.served.path(resource, key)), self._patience.call_seconds)
+
+    async def list(self, resource: Resource) -> Listing:
+        """All objects of a kind, page by page."""
+        items, at = await list_each(self, resource, lambda obj: obj)
+        return Listing(tuple(items), at)
+
+    async def create(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Make an object."""
+        return await self._write("POST", self.served.path(resource, ObjectKey(key_of(obj).namespace, "")), obj)
+
+    async def update(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Replace all but the status."""
+        return await self._write("PUT", self.served.path(resource, key_of(obj)), obj)
+
+    async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
+        """Replace the status."""
+        return await self._write("PUT", self.served.path(resource, key_of(obj), "status"), obj)
+
+    async def patch(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        """Merge into all but the status."""
+        return await self._write("PATCH", self.served.path(resource, key), patch)
+
+    async def patch_status(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
+        """Merge into the status."""
+        return await self._write("PATCH", self.served.path(resource, key, "status"), patch)
+
+    async def delete(self, resource: Resource, key: ObjectKey, *, uid: str = "", resource_version: str = "") -> None:
+        """Delete, or mark deleted while there are finalizers."""
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        given = {name: value for name, value in preconditions.items() if value}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", **({"preconditions": given} if given else {})}
+        await self._write("DELETE", self.served.path(resource, key), options)
+
+    async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
+        """Post a Binding, which carries uid and version of the pod as its own."""
+        metadata = {"namespace": key.namespace, "name": key.name, "uid": uid, "resourceVersion": resource_version}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {name: value for name, value in metadata.items() if value},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._write("POST", self.served.path(PODS, key, "binding"), binding)
+
+    async def read_page(self, path: str, query: Mapping[str, str]) -> RawObject:
+        """A page of a list."""
+        limited = {"limit": str(self._patience.page_size), **query}
+        return await self._read(Request("GET", path, limited), self._patience.page_seconds)
+
+    # --- calls ----------------------------------------------------------------------------------------------
+
+    async def _write(self, method: str, path: str, body: RawObject) -> RawObject:
+        media_type = MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE
+        request = Request(method, path, body=orjson.dumps(body), media_type=media_type)
+        return await ask(self.transport, request, self._patience.call_seconds)
+
+    async def _read(self, request: Request, seconds: float) -> RawObject:
+        for attempt in range(self._patience.tries - 1):
+            pause = self._patience.pause_seconds * 2**attempt * (0.5 + self._random())
+            try:
+                return await ask(self.transport, request, seconds)
+            except TooManyRequestsError as error:
+                pause = max(pause, min(error.retry_after, self._patience.longest_pause_seconds))
+            except OutcomeUnknownError:
+                # A read that failed has changed nothing.
+                pass
+            await asyncio.sleep(pause)
+        return await ask(self.transport, request, seconds)

@@ -1,0 +1,160 @@
+"""One request to an API server and its answer, as bytes; and what an answer that is no success means.
+
+Time limits are not the transport's: whoever asks wraps the call in one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final, Protocol
+
+import orjson
+
+from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject
+
+JSON_TYPE: Final = "application/json"
+MERGE_PATCH_TYPE: Final = "application/merge-patch+json"
+
+_LONGEST_TEXT: Final = 500
+"""Of an answer that is no Status object, in messages."""
+
+
+class TransportError(Exception):
+    """No answer, or not all of it: the connection could not be made, or was cut."""
+
+
+class TooManyRequestsError(ApiError):
+    """The server is busy and has not looked at the request.
+
+    Attributes:
+        retry_after: seconds until it is worth another try, as the server said; 0 if it did not.
+    """
+
+    def __init__(self, reason: str, message: str, retry_after: float) -> None:
+        self.retry_after = retry_after
+        super().__init__(HTTPStatus.TOO_MANY_REQUESTS, reason, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of an API server; ``path`` is absolute and already quoted."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    media_type: str = JSON_TYPE
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete answer; ``retry_after`` in seconds, 0 if the server did not say."""
+
+    status: int
+    body: bytes
+    retry_after: float = 0.0
+
+
+class Stream(Protocol):
+    """An answer whose body comes bit by bit."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds, 0 if the server did not say."""
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body, in pieces of any size; raises TransportError if it is cut."""
+        ...
+
+
+class Transport(Protocol):
+    """A way to an API server, with its address and credentials."""
+
+    async def call(self, request: Request) -> Reply:
+        """Send a request, once, and wait for all of the answer.
+
+        Raises:
+            TransportError: it may have been sent or not.
+        """
+        ...
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Send a request; the answer's body is there to be read until the context is left.
+
+        Raises:
+            TransportError: on entering; `Stream.chunks` raises it later.
+        """
+        ...
+
+
+async def ask(transport: Transport, request: Request, seconds: float) -> RawObject:
+    """Send a request, once, and decode its answer.
+
+    Args:
+        transport: the way to the server.
+        request: what is asked.
+        seconds: how long to wait for the whole answer.
+
+    Raises:
+        ApiError: a refusal.
+        OutcomeUnknownError: no answer, not all of it, a 5xx, or not what an API server sends.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await transport.call(request)
+    except TimeoutError as error:
+        raise OutcomeUnknownError(str(request), f"no answer within {seconds:g} s") from error
+    except TransportError as error:
+        raise OutcomeUnknownError(str(request), str(error)) from error
+    return decoded(request, reply)
+
+
+def decoded(request: Request, reply: Reply) -> RawObject:
+    """The JSON object of a successful answer.
+
+    Raises:
+        ApiError: a refusal.
+        OutcomeUnknownError: a 5xx, or an answer that is not what an API server sends.
+    """
+    if HTTPStatus.BAD_REQUEST <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise refusal(reply)
+    if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
+        raise OutcomeUnknownError(str(request), f"HTTP {reply.status}: {_status_of(reply.body)[1]}")
+    try:
+        found = orjson.loads(reply.body)
+    except orjson.JSONDecodeError as error:
+        raise OutcomeUnknownError(str(request), f"the answer is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise OutcomeUnknownError(str(request), f"the answer is not an object: {reply.body[:_LONGEST_TEXT]!r}")
+    return found
+
+
+def refusal(reply: Reply) -> ApiError:
+    """The error that a 4xx answer tells."""
+    reason, message = _status_of(reply.body)
+    message = message or f"HTTP {reply.status}"
+    if reply.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return TooManyRequestsError(reason, message, reply.retry_after)
+    return ApiError(reply.status, reason, message)
+
+
+def _status_of(body: bytes) -> tuple[str, str]:
+    """Reason and message of a Status object; of anything else, no reason and the text."""
+    try:
+        status = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        status = None
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return "", body[:_LONGEST_TEXT].decode(errors="replace").strip()
+    return str(status.get("reason") or ""), str(status.get("message") or "")

@@ -1,0 +1,283 @@
+"""One connection's worth of what happens to a kind of object: a list, or a watch, or both in one stream.
+
+`Follower` strings such connections together.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import orjson
+
+from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, Resource
+from extender.cluster.listing import list_each
+from extender.cluster.relevance import RELEVANCE, passed_revision
+from extender.cluster.remote import RemoteApi
+from extender.cluster.state import Event, EventType, revision_of
+from extender.cluster.transport import Reply, Request, Stream, TransportError, decoded
+
+_INITIAL_END: Final = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends the list at the start of a stream."""
+
+_LONGEST_TEXT: Final = 200
+"""Of a line that is no event, in messages."""
+
+_ADDED: Final = b'{"type":"ADDED"'
+_EVENT_TYPES: Final = {each.value: each for each in EventType}
+
+
+_UNKNOWN_OPTION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+"""What servers answer that can't start a watch with a list."""
+
+
+class ExpiredError(Exception):
+    """The server no longer has what happened since the revision that was asked for: list again."""
+
+
+class BrokenWatchError(Exception):
+    """A watch ended other than by its time: cut, silent, or not to be understood."""
+
+
+class _NoStreamingListsError(Exception):
+    """The server does not start a watch with a list, or is too slow at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All objects of a kind as of a revision; the objects can be taken once, and are made as they are taken."""
+
+    objects: Iterable[RawObject]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Everything up to a revision has been told; ``ends_list``: the list at the start of the stream included."""
+
+    at: int
+    ends_list: bool = False
+
+
+Signal: TypeAlias = Listed | Event | Bookmark
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """The times of a watch, in seconds.
+
+    Attributes:
+        answer: until the server has begun to answer.
+        silence: without a byte, after which a connection counts as dead; servers send a bookmark every 60 s.
+        list: for the list at the start of a stream.
+        shortest, longest: after which the server is asked to end a watch, drawn between the two so that not all
+            watches begin anew at once.
+    """
+
+    answer: float = 30.0
+    silence: float = 75.0
+    list: float = 120.0
+    shortest: float = 300.0
+    longest: float = 600.0
+
+
+class Source:
+    """Lists and watches of one API server.
+
+    Args:
+        lists_at_once: how many lists may be read at a time, which bounds what is in memory undecoded.
+    """
+
+    def __init__(
+        self, api: RemoteApi, *, random: Callable[[], float], rhythm: Rhythm = Rhythm(), lists_at_once: int = 2
+    ) -> None:
+        self.api = api
+        self._random = random
+        self._rhythm = rhythm
+        self._gate = asyncio.Semaphore(lists_at_once)
+        self._streams_lists = True
+
+    async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
+        """What happens to a kind, for one connection.
+
+        Args:
+            resource: the kind.
+            since: the revision up to which all is known; None begins with a list.
+
+        Raises:
+            ExpiredError: the revision is too old.
+            BrokenWatchError, OutcomeUnknownError: the connection or the server failed.
+            ApiError: the server refused.
+        """
+        if since is not None:
+            signals = self._watched(resource, since)
+        elif self._streams_lists:
+            signals = self._streamed(resource)
+        else:
+            signals = self._paged(resource)
+        try:
+            async with aclosing(signals):
+                async for signal in signals:
+                    yield signal
+        except _NoStreamingListsError:
+            self._streams_lists = False
+            async with aclosing(self._paged(resource)) as pages:
+                async for signal in pages:
+                    yield signal
+
+    async def _paged(self, resource: Resource) -> AsyncGenerator[Signal, None]:
+        """A list in pages."""
+        async with self._gate:
+            items, at = await list_each(self.api, resource, _packing(resource))
+            yield Listed(_unpacked(deque(items)), at)
+
+    async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:
+        """A watch from a revision on."""
+        async with aclosing(self._lines(resource, {"resourceVersion": str(since)})) as lines:
+            async for line in lines:
+                yield _signal(resource, line)
+
+    async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
+        """A list as the start of a watch, and the watch.
+
+        Before the bookmark that ends the list there may be changes already: they come after it, in their order.
+        """
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        async with aclosing(self._lines(resource, query)) as lines:
+            async with self._gate:
+                listed, changes, end = await self._collect(resource, lines)
+                yield Listed(_unpacked(listed), end.at)
+            for signal in (*changes, end):
+                yield signal
+            async for line in lines:
+                yield _signal(resource, line)
+
+    async def _collect(
+        self, resource: Resource, lines: AsyncIterator[bytes]
+    ) -> tuple[deque[bytes], list[Signal], Bookmark]:
+        """The objects of the list, as JSON; the changes that came before its end; its end."""
+        listed: deque[bytes] = deque()
+        changes: list[Signal] = []
+        may_matter = RELEVANCE.get(resource.kind)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._rhythm.list
+        try:
+            async for line in lines:
+                if clock() > deadline:
+                    raise _NoStreamingListsError
+                if not changes and line.startswith(_ADDED):
+                    if may_matter is None or may_matter(line):
+                        listed.append(line)
+                    continue
+                signal = _signal(resource, line)
+                if isinstance(signal, Bookmark) and signal.ends_list:
+                    return listed, changes, signal
+                changes.append(signal)
+        except ApiError as error:
+            if error.status in _UNKNOWN_OPTION:
+                raise _NoStreamingListsError from error
+            raise
+        raise BrokenWatchError("the stream ended before its list did")
+
+    async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        """The lines of a watch."""
+        rhythm = self._rhythm
+        seconds = rhythm.shortest + (rhythm.longest - rhythm.shortest) * self._random()
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(int(seconds)), **query}
+        request = Request("GET", self.api.served.path(resource), query)
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(rhythm.answer):
+                    stream = await stack.enter_async_context(self.api.transport.stream(request))
+                    if stream.status != HTTPStatus.OK:
+                        await _refuse(request, stream)
+            except TimeoutError as error:
+                raise OutcomeUnknownError(str(request), f"no answer within {rhythm.answer:g} s") from error
+            except TransportError as error:
+                raise OutcomeUnknownError(str(request), str(error)) from error
+            async with aclosing(_split(stream.chunks(), rhythm.silence)) as lines:
+                async for line in lines:
+                    yield line
+
+
+async def _refuse(request: Request, stream: Stream) -> None:
+    """Raise what an answer means that is no watch."""
+    body = b"".join([chunk async for chunk in stream.chunks()])
+    try:
+        decoded(request, Reply(stream.status, body, stream.retry_after))
+    except ApiError as error:
+        if error.status == HTTPStatus.GONE:
+            raise ExpiredError(error.message) from error
+        raise
+    raise OutcomeUnknownError(str(request), f"HTTP {stream.status} is no watch")
+
+
+async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator[bytes, None]:
+    """The lines of a body that comes in chunks."""
+    rest = b""
+    while True:
+        try:
+            async with asyncio.timeout(silence):
+                chunk = await anext(chunks, None)
+        except TimeoutError as error:
+            raise BrokenWatchError(f"silent for {silence:g} s") from error
+        except TransportError as error:
+            raise BrokenWatchError(str(error)) from error
+        if chunk is None:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+    if rest:
+        raise BrokenWatchError(f"cut within an event, after {len(rest)} bytes of it")
+
+
+def _signal(resource: Resource, line: bytes) -> Event | Bookmark:
+    """What one line of a watch says."""
+    may_matter = RELEVANCE.get(resource.kind)
+    passed = passed_revision(line, may_matter) if may_matter is not None else 0
+    if passed:
+        return Bookmark(passed)
+    kind, obj = _event(line)
+    if kind in _EVENT_TYPES:
+        return Event(_EVENT_TYPES[kind], resource, obj)
+    if kind == "BOOKMARK":
+        annotations = obj.get("metadata", {}).get("annotations") or {}
+        return Bookmark(revision_of(obj), ends_list=annotations.get(_INITIAL_END) == "true")
+    text = f"{obj.get('reason', '')}: {obj.get('message', '')}"
+    if kind == "ERROR" and obj.get("code") == HTTPStatus.GONE:
+        raise ExpiredError(text)
+    raise BrokenWatchError(f"{kind} {text}")
+
+
+def _event(line: bytes) -> tuple[str, RawObject]:
+    """Type and object of a line."""
+    try:
+        event = orjson.loads(line)
+        kind, obj = event["type"], event["object"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise BrokenWatchError(f"not an event: {line[:_LONGEST_TEXT]!r}") from error
+    if not isinstance(kind, str) or not isinstance(obj, dict):
+        raise BrokenWatchError(f"not an event: {line[:_LONGEST_TEXT]!r}")
+    return kind, obj
+
+
+def _unpacked(lines: deque[bytes]) -> Iterator[RawObject]:
+    """The objects of a list's events; each line is let go before the next is decoded."""
+    while lines:
+        yield _event(lines.popleft())[1]
+
+
+def _packing(resource: Resource) -> Callable[[RawObject], bytes | None]:
+    """How objects of a page are kept until the last page is there: a fifth of their size as values."""
+    may_matter = RELEVANCE.get(resource.kind)
+
+    def pack(obj: RawObject) -> bytes | None:
+        packed = orjson.dumps({"type": "ADDED", "object": obj})
+        return packed if may_matter is None or may_matter(packed) else None
+
+    return pack

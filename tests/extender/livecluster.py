@@ -1,0 +1,101 @@
+"""A fake API server with a client, a cache and followers in virtual time: what the tests of the live cluster share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+
+from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.cluster.discovery import Served
+from extender.cluster.live import LiveCluster
+from extender.cluster.remote import Patience, RemoteApi
+from extender.cluster.state import ClusterState, Event, key_of, revision_of
+from extender.cluster.watch import Rhythm, Source
+from tests.extender.fakeapi import FakeApi
+
+SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})
+
+
+def half() -> float:
+    """Jitter that is the same always."""
+    return 0.5
+
+
+def api_over(fake: FakeApi, *, page_size: int = 500) -> RemoteApi:
+    return RemoteApi(fake, SERVED, random=half, patience=Patience(page_size=page_size))
+
+
+def source_over(fake: FakeApi, *, page_size: int = 2) -> Source:
+    return Source(api_over(fake, page_size=page_size), random=half, rhythm=Rhythm())
+
+
+def make_claim(name: str, **labels: str) -> RawObject:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}", "labels": labels},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def make_pod(name: str, *, claims: bool) -> RawObject:
+    spec: RawObject = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+    if claims:
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
+        "spec": spec,
+    }
+
+
+def make_node(name: str) -> RawObject:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": f"uid-{name}"}}
+
+
+def default(name: str) -> ObjectKey:
+    return ObjectKey("default", name)
+
+
+class RecordingState(ClusterState):
+    """A real cache, which notes what it is told.
+
+    Attributes:
+        told: type, name and revision of events.
+        doubts: kind and reason.
+        lists: revisions of the lists that were taken.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, str, int]] = []
+        self.doubts: list[tuple[str, str]] = []
+        self.lists: list[tuple[str, int]] = []
+
+    def apply(self, event: Event) -> None:
+        self.told.append((event.type.value, key_of(event.object).name, revision_of(event.object)))
+        super().apply(event)
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        taken = super().replace(resource, objects, at)
+        if taken:
+            self.lists.append((resource.kind, at))
+        return taken
+
+    def doubt(self, resource: Resource, reason: str) -> None:
+        self.doubts.append((resource.kind, reason))
+        super().doubt(resource, reason)
+
+
+@asynccontextmanager
+async def following(fake: FakeApi, state: ClusterState, random: Callable[[], float] = half) -> AsyncIterator[LiveCluster]:
+    """A live cluster that follows a fake server while the context lasts."""
+    cluster = LiveCluster(api_over(fake, page_size=2), random=random)
+    running = asyncio.create_task(cluster.run(state))
+    try:
+        yield cluster
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running

@@ -1,0 +1,407 @@
+"""One connection: lists in pages and in streams, watches, and every way in which they end."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from extender.cluster.api import CLAIMS, NODES, PODS, ApiError, OutcomeUnknownError, Resource
+from extender.cluster.relevance import passed_revision, pod_may_need_devices
+from extender.cluster.state import Event, key_of
+from extender.cluster.transport import Reply, Request, TooManyRequestsError, TransportError
+from extender.cluster.watch import Bookmark, BrokenWatchError, ExpiredError, Listed, Signal, Source
+from tests.extender.fakeapi import FakeApi, FakeStream, Fault
+from tests.extender.livecluster import default, make_claim, make_node, make_pod, source_over
+from tests.extender.virtualtime import now, run
+
+
+async def take(source: Source, resource: Resource, since: int | None, count: int = 1000) -> list[str]:
+    """What a connection says, until it ends or there are enough signals."""
+    found: list[str] = []
+    async with aclosing(source.signals(resource, since)) as signals:
+        async for signal in signals:
+            found.append(told(signal))
+            if len(found) == count:
+                break
+    return found
+
+
+def told(signal: Signal) -> str:
+    match signal:
+        case Listed(objects, at):
+            return f"list {','.join(sorted(key_of(obj).name for obj in objects))} @{at}"
+        case Bookmark(at):
+            return f"bookmark @{at}"
+        case Event():
+            return f"{signal.type.value} {key_of(signal.object).name} @{signal.object['metadata']['resourceVersion']}"
+
+
+def three_claims(**options: bool) -> FakeApi:
+    fake = FakeApi(**options)
+    for name in "abc":
+        fake.put(CLAIMS, make_claim(name))
+    return fake
+
+
+# --- lists --------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_begins_with_a_list_and_goes_on_with_what_happens() -> None:
+    async def main() -> list[str]:
+        fake = three_claims()
+        asyncio.get_running_loop().call_later(5, fake.put, CLAIMS, make_claim("d"))
+        return await take(source_over(fake), CLAIMS, None, 3)
+
+    assert run(main()) == ["list a,b,c @103", "bookmark @103", "ADDED d @104"]
+
+
+def test_changes_before_the_end_of_the_list_come_after_it_in_their_order() -> None:
+    async def main() -> list[str]:
+        fake = three_claims()
+        source = source_over(fake)
+
+        async def change_while_listing() -> None:
+            fake.delete(CLAIMS, default("a"))
+            fake.put(CLAIMS, make_claim("a"))
+
+        def fault_for(_: Request) -> Fault:
+            fake.fault_for = lambda _: Fault()
+            asyncio.get_running_loop().call_soon(asyncio.ensure_future, change_while_listing())
+            return Fault()
+
+        fake.fault_for = fault_for
+        fake.chunk_sizes = (10_000,)
+        return await take(source, CLAIMS, None, 4)
+
+    found = run(main())
+    assert found[0] in {"list a,b,c @105", "list a,b,c @103"}
+    assert [signal for signal in found if "a @" in signal] == ["DELETED a @104", "ADDED a @105"]
+
+
+def test_no_list_and_no_watch_is_ever_asked_for_at_revision_0() -> None:
+    async def main() -> list[Request]:
+        fake = three_claims()
+        await take(source_over(fake), CLAIMS, None, 2)
+        fake.streams_lists = False
+        await take(source_over(fake), CLAIMS, None)
+        return fake.requests
+
+    requests = run(main())
+    assert [request.query.get("resourceVersion") for request in requests] == [None] * len(requests)
+    assert requests[0].query["resourceVersionMatch"] == "NotOlderThan"
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_server_without_streaming_lists_is_asked_for_pages_and_not_for_streams_again(status: int) -> None:
+    async def main() -> tuple[list[str], FakeApi]:
+        fake = three_claims()
+        fake.faults = deque([Fault(status, reason="Invalid")])
+        source = source_over(fake)
+        return [*await take(source, CLAIMS, None), *await take(source, CLAIMS, None)], fake
+
+    found, fake = run(main())
+    assert found == ["list a,b,c @103"] * 2
+    assert len(fake.watches(CLAIMS)) == 1
+    assert [request.query.get("continue") for request in fake.lists(CLAIMS)] == [None, "2@103"] * 2
+
+
+def test_a_server_that_never_ends_the_list_at_the_start_of_a_stream_is_asked_for_pages() -> None:
+    async def main() -> list[str]:
+        fake = three_claims()
+        fake.faults = deque([Fault(silent_after=100)])
+        source = source_over(fake)
+        with pytest.raises(BrokenWatchError, match="silent for 75 s"):
+            await take(source, CLAIMS, None)
+        unending = Trickle(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n', seconds=10)
+        source.api.transport = unending
+        asyncio.get_running_loop().call_later(119, setattr, unending, "over", fake)
+        return await take(source, CLAIMS, None)
+
+    assert run(main()) == ["list a,b,c @103"]
+
+
+def test_pages_that_expire_are_read_from_the_beginning() -> None:
+    async def main() -> list[str]:
+        fake = three_claims(streams_lists=False)
+        pages = 0
+
+        def fault_for(request: Request) -> Fault:
+            nonlocal pages
+            pages += "limit" in request.query
+            if pages == 2:
+                fake.put(CLAIMS, make_claim("d"))
+                fake.compact()
+            return Fault()
+
+        fake.fault_for = fault_for
+        return await take(source_over(fake), CLAIMS, None)
+
+    assert run(main()) == ["list a,b,c,d @104"]
+
+
+def test_pages_that_expire_again_and_again_are_given_up() -> None:
+    async def main() -> int:
+        fake = three_claims(streams_lists=False)
+        fake.fault_for = lambda request: Fault(410, reason="Expired") if "continue" in request.query else Fault()
+        with pytest.raises(ApiError, match="fault"):
+            await take(source_over(fake), CLAIMS, None)
+        return len(fake.lists(CLAIMS))
+
+    assert run(main()) == 6
+
+
+def test_items_of_pages_say_what_they_are() -> None:
+    async def main() -> list[tuple[str, str]]:
+        fake = three_claims(streams_lists=False)
+        async with aclosing(source_over(fake).signals(CLAIMS, None)) as signals:
+            listed = await anext(signals)
+            assert isinstance(listed, Listed)
+            return [(obj["apiVersion"], obj["kind"]) for obj in listed.objects]
+
+    assert run(main()) == [("resource.k8s.io/v1", "ResourceClaim")] * 3
+
+
+# --- watches ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 1000, 7), (100_000,)])
+def test_a_watch_tells_each_change_once_however_the_bytes_come(sizes: tuple[int, ...]) -> None:
+    async def main() -> list[str]:
+        fake = three_claims()
+        fake.chunk_sizes = sizes
+        fake.delete(CLAIMS, default("b"))
+        fake.put(CLAIMS, make_claim("a", changed="yes"))
+        return await take(source_over(fake), CLAIMS, 101, 4)
+
+    assert run(main()) == ["ADDED b @102", "ADDED c @103", "DELETED b @104", "MODIFIED a @105"]
+
+
+def test_several_events_may_come_in_one_chunk_and_empty_lines_count_for_nothing() -> None:
+    async def main() -> list[str]:
+        added = b'{"type":"ADDED","object":{"metadata":{"name":"%b","resourceVersion":"%d"}}}\n'
+        body = added % (b"a", 1) + b"\n" + added % (b"b", 2) + added[:20]
+        source = source_over(FakeApi())
+        source.api.transport = Scripted([body, added[20:] % (b"c", 3)])
+        return await take(source, NODES, 0)
+
+    assert run(main()) == ["ADDED a @1", "ADDED b @2", "ADDED c @3"]
+
+
+def test_unknown_fields_of_objects_are_kept() -> None:
+    async def main() -> object:
+        fake = FakeApi()
+        fake.put(NODES, {**make_node("a"), "future": {"field": [1]}})
+        async with aclosing(source_over(fake).signals(NODES, 100)) as signals:
+            event = await anext(signals)
+            assert isinstance(event, Event)
+            return event.object["future"]
+
+    assert run(main()) == {"field": [1]}
+
+
+def test_a_quiet_watch_brings_bookmarks_and_ends_when_it_was_asked_to() -> None:
+    async def main() -> tuple[list[str], float]:
+        fake = FakeApi()
+        start = now()
+        return await take(source_over(fake), NODES, 100), now() - start
+
+    found, seconds = run(main())
+    assert found == ["bookmark @100"] * 7
+    assert seconds == 450
+
+
+@pytest.mark.parametrize("as_event", [True, False])
+def test_a_revision_that_is_too_old_is_expired(*, as_event: bool) -> None:
+    async def main() -> None:
+        fake = three_claims()
+        fake.expired_as_event = as_event
+        fake.compact()
+        await take(source_over(fake), CLAIMS, 101)
+
+    with pytest.raises(ExpiredError):
+        run(main())
+
+
+FAILURES = {
+    "cut between events": (Fault(cut_after=0), BrokenWatchError, "reset"),
+    "cut within an event": (Fault(cut_after=40), BrokenWatchError, "reset"),
+    "garbage": (Fault(garbage_after=1), BrokenWatchError, "not an event"),
+    "an ERROR event": (Fault(error_after=1), BrokenWatchError, "ERROR Oops: fault"),
+    "an ERROR event that says expired": (Fault(error_after=0, error_code=410), ExpiredError, "Oops: fault"),
+    "silence": (Fault(silent_after=0), BrokenWatchError, "silent for 75 s"),
+    "silence within an event": (Fault(silent_after=40), BrokenWatchError, "silent for 75 s"),
+    "no connection": (Fault(refused=True), OutcomeUnknownError, "connection refused"),
+    "no answer": (Fault(hangs=True), OutcomeUnknownError, "no answer within 30 s"),
+    "500": (Fault(500), OutcomeUnknownError, "HTTP 500: fault"),
+    "429": (Fault(429, 7.0), TooManyRequestsError, "fault"),
+    "403": (Fault(403, reason="Forbidden", message="no"), ApiError, "no"),
+    "a redirect": (Fault(302), OutcomeUnknownError, "HTTP 302"),
+    "no content": (Fault(204), OutcomeUnknownError, "HTTP 204 is no watch"),
+}
+
+
+@pytest.mark.parametrize(("fault", "error", "text"), FAILURES.values(), ids=list(FAILURES))
+def test_a_watch_that_fails_says_how(fault: Fault, error: type[Exception], text: str) -> None:
+    async def main() -> None:
+        fake = three_claims()
+        fake.faults = deque([fault])
+        await take(source_over(fake), CLAIMS, 100)
+
+    with pytest.raises(error, match=text):
+        run(main())
+
+
+def test_a_line_that_the_server_did_not_end_is_no_event() -> None:
+    async def main() -> None:
+        source = source_over(FakeApi())
+        source.api.transport = Scripted([b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'])
+        await take(source, NODES, 0)
+
+    with pytest.raises(BrokenWatchError, match="cut within an event, after 51 bytes"):
+        run(main())
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b'{"type":"ADDED"}', b'{"type":1,"object":{}}', b'{"type":"ADDED","object":[]}']
+)
+def test_a_line_that_is_json_but_no_event_is_refused(line: bytes) -> None:
+    async def main() -> None:
+        source = source_over(FakeApi())
+        source.api.transport = Scripted([line + b"\n"])
+        await take(source, NODES, 0)
+
+    with pytest.raises(BrokenWatchError, match="not an event"):
+        run(main())
+
+
+def test_a_slow_server_is_not_a_dead_one() -> None:
+    async def main() -> list[str]:
+        source = source_over(FakeApi())
+        trickle = Trickle(b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}\n', seconds=74)
+        source.api.transport = trickle
+        return await take(source, NODES, 0, 3)
+
+    assert run(main()) == ["ADDED a @1"] * 3
+
+
+def test_watches_are_asked_to_end_at_different_times() -> None:
+    async def main() -> list[str]:
+        fake = FakeApi()
+        for jitter in (0.0, 0.5, 0.99):
+            source = Source(source_over(fake).api, random=lambda jitter=jitter: jitter)
+            await take(source, NODES, 100, 1)
+        return [request.query["timeoutSeconds"] for request in fake.watches(NODES)]
+
+    assert run(main()) == ["300", "450", "597"]
+
+
+def test_only_so_many_lists_are_read_at_a_time() -> None:
+    async def main() -> int:
+        fake = FakeApi(fault_for=lambda _: Fault(hangs=True))
+        source = source_over(fake)
+        tasks = [asyncio.create_task(take(source, resource, None)) for resource in (NODES, PODS, CLAIMS)]
+        await asyncio.sleep(1)
+        asked = len(fake.requests)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return asked
+
+    assert run(main()) == 2
+
+
+# --- pods that do not matter --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_pods_without_devices_are_dropped_and_their_revisions_are_passed(*, streams: bool) -> None:
+    async def main() -> list[str]:
+        fake = FakeApi(streams_lists=streams)
+        fake.put(PODS, make_pod("plain", claims=False))
+        fake.put(PODS, make_pod("gpu", claims=True))
+        source = source_over(fake)
+        found = (await take(source, PODS, None, 1))[:1]
+        fake.put(PODS, make_pod("plain", claims=False))
+        fake.delete(PODS, default("gpu"))
+        return [*found, *await take(source, PODS, 102, 2)]
+
+    assert run(main()) == ["list gpu @102", "bookmark @103", "DELETED gpu @104"]
+
+
+PODS_BY_BYTES: dict[str, tuple[bytes, bool]] = {
+    "claims": (b'{"spec":{"resourceClaims":[{"name":"gpu"}]}}', True),
+    "extended resource": (b'{"resources":{"limits":{"cpu":"1","example.com/gpu":"1"}}}', True),
+    "extended resource, indented": (b'{"resources": {"requests" : {\n"example.com/gpu":"1"}}}', True),
+    "implicit extended resource": (b'{"requests":{"deviceclass.resource.kubernetes.io/gpu":"1"}}', True),
+    "cpu and memory": (b'{"resources":{"limits":{"cpu":"1"},"requests":{"memory":"1Gi"}},"image":"a/b"}', False),
+    "claims in an annotation": (rb'{"annotations":{"last":"{\"resourceClaims\":[]}"}}', False),
+    "claims among managed fields": (b'{"managedFields":[{"f:resourceClaims":{}}]}', False),
+}
+
+
+@pytest.mark.parametrize(("pod", "matters"), PODS_BY_BYTES.values(), ids=list(PODS_BY_BYTES))
+def test_whether_a_pod_may_need_devices_shows_in_its_bytes(pod: bytes, *, matters: bool) -> None:
+    assert pod_may_need_devices(pod) is matters
+
+
+@pytest.mark.parametrize(
+    ("line", "revision"),
+    [
+        (b'{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"17"}}}', 17),
+        (b'{ "type": "DELETED", "object":{"metadata":{"resourceVersion": "18"}}}', 18),
+        (b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"17"}}}', 0),
+        (b'{"type":"ERROR","object":{"code":410}}', 0),
+        (b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"17"},"spec":{"resourceClaims":[]}}}', 0),
+        (b'{"type":"ADDED","object":{"metadata":{}}}', 0),
+    ],
+)
+def test_only_events_of_pods_that_do_not_matter_are_passed_over(line: bytes, revision: int) -> None:
+    assert passed_revision(line, pod_may_need_devices) == revision
+
+
+# --- transports for the shapes that the fake server does not make -------------------------------------------
+
+
+class Scripted:
+    """Answers every watch with the same chunks, and then ends it."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = chunks
+
+    async def call(self, request: Request) -> Reply:
+        raise TransportError(f"{request} is no watch")
+
+    @asynccontextmanager
+    async def stream(self, _: Request) -> AsyncIterator[FakeStream]:
+        async def body() -> AsyncIterator[bytes]:
+            for chunk in self._chunks:
+                yield chunk
+
+        yield FakeStream(200, 0.0, body())
+
+
+class Trickle:
+    """Answers every watch with the same chunk again and again, and everything else like another server.
+
+    Attributes:
+        over: that other server.
+    """
+
+    def __init__(self, chunk: bytes, *, seconds: float) -> None:
+        self._chunk = chunk
+        self._seconds = seconds
+        self.over = FakeApi()
+
+    async def call(self, request: Request) -> Reply:
+        return await self.over.call(request)
+
+    @asynccontextmanager
+    async def stream(self, _: Request) -> AsyncIterator[FakeStream]:
+        async def body() -> AsyncIterator[bytes]:
+            while True:
+                yield self._chunk
+                await asyncio.sleep(self._seconds)
+
+        yield FakeStream(200, 0.0, body())
