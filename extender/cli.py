@@ -6,7 +6,7 @@ Errors and logs go to standard error.
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -20,7 +20,7 @@ from allocator.policy import POLICIES
 from extender import __version__, serving
 from extender.cluster.manifests import FileReport, Loaded, duplicates
 from extender.cluster.manifests import load as load_manifests
-from extender.embedded import EmbeddedCluster
+from extender.embedded import EmbeddedCluster, check_expression
 from extender.report import Table, print_table
 from extender.settings import Settings, SettingsError
 from extender.settings import load as load_settings
@@ -99,7 +99,10 @@ def serve(
         _fail("serve needs --manifests PATH...: this version has no source for live clusters yet")
     loaded = _load(manifests)
     _refuse_problems(loaded)
-    serving.run(EmbeddedCluster(loaded.objects), settings)
+    try:
+        serving.run(EmbeddedCluster(loaded.objects), settings)
+    except serving.ListenError as error:
+        _fail(str(error))
 
 
 @app.command()
@@ -114,8 +117,11 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
             for report in loaded.files
         ]
         print_table(Table(("file", "used", "skipped", "errors"), rows), _stdout())
-    _print_problems(loaded)
-    if _problems(loaded):
+    for twice in duplicates(loaded.objects):
+        typer.echo(f"warning: not for one cluster: {twice}", err=True)
+    for problem in loaded.problems:
+        _say(problem)
+    if loaded.problems:
         raise typer.Exit(FOUND_PROBLEMS)
 
 
@@ -188,27 +194,20 @@ def _load(paths: Sequence[Path]) -> Loaded:
     for path in paths:
         if not path.exists():
             _fail(f"{path}: no such file or folder")
-    return load_manifests(paths)
-
-
-def _problems(loaded: Loaded) -> tuple[str, ...]:
-    return loaded.problems + duplicates(loaded.objects)
-
-
-def _print_problems(loaded: Loaded) -> None:
-    for problem in _problems(loaded):
-        _say(problem)
+    return load_manifests(paths, check_expression)
 
 
 def _refuse_problems(loaded: Loaded) -> None:
-    if _problems(loaded):
-        _print_problems(loaded)
+    """One cluster is to be made of all files: not with what is wrong in them, and not with objects twice."""
+    problems = loaded.problems + duplicates(loaded.objects)
+    for problem in problems:
+        _say(problem)
+    if problems:
         raise typer.Exit(FOUND_PROBLEMS)
 
 
-def _counts(kinds: "dict[str, int] | object") -> str:
-    items = sorted(kinds.items()) if isinstance(kinds, dict) else ()
-    return ", ".join(f"{count} {kind}" for kind, count in items) or "-"
+def _counts(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "-"
 
 
 def _report_json(report: FileReport) -> dict[str, object]:

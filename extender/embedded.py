@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from allocator.cel import CompileError, Environment, compile_expression
 from extender.cluster.api import RESOURCES, ApiError, RawObject, Resource
 from extender.cluster.controller import Controller
 from extender.cluster.manifests import RawObject as Manifest
@@ -15,6 +16,8 @@ from extender.cluster.memory import MemoryApi
 from extender.cluster.state import ClusterState, Event
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
+
+_DEVICE_EXPRESSIONS = Environment()
 
 logger = structlog.get_logger()
 
@@ -90,3 +93,12 @@ class _Bell:
         del resource, objects, at
         self.rung.set()
         return True
+
+
+def check_expression(expression: str) -> str | None:
+    """What an API server would have against a CEL expression over devices, if anything."""
+    try:
+        compile_expression(expression, _DEVICE_EXPRESSIONS)
+    except CompileError as error:
+        return f"{error.line}:{error.column}: {error.message}"
+    return None

@@ -13,6 +13,7 @@ from allocator.policy import FIRST_FIT
 from allocator.search import Limits
 from allocator.selectors import Selectors
 from extender.cluster.api import PODS, RESOURCES, ObjectKey
+from extender.cluster.controller import Controller
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -189,6 +190,10 @@ class Cluster:
     def load(self, obj: Object) -> None:
         """Put an object there as it is."""
         self.api.load(RESOURCES[obj["kind"]], obj)
+
+    async def settle(self) -> None:
+        """Let the controllers make claims from templates, and release what is left behind."""
+        await Controller(self.api).reconcile()
 
     def service(self, settings: Settings | None = None) -> Service:
         """The verbs, first-fit."""
