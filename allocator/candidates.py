@@ -206,7 +206,9 @@ class Candidates:
         if refusal is not None:
             return refusal
         if self._features.consumable_capacity:
-            refusal = self._too_small(alternative, index, self.usage.device(device.id).consumed)
+            # Of "all devices", what is left counts only when they are taken.
+            already = {} if alternative.members is not None else self.usage.device(device.id).consumed
+            refusal = self._too_small(alternative, index, already)
             if refusal is not None:
                 return refusal
         return self._unallocatable(candidate, request) or SUITS

@@ -36,7 +36,7 @@ class Ledger:
 
     def is_busy(self, alternative: Alternative, index: int) -> bool:
         """Has this attempt taken the device already? Admin access minds that only in its own claim."""
-        holders = self._holders.get(index)
+        holders = self._holders.get(index, ())
         return bool(holders) and (not alternative.request.admin_access or alternative.claim in holders)
 
     def take(self, alternative: Alternative, index: int) -> Undo | Refusal:
@@ -51,19 +51,18 @@ class Ledger:
         if verdict is not SUITS:
             return verdict
         device = self._candidates.all[index].device
-        refusal = self._shortage(alternative, index, device)
-        if refusal is not None:
-            return refusal
+        takes_all = alternative.members is not None
         undos: list[Undo] = []
-        for number, spec in self._plan.covering(alternative):
-            undo = self.constraints[alternative.claim][number].add(
-                self._candidates.value(alternative, index, spec.attribute)
-            )
-            if undo is None:
-                for each in undos:
-                    each()
-                return Refusal(Cause.CONSTRAINT, spec.attribute)
-            undos.append(undo)
+        # Of "all devices", upstream looks at capacity last: a constraint that can't hold is an error, this is a no.
+        refusal = (
+            (None if takes_all else self._too_full(alternative, index, device))
+            or self._shortage(index, device)
+            or self._constrain(alternative, index, undos)
+            or (self._too_full(alternative, index, device) if takes_all else None)
+        )
+        if refusal is not None:
+            _undo_all(undos)
+            return refusal
         self._enter(alternative, index, device, undos)
         return partial(_undo_all, undos)
 
@@ -74,30 +73,40 @@ class Ledger:
             frozenset(self._candidates.capacities.key()),
         )
 
-    def _shortage(self, alternative: Alternative, index: int, device: Device) -> Refusal | None:
-        shared = self._candidates.is_shared(index)
-        capacities = self._candidates.capacities
-        if shared:
-            short = exceeded(device, alternative.taken[index], capacities.consumed(device.id))
-            if short is not None:
-                return Refusal(Cause.CAPACITY, short)
-        if device.consumes_counters and not (shared and capacities.is_shared(device.id)):
-            if self._compatibility is not None and not self._compatibility.admits(device):
-                return Refusal(Cause.COMPATIBILITY)
-            key = self.counters.shortage(device)
-            if key is not None:
-                return Refusal(Cause.COUNTERS, f"{key[1]}/{key[2]}")
+    def _too_full(self, alternative: Alternative, index: int, device: Device) -> Refusal | None:
+        if not self._candidates.is_shared(index):
+            return None
+        short = exceeded(device, alternative.taken[index], self._candidates.capacities.consumed(device.id))
+        return None if short is None else Refusal(Cause.CAPACITY, short)
+
+    def _shortage(self, index: int, device: Device) -> Refusal | None:
+        if not device.consumes_counters or self._draws_already(index, device):
+            return None
+        if self._compatibility is not None and not self._compatibility.admits(device):
+            return Refusal(Cause.COMPATIBILITY)
+        key = self.counters.shortage(device)
+        return None if key is None else Refusal(Cause.COUNTERS, f"{key[1]}/{key[2]}")
+
+    def _draws_already(self, index: int, device: Device) -> bool:
+        """A further share of a device draws nothing from its counters."""
+        return self._candidates.is_shared(index) and self._candidates.capacities.is_shared(device.id)
+
+    def _constrain(self, alternative: Alternative, index: int, undos: list[Undo]) -> Refusal | None:
+        for number, spec in self._plan.covering(alternative):
+            value = self._candidates.value(alternative, index, spec.attribute)
+            undo = self.constraints[alternative.claim][number].add(value)
+            if undo is None:
+                return Refusal(Cause.CONSTRAINT, spec.attribute)
+            undos.append(undo)
         return None
 
     def _enter(self, alternative: Alternative, index: int, device: Device, undos: list[Undo]) -> None:
-        shared = self._candidates.is_shared(index)
-        capacities = self._candidates.capacities
-        if device.consumes_counters and not (shared and capacities.is_shared(device.id)):
+        if device.consumes_counters and not self._draws_already(index, device):
             undos.append(self.counters.take(device))
             if self._compatibility is not None:
                 undos.append(self._compatibility.take(device))
-        if shared:
-            undos.append(capacities.take(device.id, alternative.taken[index]))
+        if self._candidates.is_shared(index):
+            undos.append(self._candidates.capacities.take(device.id, alternative.taken[index]))
             return
         self._holders.setdefault(index, []).append(alternative.claim)
         undos.append(self._holders[index].pop)
