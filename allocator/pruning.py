@@ -5,6 +5,8 @@ cuts off what has no solution, so the first solution in order stays the first.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import reduce
+from operator import or_
 
 from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.constraints import covers
@@ -105,8 +107,9 @@ class Pruning:
     def _find_drains(self) -> None:
         """Counter sets, as bounds: of the devices that draw on one, no more than it feeds can be taken."""
         groups: dict[tuple[Hashable, str], list[int]] = {}
+        suiting = reduce(or_, self._suits.values(), 0)
         for index, candidate in enumerate(self._candidates.all):
-            for consumed in candidate.device.consumes_counters:
+            for consumed in candidate.device.consumes_counters if suiting >> index & 1 else ():
                 groups.setdefault((candidate.device.id.pool_id, consumed.counter_set), []).append(index)
         for drawing in groups.values():
             members = [i for i in drawing if not self._shared >> i & 1]
