@@ -29,6 +29,8 @@ def consumption(device: Device, requests: Requests | None, *, fractional: bool) 
     Raises:
         CapacityArithmeticError: an amount is beyond int64, no multiple of a milli unit, or negative.
     """
+    if not device.capacity:
+        return None if requests else {}
     wanted = dict(requests or ())
     if not wanted.keys() <= device.capacity.keys():
         return None
