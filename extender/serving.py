@@ -1,6 +1,7 @@
 """Running the service: a cluster, the collaborators around it, and a server until a signal comes."""
 
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -25,6 +26,7 @@ from extender.cluster.writer import Writer
 from extender.embedded import EmbeddedCluster
 from extender.http import create_app
 from extender.metrics import Metrics
+from extender.onewrite import OneWriteProtocol
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
@@ -91,7 +93,7 @@ async def _serve(cluster: EmbeddedCluster, settings: Settings, listener: socket.
         service = _service_over(cluster, settings)
         config = uvicorn.Config(
             create_app(service, settings),
-            http="httptools",
+            http=OneWriteProtocol,
             loop="none",
             lifespan="off",
             log_config=None,
@@ -130,5 +132,8 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, UnicodeError) as error:
-        raise ListenError(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from error
+    except UnicodeError as error:
+        raise ListenError(f"cannot listen on {host}:{port}: not the name of a host") from error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error

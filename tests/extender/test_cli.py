@@ -1,0 +1,189 @@
+"""The command line: what goes to which stream, in which form, with which exit code."""
+
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from extender import __version__
+from extender.cli import FOUND_PROBLEMS, OK, USAGE, app, spread
+from extender.settings import load
+from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    return written(
+        tmp_path / "cluster.yaml",
+        device_class(selectors=[f'device.driver == "{DRIVER}"']),
+        node("a"),
+        local_slice("a"),
+        claim("c"),
+        claim("d"),
+        pod("p", "c"),
+        pod("q", "d"),
+    )
+
+
+def written(path: Path, *objects: Object) -> Path:
+    path.write_text(yaml.safe_dump_all(objects))
+    return path
+
+
+def test_help_tells_commands_and_exit_codes() -> None:
+    result = RUNNER.invoke(app, ["--help"])
+    text = " ".join(re.sub(r"[│╭╰─╮╯]", " ", result.output).split())
+    assert result.exit_code == OK
+    assert all(command in text for command in ("serve", "validate", "simulate", "config", "version"))
+    assert "Exit codes: 0 done; 1 the manifests have errors" in text
+
+
+def test_version() -> None:
+    assert RUNNER.invoke(app, ["version"]).stdout == f"dra-extender {__version__}\n"
+
+
+# --- validate -----------------------------------------------------------------------------------------------
+
+
+def test_validate_prints_a_line_for_each_file(manifests: Path, tmp_path: Path) -> None:
+    other = written(tmp_path / "other.yaml", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
+    result = RUNNER.invoke(app, ["validate", str(manifests), str(other)])
+    used = "1 DeviceClass, 1 Node, 2 Pod, 2 ResourceClaim, 1 ResourceSlice"
+    assert result.exit_code == OK
+    assert [line.split("   ") for line in re.sub(r" {3,}", "   ", result.stdout).splitlines()] == [
+        ["FILE", "USED", "SKIPPED", "ERRORS"],
+        [str(manifests), used, "-", "0"],
+        [str(other), "-", "1 Service", "0"],
+    ]
+    assert result.stderr == ""
+
+
+BROKEN = local_slice("b", capacity={"memory": {"value": "80Gx"}})
+
+
+def test_validate_names_what_is_wrong_on_stderr_and_exits_1(manifests: Path, tmp_path: Path) -> None:
+    bad = written(tmp_path / "bad.yaml", BROKEN)
+    result = RUNNER.invoke(app, ["validate", str(manifests), str(bad)])
+    assert result.exit_code == FOUND_PROBLEMS
+    assert result.stderr == (
+        f'error: {bad}: ResourceSlice slice-b: spec.devices[0].capacity[memory].value: "80Gx" is not a quantity\n'
+    )
+
+
+def test_validate_checks_expressions(tmp_path: Path) -> None:
+    bad = written(tmp_path / "bad.yaml", device_class(selectors=["device.drivr == 'x'"]))
+    result = RUNNER.invoke(app, ["validate", str(bad)])
+    assert result.exit_code == FOUND_PROBLEMS
+    assert f"error: {bad}: DeviceClass gpu: spec.selectors[0].cel.expression: 1:7: " in result.stderr
+
+
+def test_validate_as_json(manifests: Path) -> None:
+    result = RUNNER.invoke(app, ["validate", str(manifests), "--output", "json"])
+    used = {"DeviceClass": 1, "Node": 1, "ResourceSlice": 1, "ResourceClaim": 2, "Pod": 2}
+    assert orjson.loads(result.stdout) == [{"file": str(manifests), "used": used, "skipped": {}, "errors": []}]
+
+
+def test_validate_warns_of_objects_that_are_there_twice(tmp_path: Path) -> None:
+    files = [written(tmp_path / name, node("a")) for name in ("1.yaml", "2.yaml")]
+    result = RUNNER.invoke(app, ["validate", *map(str, files)])
+    assert result.exit_code == OK
+    assert result.stderr == f"warning: not for one cluster: Node a is in {files[0]} and again in {files[1]}\n"
+
+
+# --- simulate -----------------------------------------------------------------------------------------------
+
+
+def test_simulate_prints_where_pods_go_or_why_not(manifests: Path) -> None:
+    result = RUNNER.invoke(app, ["simulate", "--manifests", str(manifests)])
+    assert result.exit_code == OK, result.stderr
+    assert result.stdout.splitlines() == [
+        "POD    NODE   DEVICES OR REASON",
+        f"ns/p   a      {DRIVER}/a/gpu-0",
+        "ns/q   -      1 no free device for request gpu",
+    ]
+
+
+def test_simulate_as_json(manifests: Path) -> None:
+    result = RUNNER.invoke(app, ["simulate", str(manifests), "-o", "json"])
+    device = {"claim": "c", "request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}
+    assert orjson.loads(result.stdout) == [
+        {"pod": "ns/p", "node": "a", "devices": [device], "reason": None},
+        {"pod": "ns/q", "node": None, "devices": [], "reason": "1 no free device for request gpu"},
+    ]
+
+
+def test_simulate_refuses_manifests_with_errors(manifests: Path, tmp_path: Path) -> None:
+    bad = written(tmp_path / "bad.yaml", BROKEN)
+    result = RUNNER.invoke(app, ["simulate", "--manifests", str(manifests), "--manifests", str(bad)])
+    assert (result.exit_code, result.stdout) == (FOUND_PROBLEMS, "")
+    assert "80Gx" in result.stderr
+
+
+# --- config -------------------------------------------------------------------------------------------------
+
+
+def test_config_print_is_a_file_with_the_settings_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("server: {port: 1}")
+    result = RUNNER.invoke(app, ["config", "print", "--config", str(file)], env={"DRA_EXTENDER__SERVER__HOST": "::1"})
+    assert load(result.stdout) == load("server: {port: 1, host: '::1'}")
+
+
+def test_config_check(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("server: {prot: 1}")
+    good, bad = RUNNER.invoke(app, ["config", "check"]), RUNNER.invoke(app, ["config", "check", "-c", str(file)])
+    assert (good.exit_code, good.stdout) == (OK, "the settings are fine\n")
+    assert (bad.exit_code, bad.stderr) == (
+        FOUND_PROBLEMS,
+        f'error: {file}: server.prot: unknown key, did you mean "port"?\n',
+    )
+
+
+# --- what can't be done --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve"], "serve needs --manifests PATH...: this version has no source for live clusters yet"),
+        (["serve", "-m", "/nowhere"], "/nowhere: no such file or folder"),
+        (["serve", "--port", "-1"], "flags: server.port: input should be greater than or equal to 0, not -1"),
+        (["simulate"], "simulate needs PATH... or --manifests PATH..."),
+        (["simulate", "/nowhere"], "/nowhere: no such file or folder"),
+        (["simulate", "/", "--policy", "best"], 'flags: scheduling.policy: unknown policy "best"'),
+        (["validate", "/nowhere"], "/nowhere: no such file or folder"),
+        (["config", "print", "-c", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
+        (["config", "check", "-c", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_told_on_stderr_with_status_2(arguments: list[str], message: str) -> None:
+    result = RUNNER.invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (USAGE, "")
+    assert result.stderr.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["serve", "--prot", "1"], ["validate"], ["simulate", "-o", "xml"]])
+def test_a_wrong_command_line_has_status_2(arguments: list[str]) -> None:
+    assert RUNNER.invoke(app, arguments).exit_code == USAGE
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], []),
+        (["-m", "a"], ["-m", "a"]),
+        (["-m", "a", "b", "c"], ["-m", "a", "-m", "b", "-m", "c"]),
+        (["-m", "a", "b", "--port", "1", "-m", "c"], ["-m", "a", "-m", "b", "--port", "1", "-m", "c"]),
+        (["--manifests=a", "b"], ["--manifests=a", "--manifests", "b"]),
+        (["validate", "a", "b"], ["validate", "a", "b"]),
+        (["--port", "1", "a"], ["--port", "1", "a"]),
+    ],
+)
+def test_an_option_takes_several_values(given: list[str], expected: list[str]) -> None:
+    assert spread(given, "--manifests", "-m") == expected

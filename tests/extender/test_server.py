@@ -1,0 +1,108 @@
+"""The service as a process: on a port of its own, spoken to as kube-scheduler does, stopped as a kubelet does."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from httpx import AsyncClient
+
+from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
+
+ROOT = Path(__file__).parents[2]
+OBJECTS = (
+    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    node("a"),
+    local_slice("a"),
+    claim("c"),
+    pod("p", "c"),
+)
+ASKED: Object = {"Pod": pod("p", "c"), "Nodes": None, "NodeNames": ["a", "b"]}
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(OBJECTS))
+    return path
+
+
+async def start(*arguments: str) -> Process:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DRA_EXTENDER__LOG__FORMAT": "json"}
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "extender", "serve", *arguments, stdout=PIPE, stderr=PIPE, env=environment
+    )
+
+
+@asynccontextmanager
+async def serving(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
+    """A process that serves, and its address; it is killed if it has not ended by then."""
+    process = await start("--port", "0", *arguments)
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            line = await process.stderr.readline()
+        assert line, "it ended before it served"
+        yield process, str(orjson.loads(line)["url"])
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_it_serves_and_stops_on_sigterm(manifests: Path) -> None:
+    async with serving("--manifests", str(manifests)) as (process, url), AsyncClient(base_url=url) as client:
+        assert (await client.get("/readyz")).text == "ok\n"
+        reply = (await client.post("/filter", content=orjson.dumps(ASKED))).json()
+        assert (reply["NodeNames"], reply["FailedAndUnresolvableNodes"]) == (["a"], {"b": "node not yet known"})
+        bind = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"}
+        assert (await client.post("/bind", content=orjson.dumps(bind))).json() == {}
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            _, rest = await process.communicate()
+        assert process.returncode == 0
+        assert [orjson.loads(line)["event"] for line in rest.splitlines()][-1] == "stopped"
+
+
+async def test_a_reply_leaves_in_one_piece_and_the_connection_stays(manifests: Path) -> None:
+    async with serving("--manifests", str(manifests)) as (_, url):
+        port = int(url.rpartition(":")[2])
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setblocking(False)
+            body = orjson.dumps(ASKED)
+            head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            for _ in range(3):
+                await loop.sock_sendall(connection, head + body)
+                async with asyncio.timeout(30):
+                    received = await loop.sock_recv(connection, 65536)
+                headers, _, content = received.partition(b"\r\n\r\n")
+                assert re.match(rb"HTTP/1.1 200 ", headers)
+                assert f"content-length: {len(content)}".encode() in headers.lower()
+                assert orjson.loads(content)["NodeNames"] == ["a"]
+
+
+async def test_a_port_that_is_taken_is_an_error_with_status_2(manifests: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = await start("--port", str(port), "--manifests", str(manifests))
+        async with asyncio.timeout(60):
+            _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert errors.decode() == f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+async def test_several_manifests_after_one_option(manifests: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(yaml.safe_dump_all([node("b")]))
+    async with serving("--manifests", str(manifests), str(more)) as (_, url), AsyncClient(base_url=url) as client:
+        assert (await client.get("/")).json()["cluster"]["nodes"] == 2
