@@ -238,11 +238,26 @@ class TestUndo:
         scene.run(scene.bind())
         assert (scene.devices("a"), scene.users("a")) == ([], [])
 
+    def test_a_binding_that_landed_though_it_was_refused_is_a_success(self) -> None:
+        scene = Scene(claim("a"), pod("p", "a"))
+        scene.transport.script(BIND, Fault(lost=True), Fault(refused=FORBIDDEN))
+        landed = action(lambda: scene.api.bind_pod(ObjectKey("ns", "p"), "n", uid="uid-p"))
+        scene.transport.script("get pods", Fault(), landed)
+        assert scene.run(scene.bind()) == [""]
+        assert (scene.devices("a"), scene.users("a")) == (["n/gpu-0"], ["p"])
+
+    def test_not_if_the_pod_was_bound_elsewhere(self) -> None:
+        scene = Scene(claim("a"), pod("p", "a"))
+        scene.transport.script(BIND, action(lambda: scene.api.bind_pod(ObjectKey("ns", "p"), "m", uid="uid-p")))
+        bound = "pod ns/p is bound to node m already; claims are not released: the pod is bound to node m"
+        assert scene.run(scene.bind()) == [bound]
+        assert scene.users("a") == ["p"]
+
     def test_that_fails_is_told(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))
         scene.transport.script(BIND, Fault(refused=FORBIDDEN))
         scene.transport.script(GET_CLAIM, Fault(lost=True))
-        expected = f"pod ns/p: not allowed; not undone: {GET_CLAIM}: outcome unknown: timed out"
+        expected = f"pod ns/p: not allowed; claim ns/a is not released: {GET_CLAIM}: outcome unknown: timed out"
         assert scene.run(scene.bind()) == [expected]
         assert scene.held == {"n/gpu-0"}
 
@@ -312,9 +327,10 @@ class TestDeadline:
         scene.transport.script(ALLOCATE, Fault(seconds=DEADLINE + 1))
 
         async def late() -> float:
+            called = asyncio.get_running_loop().time()
             with pytest.raises(BindError, match="still running"):
                 await scene.bind()
-            answered = asyncio.get_running_loop().time()
+            answered = asyncio.get_running_loop().time() - called
             with pytest.raises(BindError, match="out of time: the claims are reserved, the pod is not bound yet"):
                 await scene.bind()
             return answered

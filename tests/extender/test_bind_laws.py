@@ -138,10 +138,9 @@ async def run(random: Random, plan: list[tuple[str, str, int]], faults: list[tup
     await check(api)
     for extender in extenders:
         extender.transport.faults.clear()
-    for name in CLAIMS_OF:
-        for on in ("n", "m"):
-            await extenders[TURN[name]].bind(name, on)
-            await asyncio.sleep(10)
+    for name, on in 3 * [(name, on) for name in CLAIMS_OF for on in ("n", "m")]:
+        await extenders[TURN[name]].bind(name, on)
+        await asyncio.sleep(10)
     await check(api)
     await check_end(api, extenders)
 

@@ -1,5 +1,6 @@
 """The writes of a bind, one claim at a time: preconditions, conflicts, unknown outcomes, undo."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -118,10 +119,10 @@ class TestReserve:
         assert (scene.device, scene.users) == ("gpu-1", ["q", "p"])
         assert "allocationTimestamp" not in scene.claim["status"]["allocation"]
 
-    def test_one_that_is_reserved_for_the_pod_is_not_written(self) -> None:
+    def test_one_that_is_reserved_for_the_pod_is_read_not_written(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-1"], users=["p"]))
         scene.reserve()
-        assert scene.transport.calls == []
+        assert scene.transport.calls == [READ]
 
     @pytest.mark.parametrize("call", [PROTECT, ALLOCATE])
     def test_changed_by_others_meanwhile_it_is_read_and_written_again(self, call: str) -> None:
@@ -221,6 +222,42 @@ class TestPreconditions:
         with pytest.raises(WriteRefusedError, match="claim gpu was deleted and made again"):
             scene.reserve()
         assert scene.device is None
+
+
+class TestFence:
+    """Before an undo: a Binding that is still on its way must not land any more."""
+
+    def test_a_late_binding_is_refused(self) -> None:
+        scene = Scene()
+
+        async def late() -> None:
+            scene.transport.script(BIND, Fault(late=2), *[Fault(lost=True)] * ATTEMPTS)
+            with pytest.raises(OutcomeUnknownError):
+                await scene.writer.bind(scene.pod, "n")
+            assert await scene.writer.fence(scene.pod) == ""
+            await asyncio.sleep(3)
+
+        virtualtime.run(late())
+        raw = virtualtime.run(scene.api.get(PODS, POD))
+        assert "nodeName" not in raw["spec"]
+
+    def test_each_one_changes_the_pod(self) -> None:
+        scene = Scene()
+        versions = set()
+        for _ in range(3):
+            assert virtualtime.run(scene.writer.fence(scene.pod)) == ""
+            versions.add(virtualtime.run(scene.api.get(PODS, POD))["metadata"]["resourceVersion"])
+        assert len(versions) == 3
+
+    def test_a_pod_that_is_bound_says_where(self) -> None:
+        scene = Scene()
+        scene.bind()
+        assert virtualtime.run(scene.writer.fence(scene.pod)) == "n"
+
+    def test_a_pod_that_is_gone_needs_none(self) -> None:
+        scene = Scene()
+        virtualtime.run(scene.api.delete(PODS, POD))
+        assert virtualtime.run(scene.writer.fence(scene.pod)) == ""
 
 
 class TestUnknownOutcomes:
