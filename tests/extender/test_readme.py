@@ -72,7 +72,7 @@ async def until_serving(lines: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def run(command: str, environment: Mapping[str, str]) -> str:
-    """What a command prints, on both of its outputs."""
+    """What a command prints, on both of its outputs; its last line ended, as replies of the verbs are not."""
     process = await asyncio.create_subprocess_exec(
         *(SHELL, "-c", command),
         cwd=ROOT,
@@ -82,7 +82,8 @@ async def run(command: str, environment: Mapping[str, str]) -> str:
     )
     async with asyncio.timeout(60):
         printed, _ = await process.communicate()
-    return printed.decode()
+    text = printed.decode()
+    return f"{text}\n" if text and not text.endswith("\n") else text
 
 
 @pytest.fixture
