@@ -88,7 +88,8 @@ class Scene:
 
     def node_of(self, name: str) -> str | None:
         found: RawObject = virtualtime.run(self.api.get(PODS, ObjectKey("ns", name)))
-        return found["spec"].get("nodeName")
+        bound: str | None = found["spec"].get("nodeName")
+        return bound
 
     @property
     def held(self) -> set[str]:

@@ -1,7 +1,7 @@
 """Laws of the state, over random histories of a small cluster."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given
@@ -164,8 +164,9 @@ def fly(state: ClusterState, uid: str, what: str, *, shared: bool) -> None:
         state.settle(uid, state.seen(CLAIMS) + 2)
     else:
         pool, device = what.split("/")
-        share = {"share_id": f"share-{uid}", "consumed_capacity": {"memory": SHARED}} if shared else {}
-        result = DeviceResult("gpu", DeviceId(DRIVER, pool, device), **share)
+        result = DeviceResult("gpu", DeviceId(DRIVER, pool, device))
+        if shared:
+            result = replace(result, share_id=f"share-{uid}", consumed_capacity={"memory": SHARED})
         state.assume(uid, AllocationResult((result,)), "uid-p")
 
 

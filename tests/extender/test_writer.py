@@ -370,7 +370,8 @@ class TestRelease:
 class TestBinding:
     def bound(self, scene: Scene) -> str | None:
         raw = virtualtime.run(scene.api.get(PODS, POD))
-        return raw["spec"].get("nodeName")
+        found: str | None = raw["spec"].get("nodeName")
+        return found
 
     def test_binds(self) -> None:
         scene = Scene()
