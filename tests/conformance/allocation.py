@@ -57,6 +57,7 @@ class World:
         self.inventory = Inventory.of(replace(s, name=f"{s.name}#{i:04}") for i, s in enumerate(slices))
         self.nodes: dict[str, Node] = {n.name: n for n in map(parse_node, case["nodes"])}
         self.usage = _usage(case)
+        self.selectors = Selectors()
 
     def task(self, node: str) -> Task:
         """What is to be decided on one node."""
@@ -73,7 +74,7 @@ def run_case(case: Json) -> str | None:
 
 def _differences(case: Json, world: World) -> Iterator[str]:
     for run in case["runs"]:
-        outcome, results, error = decide(world.task(run["node"]), FIRST_FIT)
+        outcome, results, error = decide(world, run["node"], FIRST_FIT)
         where = f"node {run['node']}"
         if outcome != run["outcome"]:
             yield f"{where}: {outcome}, recorded {run['outcome']} ({error or run.get('error', '')})"
@@ -82,17 +83,17 @@ def _differences(case: Json, world: World) -> Iterator[str]:
             theirs = [canonical(result) for result in run.get("results") or []]
             if ours != theirs:
                 yield f"{where}: {ours}, recorded {theirs}"
-        best = decide(world.task(run["node"]), BEST_FIT)[0]
+        best = decide(world, run["node"], BEST_FIT)[0]
         if best != outcome:
             yield f"{where}: best-fit says {best}, first-fit {outcome}"
 
 
-def decide(task: Task, policy: Policy) -> tuple[str, tuple[AllocationResult, ...], str]:
+def decide(world: World, node: str, policy: Policy) -> tuple[str, tuple[AllocationResult, ...], str]:
     """Outcome, results, and the text of an error."""
     try:
         answer = allocate(
-            task,
-            selectors=Selectors(),
+            world.task(node),
+            selectors=world.selectors,
             clock=_ticks(),
             new_share_id=lambda: SHARE_ID,
             policy=policy,
