@@ -80,6 +80,7 @@ class Follower:
         self._absent = False
         self._failures = 0
         self._brought = 0
+        self._connected: asyncio.Timeout | None = None
 
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
@@ -100,6 +101,8 @@ class Follower:
             self._doubted = True
             self._cache.doubt(self.resource, f"nothing heard for more than {self._pace.stale:g} s")
             _log.warning("stale", resource=str(self.resource), seconds=round(age))
+            if self._connected is not None and self._since is not None:
+                self._connected.reschedule(now)
 
     # --- one connection -------------------------------------------------------------------------------------
 
@@ -117,12 +120,21 @@ class Follower:
         return self._pace.pause(self._failures, self._random())
 
     async def _take_all(self) -> None:
-        async with aclosing(self._source.signals(self.resource, self._since)) as signals:
-            async for signal in signals:
-                if self._doubted and not isinstance(signal, Listed):
-                    # It may be old news: how far behind it is, only a list can tell.
-                    return
-                self._take(signal)
+        """Take in what a connection brings until it ends, or until what is known is doubted.
+
+        What a watch brings then may be old news: how far behind it is, only a list can tell.
+        """
+        try:
+            async with asyncio.timeout(None) as self._connected:
+                async with aclosing(self._source.signals(self.resource, self._since)) as signals:
+                    async for signal in signals:
+                        if self._doubted and not isinstance(signal, Listed):
+                            return
+                        self._take(signal)
+        except TimeoutError:
+            _log.info("listing again", resource=str(self.resource))
+        finally:
+            self._connected = None
 
     def _take(self, signal: Signal) -> None:
         at = revision_of(signal.object) if isinstance(signal, Event) else signal.at

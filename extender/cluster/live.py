@@ -33,13 +33,14 @@ class LiveCluster:
 
     Attributes:
         api: implements `extender.cluster.api.Api`.
+        followers: one per kind, once it runs.
     """
 
     def __init__(self, api: RemoteApi, *, random: Callable[[], float], timing: Timing = Timing()) -> None:
         self.api = api
         self._random = random
         self._timing = timing
-        self._followers: tuple[Follower, ...] = ()
+        self.followers: tuple[Follower, ...] = ()
 
     async def run(self, cache: Cache) -> None:
         """List and watch all kinds, for ever; what the cache does not trust any more, it is told.
@@ -47,25 +48,25 @@ class LiveCluster:
         To be run once, until cancelled.
         """
         source = Source(self.api, random=self._random, rhythm=self._timing.rhythm)
-        self._followers = tuple(
+        self.followers = tuple(
             Follower(resource, source, cache, random=self._random, pace=self._timing.pace)
             for resource in RESOURCES.values()
         )
         async with asyncio.TaskGroup() as tasks:
-            for follower in self._followers:
+            for follower in self.followers:
                 tasks.create_task(follower.run(), name=f"follow {follower.resource}")
             tasks.create_task(self._check(), name="check for staleness")
 
     def ages(self) -> Mapping[str, float | None]:
         """By kind: seconds since the last sign of life of its watch; None if it is not synced."""
         now = asyncio.get_running_loop().time()
-        return {follower.resource.kind: follower.age(now) for follower in self._followers}
+        return {follower.resource.kind: follower.age(now) for follower in self.followers}
 
     async def _check(self) -> None:
         while True:
             await asyncio.sleep(self._timing.pace.stale / _CHECKS_PER_STALE)
             now = asyncio.get_running_loop().time()
-            for follower in self._followers:
+            for follower in self.followers:
                 follower.check(now)
 
 
@@ -92,9 +93,7 @@ async def connect(
             fresh.cancel()
 
 
-async def usable_api(
-    transport: Transport, url: str, *, random: Callable[[], float], patience: Patience
-) -> RemoteApi:
+async def usable_api(transport: Transport, url: str, *, random: Callable[[], float], patience: Patience) -> RemoteApi:
     """The API server behind a transport, if it is one that we can work with.
 
     Raises:

@@ -15,6 +15,11 @@ from tests.extender.fakeapi import FakeApi
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})
 
 
+def now() -> float:
+    """The virtual time."""
+    return asyncio.get_running_loop().time()
+
+
 def half() -> float:
     """Jitter that is the same always."""
     return 0.5
@@ -89,7 +94,9 @@ class RecordingState(ClusterState):
 
 
 @asynccontextmanager
-async def following(fake: FakeApi, state: ClusterState, random: Callable[[], float] = half) -> AsyncIterator[LiveCluster]:
+async def following(
+    fake: FakeApi, state: ClusterState, random: Callable[[], float] = half
+) -> AsyncIterator[LiveCluster]:
     """A live cluster that follows a fake server while the context lasts."""
     cluster = LiveCluster(api_over(fake, page_size=2), random=random)
     running = asyncio.create_task(cluster.run(state))

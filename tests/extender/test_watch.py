@@ -13,8 +13,8 @@ from extender.cluster.state import Event, key_of
 from extender.cluster.transport import Reply, Request, TooManyRequestsError, TransportError
 from extender.cluster.watch import Bookmark, BrokenWatchError, ExpiredError, Listed, Signal, Source
 from tests.extender.fakeapi import FakeApi, FakeStream, Fault
-from tests.extender.livecluster import default, make_claim, make_node, make_pod, source_over
-from tests.extender.virtualtime import now, run
+from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
+from tests.extender.virtualtime import run
 
 
 async def take(source: Source, resource: Resource, since: int | None, count: int = 1000) -> list[str]:

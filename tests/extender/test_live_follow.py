@@ -1,0 +1,395 @@
+"""Following for ever: lists again when it must, waits when it should, and says so when it is behind."""
+
+import asyncio
+from collections import deque
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, Resource
+from extender.cluster.follow import Pace
+from extender.cluster.state import NOT_SYNCED, ClusterState
+from extender.cluster.transport import Request
+from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
+from tests.extender.livecluster import RecordingState, default, following, make_claim, make_node, make_pod, now
+from tests.extender.virtualtime import run
+
+
+def for_kind(resource: Resource, *faults: Fault) -> "FaultsOfKind":
+    """These faults for requests about one kind, in their order."""
+    return FaultsOfKind(resource, deque(faults))
+
+
+class FaultsOfKind:
+    def __init__(self, resource: Resource, faults: deque[Fault]) -> None:
+        self._resource = resource
+        self._faults = faults
+
+    def __call__(self, request: Request) -> Fault:
+        ours = request.path.endswith(f"/{self._resource.plural}")
+        return self._faults.popleft() if ours and self._faults else Fault()
+
+
+def names(state: ClusterState) -> set[str]:
+    return {key.name for key in state.snapshot.claims}
+
+
+def claim_lists(state: RecordingState) -> list[int]:
+    return [at for kind, at in state.lists if kind == CLAIMS.kind]
+
+
+def test_all_kinds_are_synced_and_stay_so() -> None:
+    async def main() -> tuple[str, str, ClusterState]:
+        fake, state = FakeApi(), ClusterState()
+        fake.put(CLAIMS, make_claim("a"))
+        fake.put(NODES, make_node("n"))
+        fake.put(PODS, make_pod("p", claims=True))
+        before = state.not_ready
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            synced = state.not_ready
+            fake.put(CLAIMS, make_claim("b"))
+            await asyncio.sleep(3600)
+            return before, synced or state.not_ready, state
+
+    before, after, state = run(main())
+    assert before.count(NOT_SYNCED) == len(RESOURCES)
+    assert after == ""
+    assert names(state) == {"a", "b"}
+    assert [len(state.snapshot.nodes), len(state.snapshot.pods)] == [1, 1]
+
+
+def test_a_watch_that_ends_in_time_goes_on_where_it_was() -> None:
+    async def main() -> tuple[RecordingState, list[Request]]:
+        fake, state = FakeApi(), RecordingState()
+        async with following(fake, state):
+            for name in "abc":
+                await asyncio.sleep(500)
+                fake.put(CLAIMS, make_claim(name))
+            await asyncio.sleep(1)
+        return state, fake.watches(CLAIMS)
+
+    state, watches = run(main())
+    assert [event[:2] for event in state.told] == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+    assert claim_lists(state) == [100]
+    assert [request.query.get("resourceVersion") for request in watches] == [None, "100", "101", "102"]
+
+
+CUTS = {
+    "cut": Fault(cut_after=900),
+    "cut at once": Fault(cut_after=0),
+    "garbage": Fault(garbage_after=2),
+    "error": Fault(error_after=2),
+    "silence": Fault(silent_after=500),
+    "refused": Fault(refused=True),
+    "500": Fault(500),
+    "503": Fault(503),
+    "429": Fault(429, 3.0),
+    "404 for a moment": Fault(404),
+    "no answer": Fault(hangs=True),
+    "410": Fault(410),
+    "410 in the watch": Fault(error_after=0, error_code=410),
+}
+
+
+@pytest.mark.parametrize("fault", CUTS.values(), ids=list(CUTS))
+@pytest.mark.parametrize("streams", [True, False])
+def test_after_any_failure_the_cache_has_what_the_server_has(fault: Fault, *, streams: bool) -> None:
+    async def main() -> RecordingState:
+        fake, state = FakeApi(streams_lists=streams), RecordingState()
+        fake.fault_for = for_kind(CLAIMS, fault, fault, Fault(), fault, fault)
+        fake.put(CLAIMS, make_claim("gone"))
+        async with following(fake, state):
+            await asyncio.sleep(5)
+            for name in "abc":
+                fake.put(CLAIMS, make_claim(name))
+                await asyncio.sleep(0.2)
+            fake.delete(CLAIMS, default("gone"))
+            await asyncio.sleep(600)
+            assert state.not_ready == ""
+        return state
+
+    assert names(run(main())) == {"a", "b", "c"}
+
+
+def test_history_that_the_server_forgot_is_made_up_for_by_a_list() -> None:
+    async def main() -> RecordingState:
+        fake, state = FakeApi(), RecordingState()
+        fake.put(CLAIMS, make_claim("a"))
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            fake.fault_for = lambda _: Fault(refused=True)
+            await asyncio.sleep(610)
+            fake.put(CLAIMS, make_claim("b"))
+            fake.delete(CLAIMS, default("a"))
+            fake.compact()
+            fake.fault_for = lambda _: Fault()
+            await asyncio.sleep(30)
+            return state
+
+    state = run(main())
+    assert names(state) == {"b"}
+    assert claim_lists(state) == [101, 103]
+    assert state.told == []
+
+
+def test_a_list_that_is_older_than_what_was_seen_is_discarded_and_repeated() -> None:
+    async def main() -> tuple[RecordingState, int]:
+        fake, state = FakeApi(streams_lists=False), RecordingState()
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            for name in "abcd":
+                fake.put(CLAIMS, make_claim(name))
+            await asyncio.sleep(1)
+            behind = Fault(behind=2)
+            fake.fault_for = for_kind(CLAIMS, Fault(error_after=0, error_code=410), behind, behind, behind, behind)
+            await asyncio.sleep(700)
+            return state, len(fake.lists(CLAIMS))
+
+    state, pages = run(main())
+    assert names(state) == set("abcd")
+    assert claim_lists(state) == [100, 104]
+    assert pages == 1 + 2 + 2 + 2  # pages of two: of nothing, twice outdated, and at last of all four
+
+
+def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once() -> None:
+    async def main() -> list[float]:
+        fake, times = FakeApi(), list[float]()
+
+        def fault_for(request: Request) -> Fault:
+            if request.path.endswith(CLAIMS.plural):
+                times.append(now())
+            return Fault(refused=True)
+
+        fake.fault_for = fault_for
+        async with following(fake, ClusterState()):
+            await asyncio.sleep(60)
+        return [round(later - earlier, 3) for earlier, later in pairwise(times)]
+
+    assert run(main())[:8] == [0.188, 0.375, 0.75, 1.5, 3.0, 6.0, 7.5, 7.5]
+    assert [Pace().pause(3, random) for random in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
+
+
+def test_a_busy_server_says_when_to_come_back() -> None:
+    async def main() -> list[float]:
+        fake, times = FakeApi(), list[float]()
+        faults = for_kind(CLAIMS, Fault(429, 17.0))
+
+        def fault_for(request: Request) -> Fault:
+            if request.path.endswith(CLAIMS.plural):
+                times.append(now())
+            return faults(request)
+
+        fake.fault_for = fault_for
+        async with following(fake, ClusterState()):
+            await asyncio.sleep(60)
+        return times
+
+    assert run(main()) == [0.0, 17.0]
+
+
+# --- staleness ----------------------------------------------------------------------------------------------
+
+
+def test_a_dead_connection_is_noticed_and_replaced_before_anything_is_stale() -> None:
+    async def main() -> RecordingState:
+        fake, state = FakeApi(), RecordingState()
+        fake.fault_for = for_kind(CLAIMS, Fault(silent_after=300))
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            fake.put(CLAIMS, make_claim("a"))
+            await asyncio.sleep(76)
+            fake.put(CLAIMS, make_claim("b"))
+            await asyncio.sleep(1)
+            assert names(state) == {"a", "b"}
+        return state
+
+    assert run(main()).doubts == []
+
+
+def test_what_is_too_old_is_doubted_until_it_is_listed_again() -> None:
+    async def main() -> tuple[list[float], list[str], RecordingState]:
+        fake, state = FakeApi(), RecordingState()
+        async with following(fake, state) as cluster:
+            await asyncio.sleep(100)
+            age = cluster.ages()[CLAIMS.kind] or 0.0
+            fake.fault_for = lambda _: Fault(refused=True)
+            fake.put(CLAIMS, make_claim("a"))
+            texts = []
+            for seconds in (700, 10):
+                await asyncio.sleep(seconds)
+                texts.append(state.not_ready)
+            oldest = cluster.ages()[CLAIMS.kind] or 0.0
+            fake.fault_for = lambda _: Fault()
+            await asyncio.sleep(20)
+            return [age, oldest], [*texts, state.not_ready], state
+
+    ages, texts, state = run(main())
+    assert ages[0] == pytest.approx(40)
+    assert ages[1] > 90
+    assert texts[0] == texts[1]
+    assert "resourceclaims: nothing heard for more than 90 s" in texts[0]
+    assert texts[2] == ""
+    assert claim_lists(state) == [100, 101]
+
+
+def test_a_server_that_sends_no_bookmarks_costs_lists_and_is_doubted_at_times() -> None:
+    async def main() -> tuple[RecordingState, int]:
+        fake, state = FakeApi(bookmarks=False), RecordingState()
+        async with following(fake, state):
+            await asyncio.sleep(1000)
+        return state, len(claim_lists(state))
+
+    state, lists = run(main())
+    assert lists >= 5
+    assert names(state) == set()
+
+
+def test_old_news_after_a_long_silence_restores_no_trust() -> None:
+    async def main() -> tuple[str, list[str], str]:
+        fake, state = FakeApi(), RecordingState()
+        fake.fault_for = for_kind(CLAIMS, Fault(), Fault(500), Fault(500))
+        async with following(fake, state) as cluster:
+            await asyncio.sleep(1)
+            for follower in cluster.followers:
+                follower.check(now() + 100)
+            doubted = state.not_ready
+            fake.put(CLAIMS, make_claim("a"))
+            await asyncio.sleep(0.1)
+            told = [event[1] for event in state.told]
+            await asyncio.sleep(10)
+            return doubted, told, state.not_ready if names(state) == {"a"} else "not listed"
+
+    doubted, told, after = run(main())
+    assert "resourceclaims: nothing heard" in doubted
+    assert told == []
+    assert after != "not listed"
+
+
+# --- refusals and absences ----------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_named_until_it_is_lifted() -> None:
+    async def main() -> list[str]:
+        fake, state = FakeApi(), ClusterState()
+        forbidden = Fault(403, reason="Forbidden", message="cannot list resourceclaims")
+        fake.fault_for = for_kind(CLAIMS, *[forbidden] * 5)
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            first = state.not_ready
+            await asyncio.sleep(60)
+            return [first, state.not_ready]
+
+    assert run(main()) == [f"resourceclaims: {NOT_SYNCED}: cannot list resourceclaims", ""]
+
+
+def test_a_kind_that_the_server_lacks_is_empty_and_looked_for_again() -> None:
+    async def main() -> tuple[str, int, str]:
+        fake, state = FakeApi(), ClusterState()
+        async with following(fake, state):
+            await asyncio.sleep(200)
+            before = state.not_ready
+            v1 = ALL_VERSIONS["resource.k8s.io"]["v1"] | {TAINT_RULES.plural}
+            fake.served = {**ALL_VERSIONS, "resource.k8s.io": {"v1": v1}}
+            rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "r"}}
+            taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+            fake.put(TAINT_RULES, {**rule, "spec": {"taint": taint}})
+            await asyncio.sleep(200)
+            return before, len(state.snapshot.rules), state.not_ready
+
+    assert run(main()) == ("", 1, "")
+
+
+def test_a_server_that_changed_its_versions_is_followed_to_the_new_one() -> None:
+    async def main() -> tuple[set[str], str]:
+        fake, state = FakeApi(), ClusterState()
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            old = {"v1beta2": ALL_VERSIONS["resource.k8s.io"]["v1beta2"]}
+            fake.served = {**ALL_VERSIONS, "resource.k8s.io": old}
+            fake.put(CLAIMS, {**make_claim("a"), "apiVersion": "resource.k8s.io/v1beta2"})
+            await asyncio.sleep(700)
+            return names(state), fake.watches(CLAIMS)[-1].path
+
+    assert run(main()) == ({"a"}, "/apis/resource.k8s.io/v1beta2/resourceclaims")
+
+
+def test_budgets_may_be_missing() -> None:
+    async def main() -> str:
+        served = {group: versions for group, versions in ALL_VERSIONS.items() if group != "policy"}
+        fake, state = FakeApi(served=served), ClusterState()
+        async with following(fake, state):
+            await asyncio.sleep(400)
+            return state.not_ready
+
+    assert run(main()) == ""
+    assert BUDGETS.kind in RESOURCES
+
+
+# --- nothing lost, nothing doubled --------------------------------------------------------------------------
+
+NAMES = st.sampled_from("abcd")
+STEPS = st.one_of(
+    st.tuples(st.just("put"), NAMES),
+    st.tuples(st.just("delete"), NAMES),
+    st.tuples(st.just("compact"), st.just("")),
+    st.tuples(st.just("wait"), st.sampled_from(["0.01", "1", "30", "100", "400"])),
+)
+FAULTS = st.one_of(
+    st.just(Fault()),
+    st.integers(0, 2000).map(lambda count: Fault(cut_after=count)),
+    st.integers(0, 2000).map(lambda count: Fault(silent_after=count)),
+    st.integers(0, 4).map(lambda count: Fault(garbage_after=count)),
+    st.tuples(st.integers(0, 4), st.sampled_from([410, 500, 504])).map(
+        lambda drawn: Fault(error_after=drawn[0], error_code=drawn[1])
+    ),
+    st.sampled_from([429, 500, 503, 410, 404, 403]).map(lambda status: Fault(status, 1.0)),
+    st.sampled_from([Fault(refused=True), Fault(hangs=True)]),
+    st.integers(1, 5).map(lambda count: Fault(behind=count)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    steps=st.lists(STEPS, max_size=25),
+    faults=st.lists(FAULTS, max_size=12),
+    sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=4),
+    streams=st.booleans(),
+    as_event=st.booleans(),
+)
+def test_whatever_happens_the_cache_ends_up_with_what_the_server_has(
+    steps: list[tuple[str, str]], faults: list[Fault], sizes: list[int], *, streams: bool, as_event: bool
+) -> None:
+    async def main() -> None:
+        fake = FakeApi(streams_lists=streams, chunk_sizes=tuple(sizes), expired_as_event=as_event)
+        fake.fault_for = for_kind(CLAIMS, *faults)
+        state = RecordingState()
+        async with following(fake, state):
+            for step, argument in steps:
+                await play(fake, step, argument)
+            await asyncio.sleep(2000)
+        claims = fake.objects(CLAIMS)
+        assert state.not_ready == ""
+        assert {key: state.snapshot.claims[key].resource_version for key in state.snapshot.claims} == {
+            key: obj["metadata"]["resourceVersion"] for key, obj in claims.items()
+        }
+        revisions = [revision for _, _, revision in state.told]
+        assert revisions == sorted(set(revisions))
+        lists = claim_lists(state)
+        assert lists == sorted(lists)
+
+    run(main())
+
+
+async def play(fake: FakeApi, step: str, argument: str) -> None:
+    match step:
+        case "put":
+            fake.put(CLAIMS, make_claim(argument, at=str(fake.revision)))
+        case "delete":
+            fake.delete(CLAIMS, default(argument))
+        case "compact":
+            fake.compact()
+        case _:
+            await asyncio.sleep(float(argument))
