@@ -10,7 +10,6 @@ from tests.cluster.harness.client import Condition, key_of
 from tests.cluster.server_rules import SCENARIOS, Scenario
 from tests.extender.apis import memory_api
 
-
 LENIENT = {
     "no allocation for a request that the claim does not have",
     "status of a device goes with its allocation",
@@ -46,7 +45,7 @@ async def test_controllers(scenario: controller_rules.Scenario) -> None:
     async def settle(resource: Resource, key: ObjectKey, condition: Condition) -> RawObject | None:
         await Controller(api).reconcile()
         found = [obj for obj in (await api.list(resource)).items if key_of(obj) == key]
-        [state] = found or [None]
+        state = found[0] if found else None
         assert condition(state), state
         return state
 
