@@ -20,31 +20,30 @@ _ATTRIBUTE_TYPES: Final = frozenset({"bool", "int", "string", "kubernetes.Semver
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class Recent(dict[Hashable, T], Generic[T]):
     """A bounded cache that forgets what was not used for long: an older half is dropped as a whole.
 
-    Safe to use from several threads: at worst an entry is lost.
+    What was used lately is the dict's own content. Safe to use from several threads: at worst an entry is lost.
     """
 
     def __init__(self, limit: int) -> None:
+        super().__init__()
         self._half = max(1, limit // 2)
-        self._young: dict[Hashable, T] = {}
-        self._old: dict[Hashable, T] = {}
+        self._older: dict[Hashable, T] = {}
 
-    def get(self, key: Hashable) -> T | None:
-        """The value, if it is still there."""
-        found = self._young.get(key)
-        if found is None:
-            found = self._old.get(key)
-            if found is not None:
-                self.put(key, found)
+    def recall(self, key: Hashable) -> T | None:
+        """The value of a key that is not in the younger half, if the older one still has it."""
+        found = self._older.get(key)
+        if found is not None:
+            self.keep(key, found)
         return found
 
-    def put(self, key: Hashable, value: T) -> None:
+    def keep(self, key: Hashable, value: T) -> None:
         """Keep a value."""
-        if len(self._young) >= self._half:
-            self._old, self._young = self._young, {}
-        self._young[key] = value
+        if len(self) >= self._half:
+            self._older = dict(self)
+            self.clear()
+        self[key] = value
 
 
 class Selectors:
@@ -54,8 +53,9 @@ class Selectors:
         self, environment: Environment | None = None, *, max_programs: int = 4096, max_results: int = 262_144
     ) -> None:
         self._environment = Environment() if environment is None else environment
-        self._selectors: Recent[Program | CompileError] = Recent(max_programs)
-        self._derivations: Recent[Program | CompileError] = Recent(max_programs)
+        self._selectors: Recent[Program] = Recent(max_programs)
+        self._derivations: Recent[Program] = Recent(max_programs)
+        self._faults: Recent[CompileError] = Recent(max_programs)
         self._results: Recent[bool] = Recent(max_results)
 
     def matches(self, expression: str, device: Device) -> bool:
@@ -65,14 +65,22 @@ class Selectors:
             CompileError: the expression does not compile, or can't be a bool.
             EvaluationError: it fails on this device, or yields something else.
         """
-        program = self._compiled(self._selectors, expression, check_selector)
-        key = _key(program, device) if program.costly else None
-        if key is None:
-            return as_bool(program.evaluate(device))
+        program = self._selectors.get(expression)
+        if program is None:
+            program = self._compiled(self._selectors, expression, check_selector)
+        if program.costly and not program.reads.everything:
+            return self._remembered(program, device)
+        value = program.evaluate(device)
+        return value if value is True or value is False else as_bool(value)
+
+    def _remembered(self, program: Program, device: Device) -> bool:
+        key = _key(program, device)
         found = self._results.get(key)
         if found is None:
+            found = self._results.recall(key)
+        if found is None:
             found = as_bool(program.evaluate(device))
-            self._results.put(key, found)
+            self._results.keep(key, found)
         return found
 
     def derive(self, expression: str, device: Device) -> AttributeValue:
@@ -82,7 +90,9 @@ class Selectors:
             CompileError: the expression does not compile, or can't be an attribute.
             EvaluationError: it fails on this device, or yields something that is no attribute.
         """
-        program = self._compiled(self._derivations, expression, check_derivation)
+        program = self._derivations.get(expression)
+        if program is None:
+            program = self._compiled(self._derivations, expression, check_derivation)
         return as_attribute(program.evaluate(device))
 
     def reads(self, expression: str) -> Reads:
@@ -94,22 +104,24 @@ class Selectors:
         return self._compiled(self._selectors, expression, check_selector).reads
 
     def _compiled(
-        self,
-        programs: Recent[Program | CompileError],
-        expression: str,
-        check: Callable[[Program, Environment], None],
+        self, programs: Recent[Program], expression: str, check: Callable[[Program, Environment], None]
     ) -> Program:
-        found = programs.get(expression)
-        if found is None:
+        found = programs.get(expression) or programs.recall(expression)
+        if found is not None:
+            return found
+        fault_key = (check, expression)
+        fault = self._faults.get(fault_key) or self._faults.recall(fault_key)
+        if fault is None:
             try:
                 found = compile_expression(expression, self._environment)
                 check(found, self._environment)
             except CompileError as error:
-                found = error.with_traceback(None)
-            programs.put(expression, found)
-        if isinstance(found, CompileError):
-            raise found
-        return found
+                fault = error.with_traceback(None)
+                self._faults.keep(fault_key, fault)
+            else:
+                programs.keep(expression, found)
+                return found
+        raise fault.with_traceback(None)
 
 
 def check_selector(program: Program, _environment: Environment) -> None:
@@ -173,12 +185,9 @@ def _shown(value: object) -> str:
     return _GO_NAMES.get(type(value), type(value).__name__)
 
 
-def _key(program: Program, device: Device) -> Hashable | None:
-    """What the result depends on; None if that is everything."""
-    reads = program.reads
-    if reads.everything:
-        return None
-    attributes, quantities = device.attributes, device.quantities
+def _key(program: Program, device: Device) -> Hashable:
+    """What the result depends on."""
+    reads, attributes, quantities = program.reads, device.attributes, device.quantities
     return (
         program.expression,
         device.driver if reads.driver else None,

@@ -110,6 +110,15 @@ def _uncertain(kind: Type) -> bool:
 def _dispatch(candidates: tuple[Overload, ...]) -> Implementation:
     """Picks the overload by the types of the values; what was picked for some types is kept."""
     picked: dict[tuple[type, ...], Implementation] = {}
+    if len(candidates[0].parameters) == 2:
+
+        def on_two(left: Value, right: Value) -> Value:
+            found = picked.get((type(left), type(right)))
+            if found is None:
+                found = picked[type(left), type(right)] = _pick(candidates, (left, right))
+            return found(left, right)
+
+        return on_two
 
     def call(*arguments: Value) -> Value:
         types = tuple([type(argument) for argument in arguments])

@@ -199,7 +199,10 @@ class _Checker:
         found = self._declarations.functions.get(name)
         if found is None:
             self._fail(
-                node.position, f"undeclared reference to '{name}'", name, [n for n in self._declarations.functions if n[0].isalpha()]
+                node.position,
+                f"undeclared reference to '{name}'",
+                name,
+                [n for n in self._declarations.functions if n[0].isalpha()],
             )
         try:
             plan = self._calls.invoke(found, plans, member=member)
@@ -288,7 +291,11 @@ class _Checker:
         flags = [optional for _, _, optional in node.entries]
         plans = [plan for plan, _ in values]
         constant = _constant_map(keys, plans) if not any(flags) else None
-        return Constant(constant, kind) if constant is not None else MakeMap(tuple(zip(keys, plans, flags, strict=True)), kind)
+        return (
+            Constant(constant, kind)
+            if constant is not None
+            else MakeMap(tuple(zip(keys, plans, flags, strict=True)), kind)
+        )
 
     # --- comprehensions --------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ exceptions here.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
 from typing import Final, NoReturn, TypeAlias
 
 from allocator.cel.calls import implementation
@@ -25,13 +26,14 @@ from allocator.cel.plan import (
     device_input,
 )
 from allocator.cel.types import Type
-from allocator.cel.values import Value, contains, equal, lookup, size
+from allocator.cel.values import Value, contains, lookup, size
 from allocator.model import Device
 
 Evaluate: TypeAlias = Callable[[Device], Value]
 """Yields a value or raises `EvaluationError`."""
 
 _MAX_DEPTH: Final = 40
+_OPERATORS: Final = {"_==_": eq, "_!=_": ne, "_<_": lt, "_<=_": le, "_>_": gt, "_>=_": ge}
 _SCALARS: Final = frozenset(
     {"bool", "int", "uint", "double", "null_type", "google.protobuf.Timestamp", "google.protobuf.Duration"}
     | {"kubernetes.Quantity", "kubernetes.Semver", "kubernetes.URL", "kubernetes.NamedFormat"}
@@ -141,31 +143,42 @@ def _invoke(plan: Invoke, depth: int) -> Direct | None:
     if formula is None and len(plan.candidates) == 1:
         formula = plan.candidates[0].cost
     cost = sum(argument.cost for argument in compiled) + (formula or ONE).bound([a.size for a in compiled])
-    evaluate = _equality(plan, compiled) or _call(implementation(plan), [a.evaluate for a in compiled])
+    call = implementation(plan)
+    if all(isinstance(argument, Constant) for argument in plan.arguments):
+        folded = _folded(call, plan.arguments)
+        if folded is not None:
+            return Direct(folded, cost, _size_of(plan.type))
+    evaluate = _comparison(plan, compiled, call) or _call(call, [a.evaluate for a in compiled])
     return Direct(evaluate, cost, _size_of(plan.type))
 
 
-def _equality(plan: Invoke, arguments: list[Direct]) -> Evaluate | None:
-    """``==`` and ``!=`` with a constant on the right, where most values have the constant's type."""
-    if plan.function.name not in {"_==_", "_!=_"} or not isinstance(plan.arguments[1], Constant):
+def _folded(call: Callable[..., Value], arguments: tuple[Plan, ...]) -> Evaluate | None:
+    """A call of constants is computed once, unless it fails: then it fails each time."""
+    try:
+        value = call(*[argument.value for argument in arguments if isinstance(argument, Constant)])
+    except EvaluationError:
+        return None
+    return lambda _device: value
+
+
+def _comparison(plan: Invoke, arguments: list[Direct], call: Callable[..., Value]) -> Evaluate | None:
+    """With a constant on the right: Python's own operator does where the left has the constant's type."""
+    operator = _OPERATORS.get(plan.function.name)
+    if operator is None or not isinstance(plan.arguments[1], Constant):
         return None
     left, right = arguments[0].evaluate, plan.arguments[1].value
     kind = type(right)
     if kind not in (str, int, bool):
         return None
-    if plan.function.name == "_==_":
+    wanted = device_input(plan.arguments[0]) if isinstance(plan.arguments[0], Path) else None
+    if plan.function.name == "_==_" and wanted is not None and wanted.kind == "driver" and kind is str:
+        return lambda device: bool(device.id.driver == right)
 
-        def same(device: Device) -> bool:
-            value = left(device)
-            return bool(value == right) if type(value) is kind else equal(value, right)
-
-        return same
-
-    def different(device: Device) -> bool:
+    def compared(device: Device) -> bool:
         value = left(device)
-        return bool(value != right) if type(value) is kind else not equal(value, right)
+        return bool(operator(value, right)) if type(value) is kind else bool(call(value, right))
 
-    return different
+    return compared
 
 
 def _call(call: Callable[..., Value], arguments: list[Evaluate]) -> Evaluate:
@@ -197,10 +210,55 @@ def _logic(plan: Logic, depth: int) -> Direct | None:
     compiled = [term for term in terms if term is not None]
     if len(compiled) != len(terms):
         return None
-    decisive, evaluate = plan.decisive, compiled[0].evaluate
-    for term in compiled[1:]:
-        evaluate = _either(evaluate, term.evaluate) if decisive else _both(evaluate, term.evaluate)
+    evaluates = [term.evaluate for term in compiled]
+    if len(evaluates) > 2:
+        evaluate = _any_of(evaluates) if plan.decisive else _all_of(evaluates)
+    else:
+        evaluate = _either(*evaluates) if plan.decisive else _both(*evaluates)
     return Direct(evaluate, sum(term.cost for term in compiled), 1)
+
+
+def _all_of(terms: list[Evaluate]) -> Evaluate:
+    """``&&`` of many."""
+
+    def evaluate(device: Device) -> bool:
+        for index, term in enumerate(terms):
+            try:
+                if term(device) is True:
+                    continue
+            except EvaluationError:
+                if any(_or_none(other, device) is False for other in terms[index + 1 :]):
+                    return False
+                raise
+            return _unless(terms[index:], device, decisive=False)
+        return True
+
+    return evaluate
+
+
+def _any_of(terms: list[Evaluate]) -> Evaluate:
+    """``||`` of many."""
+
+    def evaluate(device: Device) -> bool:
+        for index, term in enumerate(terms):
+            try:
+                if term(device) is False:
+                    continue
+            except EvaluationError:
+                if any(_or_none(other, device) is True for other in terms[index + 1 :]):
+                    return True
+                raise
+            return _unless(terms[index:], device, decisive=True)
+        return False
+
+    return evaluate
+
+
+def _unless(terms: list[Evaluate], device: Device, *, decisive: bool) -> bool:
+    """The first term decides, or is no bool and then only a later one that decides can help."""
+    if any(_or_none(term, device) is decisive for term in terms):
+        return decisive
+    raise no_such_overload()
 
 
 def _both(left: Evaluate, right: Evaluate) -> Evaluate:

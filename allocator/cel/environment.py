@@ -43,9 +43,7 @@ _KUBERNETES: Final[tuple[Library, ...]] = (
     lists.LIBRARY, regexes.KUBERNETES, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY, network.LIBRARY,
     formats.LIBRARY,
 )  # fmt: skip
-_OPAQUE_NAMES: Final = {
-    kind.name: Type("type", (kind,)) for kind in (QUANTITY, SEMVER, URL, IP, CIDR, FORMAT)
-}
+_OPAQUE_NAMES: Final = {kind.name: Type("type", (kind,)) for kind in (QUANTITY, SEMVER, URL, IP, CIDR, FORMAT)}
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,22 @@ class CompileError(CelError):
     def __init__(self, expression: str, position: int, message: str) -> None:
         before = expression[:position]
         self.expression = expression
-        self.message = message
+        self.message = _printable(message)
         self.line = before.count("\n") + 1
         self.column = position - (before.rfind("\n") + 1) + 1
-        super().__init__(f"{self.line}:{self.column}: {message}\n{self._pointer()}")
+        super().__init__(f"{self.line}:{self.column}: {self.message}\n{self._pointer()}")
 
     def _pointer(self) -> str:
         """The line at fault with a caret below the place; long lines show only what is near it."""
         line = self.expression.split("\n")[self.line - 1].replace("\t", " ").replace("\r", " ")
         start = max(0, self.column - 61)
         shown = line[start : start + 120]
-        return f" | {shown}\n | {'.' * (self.column - 1 - start)}^"
+        return f" | {_printable(shown)}\n | {'.' * (self.column - 1 - start)}^"
+
+
+def _printable(text: str) -> str:
+    """The text without what no encoding takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class EvaluationError(CelError):

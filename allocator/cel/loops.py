@@ -30,7 +30,7 @@ def elements(values: Value, *, pairs: bool) -> Iterable[tuple[Value, Value]]:
     if type(values) is tuple:
         return enumerate(values) if pairs else ((value, None) for value in values)
     if isinstance(values, dict):
-        return [(from_key(key), value) for key, value in values.items()]
+        return ((from_key(key), value) for key, value in values.items())
     raise EvaluationError(f"got '{type_name(values)}', expected iterable type")
 
 

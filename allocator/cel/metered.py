@@ -4,14 +4,15 @@ Errors are values here, because arguments after a failed one still run and cost;
 an exception. What an operation costs and when is observable, so the order of things matters.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
+from allocator.cel.building import append_step, insert_step, make_list, make_map
 from allocator.cel.calls import implementation
-from allocator.cel.cost import LIMIT, LIST_COST, MAP_COST, ONE, Cost
+from allocator.cel.cost import LIMIT, ONE, Cost
 from allocator.cel.errors import CostLimitError, EvaluationError, no_such_overload
-from allocator.cel.inputs import device_value
-from allocator.cel.loops import Pending, append, elements, frozen, insert
+from allocator.cel.frame import ELEMENT_WORK, Frame, Step
+from allocator.cel.loops import Pending, elements, frozen
 from allocator.cel.paths import PathStep, known_input, walk
 from allocator.cel.plan import (
     Append,
@@ -32,82 +33,25 @@ from allocator.cel.plan import (
     Variable,
     device_input,
 )
-from allocator.cel.values import OptionalValue, Value, contains
-from allocator.model import Device
+from allocator.cel.values import OptionalValue, Value, contains, nested_size
 
-WORK_LIMIT: Final = 10_000_000
-"""How many characters and elements an evaluation may produce by operations whose cost does not tell."""
-
-
-class Frame:
-    """One evaluation: its input, its variables, and what it has cost so far."""
-
-    __slots__ = ("cost", "device", "slots", "work")
-
-    def __init__(self, device: Device | None, slots: int) -> None:
-        self.device = device
-        self.slots: list[Value] = [None] * slots
-        self.cost = 0
-        self.work = 0
-
-    def spend(self, cost: int) -> None:
-        """Charge for one step.
-
-        Raises:
-            CostLimitError: beyond the limit.
-        """
-        self.cost += cost
-        if self.cost > LIMIT:
-            raise CostLimitError
-
-    def produced(self, size: int) -> None:
-        """Count what an operation has built.
-
-        Raises:
-            CostLimitError: too much in all.
-        """
-        self.work += size
-        if self.work > WORK_LIMIT:
-            raise CostLimitError
-
-
-Step: TypeAlias = Callable[[Frame], Value]
-"""Yields a value, or an `EvaluationError` as a value."""
+_LONG: Final = 4096
+_TRAVERSING: Final = frozenset(
+    {"_==_", "_!=_", "@in", "includes", "indexOf", "lastIndexOf", "format", "join", "isSorted", "min", "max", "sum"}
+    | {"sets.contains", "sets.equivalent", "sets.intersects"}
+)
+"""Calls that go through all of a list or map, whatever they cost."""
 
 
 def compile_plan(plan: Plan, *, bare: bool = False) -> Step:
     """The closure of a plan; ``bare``: as a branch of a choice or as a key, where variables come for free."""
-    match plan:
-        case Constant(value=value):
-            return lambda _frame: value
-        case Variable():
-            return _variable(plan.slot, bare=bare)
-        case DeviceVariable():
-            return _device if bare else _charged_device
-        case Path():
-            return _path(plan, bare=bare)
-        case KnownInput():
-            return _known(plan)
-        case Invoke():
-            return _invoke(plan)
-        case Membership():
-            return _membership(plan)
-        case Logic():
-            return _logic([compile_plan(term) for term in plan.terms], decisive=plan.decisive)
-        case Choice():
-            return _choice(plan)
-        case OrElse():
-            return _or_else(compile_plan(plan.optional), compile_plan(plan.other), unwrap=plan.unwrap)
-        case MakeList():
-            return _list([(compile_plan(element), optional) for element, optional in plan.elements])
-        case MakeMap():
-            return _map([(compile_plan(k), compile_plan(v), optional) for k, v, optional in plan.entries])
-        case Append():
-            return _append(compile_plan(plan.accumulator), compile_plan(plan.element))
-        case Insert():
-            return _insert([compile_plan(part) for part in (plan.accumulator, *plan.arguments)])
-        case Loop():
-            return _loop(plan)
+    if isinstance(plan, Path):
+        return _path(plan, bare=bare)
+    if isinstance(plan, Variable):
+        return _variable(plan.slot, bare=bare)
+    if isinstance(plan, DeviceVariable):
+        return Frame.view if bare else _device
+    return _COMPILERS[type(plan)](plan)
 
 
 def _variable(slot: int, *, bare: bool) -> Step:
@@ -124,14 +68,8 @@ def _variable(slot: int, *, bare: bool) -> Step:
 
 
 def _device(frame: Frame) -> Value:
-    if frame.device is None:
-        return EvaluationError("no device")
-    return device_value(frame.device)
-
-
-def _charged_device(frame: Frame) -> Value:
     frame.spend(1)
-    return _device(frame)
+    return frame.view()
 
 
 def _path(plan: Path, *, bare: bool) -> Step:
@@ -170,11 +108,28 @@ def _known(plan: KnownInput) -> Step:
 
 
 def _invoke(plan: Invoke) -> Step:
-    call, cost = implementation(plan), _cost(plan)
+    call = implementation(plan)
     arguments = [compile_plan(argument) for argument in plan.arguments]
     if any(overload.grows for overload in plan.candidates):
-        return _growing(_call(call, cost, arguments, lenient=False))
-    return _call(call, cost, arguments, lenient=plan.function.name == "@not_strictly_false")
+        return _growing(plan, call, arguments)
+    constants = [argument.value for argument in plan.arguments if isinstance(argument, Constant)]
+    folded = _folded(call, _cost(plan), constants) if len(constants) == len(arguments) > 0 else None
+    return folded or _call(plan, call, arguments)
+
+
+def _folded(call: Callable[..., Value], cost: Cost, constants: list[Value]) -> Step | None:
+    """A call of constants is computed once, although it costs each time; not if it fails."""
+    try:
+        result = call(*constants)
+    except EvaluationError:
+        return None
+    price = cost.of(constants, result)
+
+    def step(frame: Frame) -> Value:
+        frame.spend(price)
+        return result
+
+    return step
 
 
 def _cost(plan: Invoke) -> Cost:
@@ -185,20 +140,23 @@ def _cost(plan: Invoke) -> Cost:
     return ONE if only is None else only
 
 
-def _call(call: Callable[..., Value], cost: Cost, arguments: list[Step], *, lenient: bool) -> Step:
+def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
     """One or two arguments are always evaluated and charged for; of more, none after a failed one."""
-    price, early = cost.of, len(arguments) > 2
+    price, early = _cost(plan).of, len(arguments) > 2
+    lenient, traversing = plan.function.name == "@not_strictly_false", plan.function.name in _TRAVERSING
 
     def step(frame: Frame) -> Value:
         values, failed = [], None
         for argument in arguments:
             value = argument(frame)
             values.append(value)
-            if failed is None and isinstance(value, EvaluationError) and not lenient:
-                failed = value
+            if isinstance(value, EvaluationError):
                 if early and len(values) < len(arguments):
-                    return failed
-        result = failed
+                    return value
+                failed = failed or value
+            elif traversing or type(value) is str:
+                _count(frame, value)
+        result = None if lenient else failed
         if result is None:
             try:
                 result = call(*values)
@@ -210,11 +168,34 @@ def _call(call: Callable[..., Value], cost: Cost, arguments: list[Step], *, leni
     return step
 
 
-def _growing(inner: Step) -> Step:
+def _count(frame: Frame, value: Value) -> None:
+    """Count what a call goes through, in case its cost does not: sizes that no device has by itself."""
+    if type(value) is str:
+        if len(value) > _LONG:
+            frame.produced(len(value) // ELEMENT_WORK)
+    elif type(value) is tuple or isinstance(value, dict):
+        frame.produced(len(value) + nested_size(value))
+
+
+def _growing(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
+    """Calls whose result can be large: paid for before it is made, as far as the arguments tell, and counted."""
+    cost = _cost(plan)
+
+    def guarded(*values: Value) -> Value:
+        if cost.of(values, None) > LIMIT:
+            raise CostLimitError
+        return call(*values)
+
+    inner = _call(plan, guarded, arguments)
+
     def step(frame: Frame) -> Value:
         result = inner(frame)
-        if isinstance(result, str | tuple | bytes):
+        if isinstance(result, CostLimitError):
+            raise result
+        if isinstance(result, str | bytes):
             frame.produced(len(result))
+        elif isinstance(result, tuple):
+            frame.produced(len(result) * ELEMENT_WORK)
         return result
 
     return step
@@ -230,8 +211,9 @@ def _membership(plan: Membership) -> Step:
     return step
 
 
-def _logic(terms: list[Step], *, decisive: bool) -> Step:
+def _logic(plan: Logic) -> Step:
     """A term that decides makes errors of others not matter."""
+    terms, decisive = [compile_plan(term) for term in plan.terms], plan.decisive
 
     def step(frame: Frame) -> Value:
         failed = None
@@ -261,7 +243,9 @@ def _choice(plan: Choice) -> Step:
     return step
 
 
-def _or_else(optional: Step, other: Step, *, unwrap: bool) -> Step:
+def _or_else(plan: OrElse) -> Step:
+    optional, other, unwrap = compile_plan(plan.optional), compile_plan(plan.other), plan.unwrap
+
     def step(frame: Frame) -> Value:
         value = optional(frame)
         if isinstance(value, EvaluationError):
@@ -273,100 +257,6 @@ def _or_else(optional: Step, other: Step, *, unwrap: bool) -> Step:
         return other(frame)
 
     return step
-
-
-def _list(parts: list[tuple[Step, bool]]) -> Step:
-    def build(frame: Frame) -> Value:
-        values: list[Value] = []
-        for part, optional in parts:
-            value = part(frame)
-            if isinstance(value, EvaluationError):
-                return value
-            if optional:
-                if type(value) is not OptionalValue:
-                    return EvaluationError("cannot initialize optional list element from non-optional value")
-                if not value.present:
-                    continue
-                value = value.value
-            values.append(value)
-        return tuple(values)
-
-    def step(frame: Frame) -> Value:
-        value = build(frame)
-        frame.spend(LIST_COST)
-        return value
-
-    return step
-
-
-def _map(parts: list[tuple[Step, Step, bool]]) -> Step:
-    def build(frame: Frame) -> Value:
-        values: dict[object, Value] = {}
-        for key_part, value_part, optional in parts:
-            key = key_part(frame)
-            value = key if isinstance(key, EvaluationError) else value_part(frame)
-            if isinstance(value, EvaluationError):
-                return value
-            if optional:
-                if type(value) is not OptionalValue:
-                    return EvaluationError("cannot initialize optional entry from non-optional value")
-                if not value.present:
-                    continue
-                value = value.value
-            try:
-                insert(values, key, value, what="map literal")
-            except EvaluationError as error:
-                return error.with_traceback(None)
-        return values
-
-    def step(frame: Frame) -> Value:
-        value = build(frame)
-        frame.spend(MAP_COST)
-        return value
-
-    return step
-
-
-def _append(accumulator: Step, element: Step) -> Step:
-    def step(frame: Frame) -> Value:
-        values, value = accumulator(frame), element(frame)
-        frame.spend(LIST_COST)
-        frame.spend(1)
-        if isinstance(values, EvaluationError):
-            return values
-        return value if isinstance(value, EvaluationError) else append(values, value)
-
-    return step
-
-
-def _insert(parts: list[Step]) -> Step:
-    def step(frame: Frame) -> Value:
-        values = []
-        for part in parts:
-            value = part(frame)
-            values.append(value)
-            if len(parts) > 2 and isinstance(value, EvaluationError):
-                return value
-        frame.spend(1)
-        failed = next((value for value in values if isinstance(value, EvaluationError)), None)
-        if failed is not None:
-            return failed
-        try:
-            return _inserted(*values)
-        except EvaluationError as error:
-            return error.with_traceback(None)
-
-    return step
-
-
-def _inserted(target: Value, *entry: Value) -> Value:
-    if len(entry) == 2:
-        return insert(target, entry[0], entry[1], what="map")
-    if not isinstance(entry[0], dict):
-        raise no_such_overload()
-    for key, value in entry[0].items():
-        target = insert(target, key, value, what="map", native=True)
-    return target
 
 
 def _loop(plan: Loop) -> Step:
@@ -397,3 +287,38 @@ def _loop(plan: Loop) -> Step:
     return step
 
 
+def _aggregate(plan: MakeList) -> Step:
+    return make_list([(compile_plan(element), optional) for element, optional in plan.elements])
+
+
+def _mapping(plan: MakeMap) -> Step:
+    return make_map([(compile_plan(key), compile_plan(value), optional) for key, value, optional in plan.entries])
+
+
+def _appending(plan: Append) -> Step:
+    return append_step(compile_plan(plan.accumulator), compile_plan(plan.element))
+
+
+def _inserting(plan: Insert) -> Step:
+    return insert_step([compile_plan(part) for part in (plan.accumulator, *plan.arguments)])
+
+
+def _constant(plan: Constant) -> Step:
+    value = plan.value
+    return lambda _frame: value
+
+
+_COMPILERS: Final[Mapping[type, Callable[[Any], Step]]] = {
+    Constant: _constant,
+    KnownInput: _known,
+    Invoke: _invoke,
+    Membership: _membership,
+    Logic: _logic,
+    Choice: _choice,
+    OrElse: _or_else,
+    MakeList: _aggregate,
+    MakeMap: _mapping,
+    Append: _appending,
+    Insert: _inserting,
+    Loop: _loop,
+}

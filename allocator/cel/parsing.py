@@ -12,7 +12,7 @@ from typing import Final
 import re
 
 from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
+from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
 from allocator.cel import literals
 from allocator.cel.ast import Call, Ident, Index, ListNode, Literal, MapNode, Node, Select, Struct, depth
@@ -51,8 +51,8 @@ STRING_LIT.4   : /[rR]"[^"\r\n]*"|[rR]'[^'\r\n]*'|"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\
 MLSTRING_LIT.5 : /[rR]"""(?:[^"]|"(?!""))*"""|[rR]\'\'\'(?:[^']|'(?!\'\'))*\'\'\'|"""(?:[^"\\]|\\[\s\S]|"(?!""))*"""|\'\'\'(?:[^'\\]|\\[\s\S]|'(?!\'\'))*\'\'\'/
 BYTES_LIT.6    : /(?:[bB][rR]?|[rR][bB])(?=["'])/ _QUOTED
 MLBYTES_LIT.7  : /(?:[bB][rR]?|[rR][bB])(?=["'])/ _ML_QUOTED
-_QUOTED        : /"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'/
-_ML_QUOTED     : /"""(?:[^"\\]|\\[\s\S]|"(?!""))*"""|\'\'\'(?:[^'\\]|\\[\s\S]|'(?!\'\'))*\'\'\'/
+_QUOTED        : /(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')/
+_ML_QUOTED     : /(?:"""(?:[^"\\]|\\[\s\S]|"(?!""))*"""|\'\'\'(?:[^'\\]|\\[\s\S]|'(?!\'\'))*\'\'\')/
 ESCAPED_IDENT  : /`[a-zA-Z0-9_.\-\/ ]+`/
 '''.replace(r"\'", "'")
 _REPLACED: Final = (
@@ -68,16 +68,18 @@ def parse(expression: str, macros: Macros) -> Node:
     Raises:
         CompileError: not CEL, or beyond the limits on length and nesting.
     """
-    if len(expression.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+    try:
+        length = len(expression.encode())
+    except UnicodeEncodeError as error:
+        raise CompileError(expression, error.start, "half of a surrogate pair is no character") from None
+    if length > MAX_BYTES:
         raise CompileError(expression, 0, f"expression is longer than {MAX_BYTES} bytes")
     try:
         node: Node = _parser(macros).parse(expression)  # type: ignore[assignment]  # the transformer makes nodes of trees
     except (UnexpectedToken, UnexpectedCharacters, UnexpectedEOF) as error:
         raise _syntax_error(expression, error) from None
-    except VisitError as error:
-        if isinstance(error.orig_exc, MacroError):
-            raise CompileError(expression, error.orig_exc.position, str(error.orig_exc)) from None
-        raise
+    except MacroError as error:
+        raise CompileError(expression, error.position, str(error)) from None
     if depth(node) > MAX_DEPTH:
         raise CompileError(expression, 0, f"expression nests deeper than {MAX_DEPTH}")
     return node

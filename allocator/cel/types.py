@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Final
 
 
@@ -84,18 +85,20 @@ class Solution:
 
     def resolve(self, kind: Type) -> Type:
         """The type with all that is known put in."""
-        while kind in self._found:
+        while kind.is_parameter and kind in self._found:
             kind = self._found[kind]
         if not kind.parameters:
             return kind
-        return Type(kind.name, tuple(self.resolve(parameter) for parameter in kind.parameters))
+        parameters = tuple(map(self.resolve, kind.parameters))
+        same = all(map(is_, parameters, kind.parameters))
+        return kind if same else Type(kind.name, parameters)
 
     def final(self, kind: Type) -> Type:
         """The type with all that is unknown taken as dyn."""
         kind = self.resolve(kind)
         if kind.is_parameter:
             return DYN
-        return Type(kind.name, tuple(self.final(parameter) for parameter in kind.parameters))
+        return Type(kind.name, tuple(map(self.final, kind.parameters)))
 
     def accept(self, expected: Sequence[Type], given: Sequence[Type]) -> bool:
         """Whether arguments of these types may be passed; if so, what was learnt is kept."""
@@ -123,7 +126,7 @@ class Solution:
 
     def _assignable(self, want: Type, have: Type) -> bool:
         want, have = self.resolve(want), self.resolve(have)
-        if want == have:
+        if want is have or (not want.parameters and want == have):
             return True
         if want.is_parameter or have.is_parameter:
             parameter, other = (want, have) if want.is_parameter else (have, want)

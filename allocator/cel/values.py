@@ -145,6 +145,7 @@ _NAMES: Final[Mapping[type, str]] = {
 _OPAQUE: Final = frozenset({Quantity, Version, Url, Address, Network, NamedFormat})
 _PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
 _NUMBERS: Final = frozenset({int, UInt, float})
+_FLAT: Final = _PLAIN | _OPAQUE | {bool}
 _ORDERED: Final = frozenset({bool, int, UInt, float, str, bytes, Timestamp, Duration})
 
 
@@ -175,7 +176,7 @@ def equal(left: Value, right: Value) -> bool:
     elif kind in _OPAQUE and right is not None:
         raise no_such_overload()
     elif kind in _NUMBERS and other in _NUMBERS:
-        return bool(left == right)
+        return compare(left, right) == 0
     if isinstance(left, dict) and isinstance(right, dict):
         return len(left) == len(right) and all(k in right and _same(v, right[k]) for k, v in left.items())
     return bool(kind is other and left == right)
@@ -201,7 +202,7 @@ def contains(values: tuple[Value, ...], wanted: Value) -> bool:
 
 
 def compare(left: Value, right: Value) -> int | None:
-    """-1, 0 or 1; None if a NaN is compared.
+    """-1, 0 or 1; None if a NaN is compared. As in cel-go, an integer that meets a double loses what doubles cannot hold.
 
     Raises:
         EvaluationError: the types have no order or not the same.
@@ -209,6 +210,8 @@ def compare(left: Value, right: Value) -> int | None:
     kind, other = type(left), type(right)
     if kind not in _ORDERED or (kind is not other and not (kind in _NUMBERS and other in _NUMBERS)):
         raise no_such_overload()
+    if kind is not other and float in (kind, other):
+        left, right = float(left), float(right)
     if left == right:
         return 0
     return -1 if left < right else 1 if left > right else None
@@ -218,12 +221,33 @@ def size(value: Value) -> int:
     """What cost formulas call the size of a value: 1 for all that has none."""
     kind = type(value)
     if kind is str or kind is tuple or kind is bytes or isinstance(value, dict):
-        return len(value)
+        length: int = len(value)
+        return length
     if kind is Address:
         return 4 if value.ip.version == 4 else 16
     if kind is Network:
         return -(-value.net.prefixlen // 8)
     return 1
+
+
+def nested_size(value: Value) -> int:
+    """How many elements the lists and maps within a list or map have in all; one that is there twice counts twice.
+
+    Found without going through all of them: a few bytes of expression can nest shared lists into more elements than
+    there are atoms.
+    """
+    return _nested(value, {})
+
+
+def _nested(value: Value, known: dict[int, int]) -> int:
+    if id(value) not in known:
+        parts = value if type(value) is tuple else value.values()
+        total = 0
+        for part in parts if not _FLAT.issuperset(map(type, parts)) else ():
+            if type(part) is tuple or isinstance(part, dict):
+                total += len(part) + 1 + _nested(part, known)
+        known[id(value)] = total
+    return known[id(value)]
 
 
 def to_key(value: Value) -> Hashable:
@@ -287,14 +311,20 @@ def present(container: Value, key: Value) -> bool:
         EvaluationError: not a container.
     """
     if isinstance(container, dict):
-        if type(container) is DefaultMap:
-            return True
-        kind = type(key)
-        return (kind is not float or key.is_integer()) and to_key(key) in container
+        return type(container) is DefaultMap or has_key(container, key)
     if type(container) is tuple:
         number = type(key) in _NUMBERS and key == int(key)
         return number and 0 <= key < len(container)
     raise no_such_overload()
+
+
+def has_key(container: Mapping[Hashable, Value], key: Value) -> bool:
+    """Whether a map has a key.
+
+    Raises:
+        EvaluationError: not a type that keys can have.
+    """
+    return (type(key) is not float or key.is_integer()) and to_key(key) in container
 
 
 def shown(value: Value) -> str:

@@ -23,7 +23,9 @@ from allocator.cel.values import Duration, Timestamp, UInt
 _TRUE: Final = frozenset({"1", "t", "true", "TRUE", "True", "T"})
 _FALSE: Final = frozenset({"0", "f", "false", "FALSE", "False", "F"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
-_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.I | re.ASCII)
+_FLOAT: Final = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.I | re.ASCII
+)
 
 
 def _bool(text: str) -> bool:

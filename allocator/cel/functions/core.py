@@ -9,7 +9,7 @@ from allocator.cel.functions import numbers, times
 from allocator.cel.functions.declare import Function, Library, Overload, free, function, member
 from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, TYPE, UINT, A, B
 from allocator.cel.types import Type, list_of, map_of
-from allocator.cel.values import TypeValue, Value, compare, contains, equal, present, type_name
+from allocator.cel.values import TypeValue, Value, compare, contains, equal, has_key, type_name
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = (INT, UINT, DOUBLE)
@@ -27,7 +27,7 @@ def _relation(name: str, holds: Callable[[int], bool]) -> Function:
     return Function(name, (*same, *mixed))
 
 
-def _not(value: bool) -> bool:
+def _not(value: Value) -> bool:
     return not value
 
 
@@ -37,7 +37,7 @@ def _not_strictly_false(value: Value) -> bool:
 
 def _in_map(key: Value, container: Value) -> bool:
     """Keys are there or not, also in a map that has a value for any key."""
-    return present(dict(container), key)
+    return has_key(container, key)
 
 
 def _size(value: Value) -> int:

@@ -34,9 +34,13 @@ def _matching(pattern_text: str, longest: int, message: str, *, prefix: bool = F
     return problems
 
 
-_SUBDOMAIN_MESSAGE: Final = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"
+_SUBDOMAIN_MESSAGE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"
+)
 _LABEL_MESSAGE: Final = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
-_DNS1035_MESSAGE: Final = "a DNS-1035 label must start with a letter and consist of lower case alphanumeric characters or '-'"
+_DNS1035_MESSAGE: Final = (
+    "a DNS-1035 label must start with a letter and consist of lower case alphanumeric characters or '-'"
+)
 
 
 def _label(*, prefix: bool) -> Problems:
@@ -55,7 +59,11 @@ def _name_part(text: str) -> tuple[str, ...]:
     if not text:
         return ("name part must be non-empty",)
     long = ("name part must be no more than 63 characters",) if len(text) > 63 else ()
-    return long if _QUALIFIED.fullmatch(text) else (*long, "name part must consist of alphanumeric characters, '-', '_' or '.'")
+    return (
+        long
+        if _QUALIFIED.fullmatch(text)
+        else (*long, "name part must consist of alphanumeric characters, '-', '_' or '.'")
+    )
 
 
 def _qualified_name(text: str) -> tuple[str, ...]:
@@ -72,7 +80,11 @@ def _qualified_name(text: str) -> tuple[str, ...]:
 def _label_value(text: str) -> tuple[str, ...]:
     long = ("must be no more than 63 characters",) if len(text) > 63 else ()
     valid = text == "" or _QUALIFIED.fullmatch(text)
-    return long if valid else (*long, "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'")
+    return (
+        long
+        if valid
+        else (*long, "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'")
+    )
 
 
 def _checked(check: Callable[[str], object], message: str) -> Problems:

@@ -113,9 +113,7 @@ LIBRARY: Final[Library] = (
     _rounding("math.floor", lambda value: float(math.floor(value))),
     _rounding("math.round", _away_from_zero),
     _rounding("math.trunc", lambda value: float(math.trunc(value))),
-    _each(
-        "math.abs", (INT, lambda value: checked_int(abs(value))), (UINT, lambda value: value), (DOUBLE, abs)
-    ),
+    _each("math.abs", (INT, lambda value: checked_int(abs(value))), (UINT, lambda value: value), (DOUBLE, abs)),
     _each("math.sign", (INT, lambda v: (v > 0) - (v < 0)), (UINT, lambda v: UInt(v > 0)), (DOUBLE, _sign)),
     function("math.isNaN", free(DOUBLE, result=BOOL, call=math.isnan)),
     function("math.isInf", free(DOUBLE, result=BOOL, call=math.isinf)),

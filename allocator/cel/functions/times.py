@@ -12,7 +12,16 @@ from allocator.cel.types import DURATION, INT, STRING, TIMESTAMP
 from allocator.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
 
 SECOND: Final = 10**9
-_UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
+_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
 _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION: Final = re.compile(rf"[+-]?(?:(?:{_PART.pattern})+|0)")
 _TIMESTAMP: Final = re.compile(

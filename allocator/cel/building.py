@@ -1,0 +1,109 @@
+"""Steps that build lists and maps."""
+
+from allocator.cel.cost import LIST_COST, MAP_COST
+from allocator.cel.errors import EvaluationError, no_such_overload
+from allocator.cel.frame import Frame, Step
+from allocator.cel.loops import append, insert
+from allocator.cel.values import OptionalValue, Value
+
+
+def make_list(parts: list[tuple[Step, bool]]) -> Step:
+    """A list of elements, each perhaps optional."""
+
+    def build(frame: Frame) -> Value:
+        values: list[Value] = []
+        for part, optional in parts:
+            value = part(frame)
+            if isinstance(value, EvaluationError):
+                return value
+            if optional:
+                if type(value) is not OptionalValue:
+                    return EvaluationError("cannot initialize optional list element from non-optional value")
+                if not value.present:
+                    continue
+                value = value.value
+            values.append(value)
+        return tuple(values)
+
+    def step(frame: Frame) -> Value:
+        value = build(frame)
+        frame.spend(LIST_COST)
+        return value
+
+    return step
+
+
+def make_map(parts: list[tuple[Step, Step, bool]]) -> Step:
+    """A map of keys and values, each entry perhaps optional."""
+
+    def build(frame: Frame) -> Value:
+        values: dict[object, Value] = {}
+        for key_part, value_part, optional in parts:
+            key = key_part(frame)
+            value = key if isinstance(key, EvaluationError) else value_part(frame)
+            if isinstance(value, EvaluationError):
+                return value
+            if optional:
+                if type(value) is not OptionalValue:
+                    return EvaluationError("cannot initialize optional entry from non-optional value")
+                if not value.present:
+                    continue
+                value = value.value
+            try:
+                insert(values, key, value, what="map literal")
+            except EvaluationError as error:
+                return error.with_traceback(None)
+        return values
+
+    def step(frame: Frame) -> Value:
+        value = build(frame)
+        frame.spend(MAP_COST)
+        return value
+
+    return step
+
+
+def append_step(accumulator: Step, element: Step) -> Step:
+    """``accumulator + [element]``, for the same cost but in place."""
+
+    def step(frame: Frame) -> Value:
+        values, value = accumulator(frame), element(frame)
+        frame.spend(LIST_COST)
+        frame.spend(1)
+        if isinstance(values, EvaluationError):
+            return values
+        return value if isinstance(value, EvaluationError) else append(values, value)
+
+    return step
+
+
+def insert_step(parts: list[Step]) -> Step:
+    """An entry, or those of a map, put into the accumulator, which is the first part."""
+
+    def step(frame: Frame) -> Value:
+        values = []
+        for part in parts:
+            value = part(frame)
+            values.append(value)
+            if len(parts) > 2 and isinstance(value, EvaluationError):
+                return value
+        frame.spend(1)
+        failed = next((value for value in values if isinstance(value, EvaluationError)), None)
+        if failed is not None:
+            return failed
+        try:
+            return _inserted(*values)
+        except EvaluationError as error:
+            return error.with_traceback(None)
+
+    return step
+
+
+def _inserted(target: Value, *entry: Value) -> Value:
+    if len(entry) == 2:
+        return insert(target, entry[0], entry[1], what="map")
+    if not isinstance(entry[0], dict):
+        raise no_such_overload()
+    for key, value in entry[0].items():
+        target = insert(target, key, value, what="map", native=True)
+    return target
