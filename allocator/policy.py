@@ -75,7 +75,7 @@ def score(
         chosen: per request: the alternative, and which one it is.
         places: per device: the alternative and the candidate.
     """
-    ranks = [_BEST_ALTERNATIVE - option for a, option in chosen if a.request.name]
+    ranks = [max(_BEST_ALTERNATIVE - option, 1) for a, option in chosen if a.request.name]
     packing = _packing(view.candidates, [index for _, index in places if index is not None])
     spread = (_BEST_ALTERNATIVE - 1) * len(ranks)
     return round(MAX_SCORE * (sum(ranks) - len(ranks) + packing) / (spread + 1))
@@ -87,7 +87,7 @@ def _packing(candidates: Candidates, taken: Sequence[int]) -> float:
     if not pools:
         return 0.0
     members = [i for i in range(candidates.count) if candidates.all[i].device.id.pool_id in pools]
-    used = {i for i in members if candidates.held[i]} | set(taken)
+    used = {i for i in members if not candidates.usage.device(candidates.all[i].device.id).is_free} | set(taken)
     return len(used) / len(members)
 
 

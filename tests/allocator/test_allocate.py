@@ -1,0 +1,293 @@
+"""Answers: errors with their data, reasons and their one-line summary, scores, and how policies choose."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allocator.errors import (
+    AllocatorError,
+    InvalidClaimError,
+    InvalidObjectError,
+    NodeUnsuitableError,
+    Problem,
+    SearchLimitError,
+    SelectorError,
+)
+from allocator.model import Capacity, Claim, Device, DeviceClass, DeviceId, DeviceTaint, Request, RequestPolicy
+from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
+from allocator.policy import BEST_FIT, FIRST_FIT, POLICIES
+from allocator.search import Limits
+from allocator.usage import Usage
+from tests.allocator.worlds import (
+    DRIVER,
+    World,
+    alternative,
+    claim,
+    device,
+    first_of,
+    held,
+    pool,
+    q,
+    same,
+    want,
+)
+
+GPU = DeviceId(DRIVER, "node-1", "gpu-0")
+
+
+class TestInvalidClaims:
+    @pytest.mark.parametrize(
+        ("request_", "where", "reason"),
+        [
+            (Request("gpu", ()), "gpu", "neither exactly nor firstAvailable is set"),
+            (Request("gpu", (replace(alternative(""), mode=None),)), "gpu", "has an unknown allocation mode"),
+            (want("gpu", 1, ""), "gpu", "selector 0 is of an unknown kind"),
+            (want("gpu", 1, "true", ""), "gpu", "selector 1 is of an unknown kind"),
+            (Request("gpu", (replace(alternative(""), device_class=""),)), "gpu", "deviceClassName is missing"),
+            (
+                first_of("gpu", alternative("one"), replace(alternative("two"), device_class="gone")),
+                "gpu/two",
+                "device class gone does not exist",
+            ),
+            (want("gpu", 33), "gpu", "adding 33 devices exceeds the claim limit of 32, with 0 before it"),
+        ],
+    )
+    def test_say_where_and_why(self, request_: Request, where: str, reason: str) -> None:
+        with pytest.raises(InvalidClaimError) as caught:
+            World(pool(device("gpu-0"))).allocate(claim(request_))
+        error = caught.value
+        assert (error.claim, error.request, error.reason) == ("default/claim", where, reason)
+        assert str(error) == f"claim default/claim, request {where}: {reason}"
+
+    def test_fail_although_another_claim_could_be_served(self) -> None:
+        with pytest.raises(InvalidClaimError, match="claim default/second"):
+            World(pool(device("gpu-0"))).allocate(claim(want()), claim(Request("gpu", ()), name="second"))
+
+
+class TestSelectorErrors:
+    missing = f"device.attributes['{DRIVER}'].gone == 1"
+
+    def fail(self, wanted: Claim, **classes: DeviceClass) -> SelectorError:
+        world = World(pool(device("gpu-0"), device("gpu-1")), classes={"any": DeviceClass("any"), **classes})
+        with pytest.raises(SelectorError) as caught:
+            world.allocate(wanted)
+        return caught.value
+
+    def test_of_a_request(self) -> None:
+        error = self.fail(claim(want("gpu", 1, "true", self.missing)))
+        assert (error.claim, error.request, error.source, error.device) == ("default/claim", "gpu", "selector 1", GPU)
+        assert "gone" in error.message
+        assert str(error).startswith(f"claim default/claim, request gpu: selector 1 on device {DRIVER}/node-1/gpu-0: ")
+
+    def test_of_a_class(self) -> None:
+        broken = DeviceClass("any", ("true", self.missing))
+        assert self.fail(claim(want()), any=broken).source == "class any selector 1"
+
+    def test_of_a_subrequest(self) -> None:
+        error = self.fail(claim(first_of("gpu", alternative("one", 1, "false"), alternative("two", 1, self.missing))))
+        assert (error.request, error.source) == ("gpu/two", "selector 0")
+
+    def test_that_does_not_compile(self) -> None:
+        error = self.fail(claim(want("gpu", 1, "device.driver ==")))
+        assert error.source == "selector 0"
+
+    def test_of_all_devices(self) -> None:
+        assert self.fail(claim(want("gpu", None, self.missing))).device == GPU
+
+    def test_on_a_value_of_an_unknown_type(self) -> None:
+        world = World(pool(device("gpu-0", {"odd": ()})))
+        with pytest.raises(SelectorError, match=f"attribute {DRIVER}/odd: unsupported value"):
+            world.allocate(claim(want("gpu", 1, "true")))
+        assert world.devices(claim(want())) == [["gpu-0"]]
+
+    def test_on_a_device_that_is_not_needed_is_none(self) -> None:
+        devices = [device("gpu-0", {"gone": 1}), device("gpu-1")]
+        assert World(pool(*devices)).devices(claim(want("gpu", 1, self.missing))) == [["gpu-0"]]
+        assert World(pool(*devices), policy=BEST_FIT).devices(claim(want("gpu", 1, self.missing))) == [["gpu-0"]]
+
+    def test_on_a_device_in_use_is_none(self) -> None:
+        devices = [device("gpu-0"), device("gpu-1", {"gone": 1})]
+        assert World(pool(*devices), held("gpu-0")).devices(claim(want("gpu", 1, self.missing))) == [["gpu-1"]]
+
+    def test_an_error_behind_a_dead_end_is_met_as_by_going_on(self) -> None:
+        """The second device fails the second request's selector, so nothing is foretold from it."""
+        devices = [device("gpu-0", {"gone": 1}), device("gpu-1")]
+        with pytest.raises(SelectorError):
+            World(pool(*devices)).allocate(claim(want("a"), want("b", 1, self.missing)))
+
+
+def test_errors_carry_their_data_into_their_text() -> None:
+    problems = (Problem("spec.devices[0].name", "is missing"), Problem("", "is odd"))
+    error = InvalidObjectError("ResourceSlice", "s", problems)
+    assert str(error) == "ResourceSlice s: spec.devices[0].name: is missing; ResourceSlice s: is odd"
+    assert str(InvalidClaimError("ns/c", "", "is odd")) == "claim ns/c: is odd"
+    assert str(NodeUnsuitableError("ns/c", "r", "is odd", GPU)) == f"claim ns/c, request r: is odd on device {GPU}"
+    assert str(SelectorError("ns/c", "r", "selector 0", None, "bad")) == "claim ns/c, request r: selector 0: bad"
+    assert str(SearchLimitError(7, "steps")) == "search stopped by the limit on steps after 7 steps"
+    assert all(isinstance(e, AllocatorError) for e in (error, SearchLimitError(7, "steps")))
+
+
+class TestReasons:
+    """Every device's own reason, or what came up on the way."""
+
+    def reasons(self, devices: list[Device], *claims: Claim, usage: Usage = Usage()) -> list[tuple[Any, ...]]:  # noqa: B008
+        answer = World(pool(*devices), usage).allocate(*claims)
+        assert isinstance(answer, Unsatisfiable)
+        return [(r.request, r.cause, r.device and r.device.device, r.detail) for r in answer.reasons]
+
+    def test_of_each_device(self) -> None:
+        devices = [
+            device("held"),
+            device("odd", {"big": False}),
+            device("sick", {"big": True}, taints=(DeviceTaint("k", "NoExecute", "v"),)),
+        ]
+        big = f"device.attributes['{DRIVER}'].big"
+        assert self.reasons(devices, claim(want("gpu", 1, big)), usage=held("held")) == [
+            ("gpu", Cause.IN_USE, "held", ""),
+            ("gpu", Cause.SELECTOR, "odd", "selector 0"),
+            ("gpu", Cause.TAINT, "sick", "k=v:NoExecute"),
+        ]
+
+    def test_of_each_alternative(self) -> None:
+        choice = first_of("gpu", alternative("one", 1, "false"), alternative("two", 2))
+        assert self.reasons([device("gpu-0")], claim(choice)) == [
+            ("gpu/one", Cause.SELECTOR, "gpu-0", "selector 0"),
+            ("gpu", Cause.COUNT, None, ""),
+        ]
+
+    def test_of_the_request_beyond_which_no_attempt_came(self) -> None:
+        devices = [device("gpu-0"), device("gpu-1")]
+        assert self.reasons(devices, claim(want("a"), want("b", 1, "false"), want("c"))) == [
+            ("b", Cause.SELECTOR, "gpu-0", "selector 0"),
+            ("b", Cause.SELECTOR, "gpu-1", "selector 0"),
+            ("b", Cause.IN_USE, None, "another request of the pod"),
+        ]
+
+    def test_of_all_devices_are_those_of_the_ones_in_the_way(self) -> None:
+        devices = [device("gpu-0"), device("gpu-1")]
+        assert self.reasons(devices, claim(want("gpu", None)), usage=held("gpu-1")) == [
+            ("gpu", Cause.IN_USE, "gpu-1", "")
+        ]
+
+    def test_that_name_the_counter(self) -> None:
+        slices = pool(device("gpu", draws={"s": {"x": 2}}), counters={"s": {"x": 1}})
+        answer = World(slices).allocate(claim(want()))
+        assert isinstance(answer, Unsatisfiable)
+        assert answer.reasons == (Reason("default/claim", "gpu", Cause.COUNTERS, None, "s/x"),)
+
+    def test_a_summary_is_the_same_whichever_devices_are_in_the_way(self) -> None:
+        one = World(pool(device("a"), device("b")), held("a", "b")).devices(claim(want()))
+        two = World(pool(device("c")), held("c")).devices(claim(want()))
+        assert one == two == "no free device for request gpu"
+
+    def test_every_cause_has_a_summary(self) -> None:
+        for cause in Cause:
+            assert "gpu" in Unsatisfiable((Reason("ns/c", "gpu", cause, None, "x"),), 0).summary
+        assert Unsatisfiable((), 0).summary == "no suitable devices"
+
+
+def sized(name: str, memory: int, **more: Any) -> Device:
+    return device(name, capacity={"memory": f"{memory}Gi"}, **more)
+
+
+class TestBestFit:
+    def best(self, world: World, *claims: Claim) -> list[list[str]] | str:
+        return replace(world, policy=BEST_FIT).devices(*claims)
+
+    def test_is_the_default_among_the_policies(self) -> None:
+        assert {"first-fit": FIRST_FIT, "best-fit": BEST_FIT} == POLICIES
+
+    def test_takes_the_smallest_that_suffices(self) -> None:
+        world = World(pool(sized("a80", 80), sized("a40", 40), sized("a10", 10)))
+        at_least = f"device.capacity['{DRIVER}'].memory.compareTo(quantity('20Gi')) >= 0"
+        assert world.devices(claim(want("gpu", 1, at_least))) == [["a80"]]
+        assert self.best(world, claim(want("gpu", 1, at_least))) == [["a40"]]
+
+    def test_keeps_whole_devices_whole(self) -> None:
+        slices = pool(
+            device("g0-a", draws={"g0": {"x": 1}}),
+            device("g1-a", draws={"g1": {"x": 1}}),
+            device("g1-b", draws={"g1": {"x": 1}}),
+            counters={"g0": {"x": 2}, "g1": {"x": 2}},
+        )
+        world = World(slices, held("g1-a"))
+        assert world.devices(claim(want())) == [["g0-a"]]
+        assert self.best(world, claim(want())) == [["g1-b"]]
+
+    def test_uses_up_a_tight_group_first(self) -> None:
+        roots = ["p0", "p0", "p0", "p1", "p1"]
+        world = World(pool(*(device(f"gpu-{i}", {"root": r}) for i, r in enumerate(roots))))
+        assert self.best(world, claim(want("gpu", 2), same("root"))) == [["gpu-3", "gpu-4"]]
+
+    def test_fills_a_shared_device_that_is_in_use(self) -> None:
+        policy = RequestPolicy(q("1Gi"))
+        a, b = (
+            device(n, capacity={"memory": Capacity(q("8Gi"), policy)}, allow_multiple_allocations=True) for n in "ab"
+        )
+        usage = Usage.of((), [(b.id, "s")], {b.id: {"memory": 2**30 * 10**9}})
+        assert World(pool(a, b), usage).devices(claim(want())) == [["a"]]
+        assert self.best(World(pool(a, b), usage), claim(want())) == [["b"]]
+
+    def test_as_published_among_equals(self) -> None:
+        world = World(pool(device("b"), device("a")))
+        assert self.best(world, claim(want())) == [["b"]]
+
+    def test_as_published_where_all_devices_are_constrained(self) -> None:
+        """Else the order could hide or find the error of a constraint that they violate."""
+        devices = [sized("a80", 80), sized("a10", 10), device("nic", {"root": "p0"})]
+        everything = want("all", None, f"'root' in device.attributes['{DRIVER}']")
+        world = World(pool(*devices))
+        assert self.best(world, claim(want("one"), everything, same("root", "all"))) == [["a80", "nic"]]
+
+
+class TestScore:
+    def score(self, world: World, *claims: Claim) -> int:
+        answer = world.allocate(*claims)
+        assert isinstance(answer, Allocation)
+        return answer.score
+
+    @pytest.mark.parametrize(("taken", "expected"), [(0, 2), (1, 5), (3, 10)])
+    def test_full_nodes_first(self, taken: int, expected: int) -> None:
+        devices = [device(f"gpu-{i}") for i in range(4)]
+        assert self.score(World(pool(*devices), held(*(f"gpu-{i}" for i in range(taken)))), claim(want())) == expected
+
+    def test_shares_make_a_device_used(self) -> None:
+        shared, other = (device(n, allow_multiple_allocations=True) for n in ("a", "b"))
+        world = World(pool(shared, other))
+        assert self.score(world, claim(want())) == 5
+        in_use = replace(world, usage=Usage.of((), [(other.id, "s")]))
+        assert self.score(in_use, claim(want())) == 10
+
+    def test_earlier_alternatives_stand_above_fullness(self) -> None:
+        devices = [device(f"gpu-{i}", {"big": i == 0}) for i in range(8)]
+        big = f"device.attributes['{DRIVER}'].big"
+        choice = first_of("gpu", alternative("big", 1, big), alternative("any"))
+        full = World(pool(*devices), held(*(f"gpu-{i}" for i in range(7))))
+        empty = World(pool(*devices))
+        second_on_empty = first_of("gpu", alternative("big", 9, big), alternative("any"))
+        assert self.score(empty, claim(choice)) >= self.score(full, claim(choice))
+        assert self.score(empty, claim(choice)) > self.score(empty, claim(second_on_empty))
+
+    def test_falls_with_each_alternative(self) -> None:
+        scores = [
+            self.score(
+                World(pool(device("gpu-0"))),
+                claim(first_of("gpu", *(alternative(f"a{i}", 1, "true" if i == n else "false") for i in range(9)))),
+            )
+            for n in range(9)
+        ]
+        assert scores == sorted(scores, reverse=True)
+        assert (scores[0], scores[7], scores[8]) == (10, 1, 1)
+
+    def test_of_nothing_taken(self) -> None:
+        assert self.score(World([]), claim()) == 0
+
+
+def test_limits_can_be_set() -> None:
+    devices = [device(f"gpu-{i}") for i in range(4)]
+    world = World(pool(*devices), limits=Limits(steps=1))
+    assert world.devices(claim(want())) == [["gpu-0"]]
+    with pytest.raises(SearchLimitError) as caught:
+        world.allocate(claim(want("gpu", 2)))
+    assert (caught.value.steps, caught.value.limit) == (1, "steps")
