@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, NoReturn
+from typing import Final
 
 from allocator.cel import ast
 from allocator.cel.calls import Calls
@@ -83,10 +83,10 @@ class _Checker:
         self.slots = 0
         self._calls = Calls(declarations.functions, self.solution, strict=declarations.strict)
 
-    def _fail(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> NoReturn:
+    def _error(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> CompileError:
         close = get_close_matches(name, known, n=1, cutoff=0.6) if name else []
         hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise CompileError(self._expression, position, message + hint)
+        return CompileError(self._expression, position, message + hint)
 
     def visit(self, node: ast.Node, scope: Scope) -> Plan:
         """The plan of a node, with variables in scope."""
@@ -105,8 +105,7 @@ class _Checker:
                 return self._map(node, scope)
             case ast.Fold():
                 return self._fold(node, scope)
-            case ast.Struct(name=name, position=position):
-                self._fail(position, f"undeclared reference to '{name}'")
+        raise self._error(node.position, f"undeclared reference to '{node.name}'")
 
     def _ident(self, node: ast.Ident, scope: Scope) -> Plan:
         name = node.name
@@ -117,7 +116,7 @@ class _Checker:
         if name in self._declarations.type_names:
             return Constant(TypeValue(name), self._declarations.type_names[name])
         known = [*scope, *self._declarations.type_names, *(["device"] if self._declarations.device else [])]
-        self._fail(node.position, f"undeclared reference to '{name}'", name, [n for n in known if n != RESULT])
+        raise self._error(node.position, f"undeclared reference to '{name}'", name, [n for n in known if n != RESULT])
 
     # --- paths -----------------------------------------------------------------------------------------------
 
@@ -150,14 +149,14 @@ class _Checker:
         if kind == DEVICE:
             fields = self._declarations.device
             if node.field not in fields:
-                self._fail(node.position, f"undefined field '{node.field}'", node.field, list(fields))
+                raise self._error(node.position, f"undefined field '{node.field}'", node.field, list(fields))
             found = fields[node.field]
         elif kind.name == "map":
             found = kind.parameters[1]
         elif kind.is_dynamic or kind.is_parameter:
             found = DYN
         else:
-            self._fail(node.position, f"type '{kind}' does not support field selection")
+            raise self._error(node.position, f"type '{kind}' does not support field selection")
         return optional_of(found) if optional else found
 
     def _element(self, operand: Plan, key: Plan, node: ast.Index) -> Type:
@@ -169,10 +168,10 @@ class _Checker:
         elif kind.is_dynamic or kind.is_parameter:
             wanted, found = DYN, DYN
         else:
-            self._fail(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {key.type})'")
+            raise self._error(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {key.type})'")
         if not self.solution.accept((wanted,), (key.type,)):
             given = self.solution.final(key.type)
-            self._fail(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {given})'")
+            raise self._error(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {given})'")
         return optional_of(found) if optional else found
 
     def _unwrapped(self, kind: Type) -> tuple[Type, bool]:
@@ -198,7 +197,7 @@ class _Checker:
             return self._or_else(node, plans[0], plans[1])
         found = self._declarations.functions.get(name)
         if found is None:
-            self._fail(
+            raise self._error(
                 node.position,
                 f"undeclared reference to '{name}'",
                 name,
@@ -207,11 +206,11 @@ class _Checker:
         try:
             plan = self._calls.invoke(found, plans, member=member)
         except EvaluationError as error:
-            self._fail(node.position, error.message)
+            raise self._error(node.position, error.message) from None
         if plan is None:
             given = [str(self.solution.final(plan.type)) for plan in plans]
             shown = f"{given[0]}.({', '.join(given[1:])})" if member else f"({', '.join(given)})"
-            self._fail(node.position, f"found no matching overload for '{name}' applied to '{shown}'")
+            raise self._error(node.position, f"found no matching overload for '{name}' applied to '{shown}'")
         return plan
 
     def _resolve(self, node: ast.Call, scope: Scope) -> tuple[str, tuple[ast.Node, ...], bool]:
@@ -229,7 +228,9 @@ class _Checker:
         plan = self.visit(node, scope)
         if not self.solution.accept((kind,), (plan.type,)):
             given = self.solution.final(plan.type)
-            self._fail(parent.position, f"found no matching overload for '{parent.function}' applied to '{given}'")
+            raise self._error(
+                parent.position, f"found no matching overload for '{parent.function}' applied to '{given}'"
+            )
         return plan
 
     def _choice(self, node: ast.Call, scope: Scope) -> Plan:
@@ -237,7 +238,7 @@ class _Checker:
         yes, no = self.visit(node.arguments[1], scope), self.visit(node.arguments[2], scope)
         if not self.solution.accept((yes.type,), (no.type,)):
             kinds = ", ".join(str(self.solution.final(plan.type)) for plan in (condition, yes, no))
-            self._fail(node.position, f"found no matching overload for '_?_:_' applied to '({kinds})'")
+            raise self._error(node.position, f"found no matching overload for '_?_:_' applied to '({kinds})'")
         return Choice(condition, yes, no, self.solution.join(yes.type, no.type))
 
     def _or_else(self, node: ast.Call, optional: Plan, other: Plan) -> Plan:
@@ -246,7 +247,7 @@ class _Checker:
         wanted = (optional_of(inner), inner if unwrap else optional_of(inner))
         if not self.solution.accept(wanted, (optional.type, other.type)):
             kinds = f"{self.solution.final(optional.type)}.({self.solution.final(other.type)})"
-            self._fail(node.position, f"found no matching overload for '{node.function}' applied to '{kinds}'")
+            raise self._error(node.position, f"found no matching overload for '{node.function}' applied to '{kinds}'")
         return OrElse(optional, other, unwrap, wanted[1])
 
     # --- aggregates ------------------------------------------------------------------------------------------
@@ -259,7 +260,7 @@ class _Checker:
             joined = self.solution.join(found, kind)
             if self._declarations.strict and joined == DYN and not self.solution.accept((found,), (kind,)):
                 first, second = self.solution.final(found), self.solution.final(kind)
-                self._fail(position, f"expected type '{first}' but found '{second}'")
+                raise self._error(position, f"expected type '{first}' but found '{second}'")
             found = joined
         return found
 
@@ -271,7 +272,7 @@ class _Checker:
         inner = self.solution.fresh()
         if not self.solution.accept((optional_of(inner),), (plan.type,)):
             given = self.solution.final(plan.type)
-            self._fail(node.position, f"expected type 'optional_type' but found '{given}'")
+            raise self._error(node.position, f"expected type 'optional_type' but found '{given}'")
         return plan, inner
 
     def _list(self, node: ast.ListNode, scope: Scope) -> Plan:
@@ -318,7 +319,7 @@ class _Checker:
         step = self.visit(node.step, inner)
         if not self.solution.accept((accumulator.type,), (step.type,)):
             want, have = self.solution.final(accumulator.type), self.solution.final(step.type)
-            self._fail(node.position, f"expected type '{want}' but found '{have}'")
+            raise self._error(node.position, f"expected type '{want}' but found '{have}'")
         result = self.visit(node.result, with_result)
         return Loop(
             source, variable.slot, None if other is None else other.slot, accumulator.slot, initial, condition, step,
@@ -333,25 +334,24 @@ class _Checker:
             return kind.parameters[0], kind.parameters[1]
         if kind.name == "dyn" or kind.is_parameter:
             return DYN, DYN
-        self._fail(
+        raise self._error(
             node.position,
             f"expression of type '{kind}' cannot be range of a comprehension (must be list, map, or dynamic)",
         )
 
     def _append(self, node: ast.Call, scope: Scope) -> Plan:
-        accumulator, element = (self.visit(argument, scope) for argument in node.arguments)
-        assert isinstance(accumulator, Variable)
+        accumulator, element = scope[RESULT], self.visit(node.arguments[1], scope)
         if not self.solution.accept((accumulator.type,), (list_of(element.type),)):
-            self._fail(node.position, f"expected type '{accumulator.type}' but found '{element.type}'")
+            raise self._error(node.position, f"expected type '{accumulator.type}' but found '{element.type}'")
         return Append(accumulator, element, accumulator.type)
 
     def _insert(self, node: ast.Call, scope: Scope) -> Plan:
-        accumulator, *arguments = (self.visit(argument, scope) for argument in node.arguments)
-        assert isinstance(accumulator, Variable)
+        accumulator = scope[RESULT]
+        arguments = [self.visit(argument, scope) for argument in node.arguments[1:]]
         kind = arguments[0].type if len(arguments) == 1 else map_of(arguments[0].type, arguments[1].type)
         if not self.solution.accept((accumulator.type,), (kind,)):
             want, have = self.solution.final(accumulator.type), self.solution.final(kind)
-            self._fail(node.position, f"expected type '{want}' but found '{have}'")
+            raise self._error(node.position, f"expected type '{want}' but found '{have}'")
         return Insert(accumulator, tuple(arguments), accumulator.type)
 
 

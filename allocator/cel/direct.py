@@ -5,10 +5,10 @@ when compiling, by the same formulas that the meter uses, so evaluation has noth
 exceptions here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
-from typing import Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from allocator.cel.calls import implementation
 from allocator.cel.cost import ONE, UNKNOWN_SIZE
@@ -53,23 +53,18 @@ def compile_direct(plan: Plan, depth: int = 0) -> Direct | None:
     """The closure of a plan, or None if it needs the meter."""
     if depth > _MAX_DEPTH:
         return None
-    match plan:
-        case Constant(value=value):
-            return Direct(lambda _device: value, 0, size(value))
-        case Path():
-            return _path(plan)
-        case KnownInput(input=wanted):
-            return Direct(_has(wanted), 4, 1)
-        case Invoke():
-            return _invoke(plan, depth)
-        case Membership():
-            return _membership(plan, depth)
-        case Logic():
-            return _logic(plan, depth)
-        case Choice():
-            return _choice(plan, depth)
-        case _:
-            return None
+    if isinstance(plan, Path):
+        return _path(plan)
+    if isinstance(plan, Constant):
+        return _constant(plan.value)
+    if isinstance(plan, KnownInput):
+        return Direct(_has(plan.input), 4, 1)
+    compiler = _COMPILERS.get(type(plan))
+    return None if compiler is None else compiler(plan, depth)
+
+
+def _constant(value: Value) -> Direct:
+    return Direct(lambda _device: value, 0, size(value))
 
 
 def _size_of(kind: Type) -> int:
@@ -325,3 +320,11 @@ def _choice(plan: Choice, depth: int) -> Direct | None:
 
     sizes = max(compiled[1].size, compiled[2].size)
     return Direct(evaluate, sum(part.cost for part in compiled), sizes)
+
+
+_COMPILERS: Final[Mapping[type, Callable[[Any, int], Direct | None]]] = {
+    Invoke: _invoke,
+    Membership: _membership,
+    Logic: _logic,
+    Choice: _choice,
+}

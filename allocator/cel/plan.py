@@ -215,12 +215,10 @@ def inputs(plan: Plan) -> Iterator[Input | None]:
 def parts(plan: Plan) -> tuple[Plan, ...]:
     """The plans directly below, paths and what is read of the device left out."""
     match plan:
-        case Invoke(arguments=arguments):
-            return arguments
-        case Membership(value=value):
-            return (value,)
-        case Logic(terms=terms):
-            return terms
+        case Invoke(arguments=found) | Insert(arguments=found) | Logic(terms=found):
+            return found
+        case Membership(value=part) | Append(element=part):
+            return (part,)
         case Choice():
             return (plan.condition, plan.yes, plan.no)
         case OrElse():
@@ -229,10 +227,6 @@ def parts(plan: Plan) -> tuple[Plan, ...]:
             return tuple(element for element, _ in elements)
         case MakeMap(entries=entries):
             return tuple(part for key, value, _ in entries for part in (key, value))
-        case Append():
-            return (plan.element,)
-        case Insert(arguments=arguments):
-            return arguments
         case Loop():
             return (plan.range, plan.initial, plan.condition, plan.step, plan.result)
         case _:

@@ -1,6 +1,6 @@
 """Compiled expressions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from allocator.cel.checking import check
@@ -8,9 +8,10 @@ from allocator.cel.cost import LIMIT
 from allocator.cel.direct import compile_direct
 from allocator.cel.environment import Environment, PlainEnvironment
 from allocator.cel.errors import CompileError, CostLimitError, EvaluationError
-from allocator.cel.metered import Frame, Step, compile_plan
+from allocator.cel.frame import Frame, Step
+from allocator.cel.metered import compile_plan
 from allocator.cel.parsing import parse
-from allocator.cel.plan import inputs
+from allocator.cel.plan import Input, inputs
 from allocator.cel.types import Type
 from allocator.cel.values import Value
 from allocator.model import Device
@@ -48,7 +49,7 @@ class Program:
     Attributes:
         type: of the result, as far as it is known.
         reads: what the result depends on.
-        costly: evaluation counts its cost; else the cost is known to be within the limit, and there is nothing to count.
+        costly: evaluation counts its cost; else that is known to be within the limit, and nothing is counted.
         evaluate: the result for a device (None in an environment without one).
             Raises `EvaluationError`; `CostLimitError` if it becomes too expensive.
     """
@@ -89,9 +90,9 @@ def compile_expression(expression: str, environment: Environment | PlainEnvironm
     except RecursionError:
         raise CompileError(expression, 0, "expression nests too deep") from None
     reads = _reads(list(inputs(checked.plan)))
-    if direct is not None and direct.cost <= LIMIT:
-        return Program(expression, checked.type, reads, False, direct.evaluate, step, checked.slots)
-    return Program(expression, checked.type, reads, True, _metered(step, checked.slots), step, checked.slots)
+    costly = direct is None or direct.cost > LIMIT
+    evaluate = _metered(step, checked.slots) if direct is None or costly else direct.evaluate
+    return Program(expression, checked.type, reads, costly, evaluate, step, checked.slots)
 
 
 def _metered(step: Step, slots: int) -> Callable[[Device], Value]:
@@ -107,11 +108,12 @@ def _metered(step: Step, slots: int) -> Callable[[Device], Value]:
     return evaluate
 
 
-def _reads(found: list[object]) -> Reads:
-    if None in found:
+def _reads(found: Sequence[Input | None]) -> Reads:
+    known = [read for read in found if read is not None]
+    if len(known) < len(found):
         return Reads(everything=True)
-    names = {kind: tuple(sorted({i.name for i in found if i.kind == kind})) for kind in ("attributes", "capacity")}
-    kinds = {i.kind for i in found}
+    names = {kind: tuple(sorted({i.name for i in known if i.kind == kind})) for kind in ("attributes", "capacity")}
+    kinds = {i.kind for i in known}
     return Reads(
         driver="driver" in kinds,
         allow_multiple_allocations="allowMultipleAllocations" in kinds,

@@ -11,6 +11,7 @@
 | IP, CIDR, URL, NamedFormat | `Address`, `Network`, `Url`, `NamedFormat` |
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -202,7 +203,9 @@ def contains(values: tuple[Value, ...], wanted: Value) -> bool:
 
 
 def compare(left: Value, right: Value) -> int | None:
-    """-1, 0 or 1; None if a NaN is compared. As in cel-go, an integer that meets a double loses what doubles cannot hold.
+    """-1, 0 or 1; None if a NaN is compared.
+
+    As in cel-go, an integer that meets a double loses what doubles cannot hold.
 
     Raises:
         EvaluationError: the types have no order or not the same.
@@ -221,12 +224,11 @@ def size(value: Value) -> int:
     """What cost formulas call the size of a value: 1 for all that has none."""
     kind = type(value)
     if kind is str or kind is tuple or kind is bytes or isinstance(value, dict):
-        length: int = len(value)
-        return length
+        return len(value)
     if kind is Address:
         return 4 if value.ip.version == 4 else 16
     if kind is Network:
-        return -(-value.net.prefixlen // 8)
+        return math.ceil(int(value.net.prefixlen) / 8)
     return 1
 
 

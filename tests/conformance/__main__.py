@@ -50,25 +50,25 @@ def run_file(path: Path) -> tuple[int, int, int]:
             passed += 1
         else:
             failures.append(f"{name}: {reason}")
-    print(f"{path.name}: {passed} passed, {len(failures)} failed, {len(skipped)} skipped")
+    sys.stdout.write(f"{path.name}: {passed} passed, {len(failures)} failed, {len(skipped)} skipped\n")
     for line in failures:
-        print(f"  FAILED {line}")
+        sys.stdout.write(f"  FAILED {line}\n")
     for line in skipped:
-        print(f"  skipped {line}")
+        sys.stdout.write(f"  skipped {line}\n")
     return passed, len(failures), len(skipped)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the files that are named; gives the exit status."""
     if not arguments:
-        print("usage: python -m tests.conformance FILE...", file=sys.stderr)
+        sys.stderr.write("usage: python -m tests.conformance FILE...\n")
         return 2
     failed = 0
     for argument in arguments:
         try:
             failed += run_file(Path(argument))[1]
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            print(f"{argument}: {error}", file=sys.stderr)
+            sys.stderr.write(f"{argument}: {error}\n")
             return 2
     return 1 if failed else 0
 

@@ -24,7 +24,7 @@ _TRUE: Final = frozenset({"1", "t", "true", "TRUE", "True", "T"})
 _FALSE: Final = frozenset({"0", "f", "false", "FALSE", "False", "F"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
 _FLOAT: Final = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.I | re.ASCII
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE | re.ASCII
 )
 
 
@@ -75,12 +75,11 @@ def double_text(value: float) -> str:
     """A double as Go prints it (``%g``): shortest digits, an exponent below -4 or above 5."""
     if math.isnan(value) or math.isinf(value):
         return "NaN" if math.isnan(value) else f"{'+' if value > 0 else '-'}Inf"
-    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    point = len(digits) + exponent
+    number = Decimal(repr(value)).normalize()
+    sign, digits, _ = number.as_tuple()
+    point = number.adjusted() + 1
     if value == 0 or -5 < point - 1 < 6:
-        text = f"{Decimal(repr(value)):f}"
-        return text[:-2] if text.endswith(".0") else text
+        return f"{Decimal(repr(value)):f}".removesuffix(".0")
     mantissa = "".join(map(str, digits))
     fraction = f".{mantissa[1:]}" if len(mantissa) > 1 else ""
     return f"{'-' if sign else ''}{mantissa[0]}{fraction}e{point - 1:+03d}"

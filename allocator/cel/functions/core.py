@@ -7,8 +7,23 @@ from typing import Final
 from allocator.cel.cost import BOTH, ELEMENTS, EQUALITY, SHORTER
 from allocator.cel.functions import numbers, times
 from allocator.cel.functions.declare import Function, Library, Overload, free, function, member
-from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, TYPE, UINT, A, B
-from allocator.cel.types import Type, list_of, map_of
+from allocator.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    TYPE,
+    UINT,
+    A,
+    B,
+    Type,
+    list_of,
+    map_of,
+)
 from allocator.cel.values import TypeValue, Value, compare, contains, equal, has_key, type_name
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
@@ -90,7 +105,8 @@ LIBRARY: Final[Library] = (
 
 TYPE_NAMES: Final = {
     "bool": _type(BOOL), "int": _type(INT), "uint": _type(UINT), "double": _type(DOUBLE), "string": _type(STRING),
-    "bytes": _type(BYTES), "list": _type(list_of(DYN)), "map": _type(map_of(DYN, DYN)), "null_type": _type(Type("null_type")),
+    "bytes": _type(BYTES),
+    "list": _type(list_of(DYN)), "map": _type(map_of(DYN, DYN)), "null_type": _type(Type("null_type")),
     "type": _type(TYPE), "optional_type": _type(Type("optional_type", (DYN,))),
     "google.protobuf.Timestamp": _type(TIMESTAMP), "google.protobuf.Duration": _type(DURATION),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from allocator.cel.values import Duration, Timestamp, TypeValue, UInt, Value, fr
 
 _MAX_SIZE: Final = 10_000_000
 _MAX_PRECISION: Final = 1000
-_CLAUSE: Final = re.compile(r"%(?:(%)|(?:\.([0-9]{0,9}))?(.?))", re.S)
+_CLAUSE: Final = re.compile(r"%(?:(%)|(?:\.([0-9]{0,9}))?(.?))", re.DOTALL)
 _SPECIAL: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 

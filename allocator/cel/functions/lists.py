@@ -1,6 +1,7 @@
 """Lists: Kubernetes' functions, and ``includes`` of the device environment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Final
 
 from allocator.cel.cost import TRAVERSAL
@@ -15,7 +16,7 @@ _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTE
 
 
 def _is_sorted(values: tuple[Value, ...]) -> bool:
-    return all(compare(a, b) != 1 for a, b in zip(values, values[1:], strict=False))
+    return all(compare(a, b) != 1 for a, b in pairwise(values))
 
 
 def _extreme(name: str, wanted: int) -> Callable[[tuple[Value, ...]], Value]:
@@ -60,14 +61,23 @@ def _sum_duration(values: tuple[Duration, ...]) -> Duration:
     return total
 
 
+_SUMS: Final[Mapping[type, Callable[[tuple[Value, ...]], Value]]] = {
+    int: _sum_int,
+    UInt: _sum_uint,
+    Duration: _sum_duration,
+}
+
+
 def _sum(values: tuple[Value, ...]) -> Value:
     """Which sum it is, the first element tells."""
     kind = type(values[0]) if values else int
     if any(type(value) is not kind for value in values):
         raise EvaluationError("no such overload")
+    if kind not in _SUMS and kind is not float:
+        raise EvaluationError("no such overload")
     if kind is float:
         return sum(values)
-    return {int: _sum_int, UInt: _sum_uint, Duration: _sum_duration}[kind](values)
+    return _SUMS[kind](values)
 
 
 def _on_lists(name: str, call: Callable[[tuple[Value, ...]], Value], *, result: bool) -> Function:

@@ -4,8 +4,7 @@ from typing import Final
 
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
-from allocator.cel.types import A, optional_of
-from allocator.cel.types import BOOL
+from allocator.cel.types import BOOL, A, optional_of
 from allocator.cel.values import NONE, Duration, OptionalValue, Timestamp, Value
 
 

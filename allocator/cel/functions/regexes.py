@@ -20,7 +20,7 @@ def _options() -> "re2.Options":
 
 
 @lru_cache(maxsize=512)
-def compile_pattern(pattern: str) -> Any:
+def compile_pattern(pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
     """The compiled pattern.
 
     Raises:
