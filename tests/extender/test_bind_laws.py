@@ -146,10 +146,13 @@ async def run(random: Random, plan: list[tuple[str, str, int]], faults: list[tup
 
 
 async def check_end(api: MemoryApi, extenders: list[Extender]) -> None:
-    """When nothing fails any more, nothing is held that nobody uses, and nobody waits though there is room."""
+    """When nothing fails any more, nothing is in flight, and nobody waits though there is room.
+
+    An allocation that clashes and whose undo failed may be left, with a pod that fits nowhere: no bind gets as far as
+    its check. It is for filter to have such a claim deallocated.
+    """
     claims = await everything(api, CLAIMS)
     held = [name for name, raw in claims.items() if raw.get("status", {}).get("allocation")]
-    assert device_findings([parse_claim_object(claims[name]).claim for name in held], []) == ()
     for extender in extenders:
         snapshot = extender.state.snapshot
         assert not set(snapshot.in_flight) & {f"uid-{name}" for name in held}
