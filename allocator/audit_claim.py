@@ -156,10 +156,12 @@ def _constraint_findings(
         parent = result.request.partition("/")[0]
         if spec.requests and parent not in spec.requests and result.request not in spec.requests:
             continue
-        value = seen.device.attributes.get(spec.attribute)
-        for derived in request.derived_attributes:
-            if derived.name == spec.attribute:
-                value = selectors.derive(derived.expression, seen.device)
+        try:
+            value = _value(request, seen.device, spec.attribute, selectors)
+        except CelError as error:
+            text = f"request {result.request}: derived attribute {spec.attribute} fails: {error}"
+            yield Finding(Rule.CONSTRAINT, (str(claim),), result.device, text)
+            continue
         if value is None:
             text = f"request {result.request}: attribute {spec.attribute} is missing"
             yield Finding(Rule.CONSTRAINT, (str(claim),), result.device, text)
@@ -169,6 +171,14 @@ def _constraint_findings(
         yield Finding(Rule.CONSTRAINT, (str(claim),), None, f"no value of {spec.attribute} is common to all devices")
     if spec.kind is ConstraintKind.DISTINCT and sum(map(len, values)) != len(frozenset().union(*values)):
         yield Finding(Rule.CONSTRAINT, (str(claim),), None, f"values of {spec.attribute} are not distinct")
+
+
+def _value(request: DeviceRequest, device: Device, attribute: str, selectors: Selectors) -> AttributeValue | None:
+    """The request's own derived attribute, else the published one."""
+    for derived in request.derived_attributes:
+        if derived.name == attribute:
+            return selectors.derive(derived.expression, device)
+    return device.attributes.get(attribute)
 
 
 def _elements(value: AttributeValue) -> frozenset[object]:

@@ -16,7 +16,7 @@ from allocator.semver import Version
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 AttributeValue: TypeAlias = (
-    "bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]"
+    bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]
 )
 """One attribute. Compare with `allocator.constraints`, never with ``==`` alone: in Python ``True == 1``."""
 

@@ -59,11 +59,6 @@ class Pool:
     slices: tuple[Slice, ...]
     _views: dict[tuple[Features, tuple[str, ...]], NodePool] = field(default_factory=dict)
 
-    @property
-    def generation(self) -> int:
-        """The newest generation that has a slice."""
-        return max(s.generation for s in self.slices)
-
     def at(self, node: Node, features: Features) -> NodePool | None:
         """What the node sees of the pool; None if it sees nothing, or only what is being replaced."""
         usable = [s for s in self.slices if not _is_missing(s, features)]

@@ -4,7 +4,7 @@ Worked out once, at a search's first dead end, in time proportional to devices a
 cuts off what has no solution, so the first solution in order stays the first.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 
@@ -64,10 +64,8 @@ class Pruning:
         allowed = self._suits.get(id(alternative))
         if allowed is None:
             return order
-        for number, spec in self._plan.covering(alternative):
-            common = self._common(alternative.claim, number)
-            if spec.kind is ConstraintKind.MATCH and common is not None:
-                allowed &= self._having(alternative, number, common)
+        for number, _, common in self._bound(alternative):
+            allowed &= self._having(alternative, number, common)
         left = [i for i in order if allowed >> i & 1]
         return left if len(left) >= need else []
 
@@ -75,10 +73,7 @@ class Pruning:
         """After a device was taken: is a constraint bound to values of which there is not enough?"""
         if not self._suits:
             return False
-        for number, spec in self._plan.covering(alternative):
-            if spec.kind is not ConstraintKind.MATCH:
-                continue
-            common = self._common(alternative.claim, number)
+        for number, spec, common in self._bound(alternative):
             key = (alternative.claim, number, common)
             if key not in self._feasible:
                 self._feasible[key] = self._suffices(alternative.claim, number, spec, common)
@@ -166,10 +161,8 @@ class Pruning:
                     return False
         return True
 
-    def _suffices(self, claim: int, number: int, spec: ConstraintSpec, common: frozenset[Hashable] | None) -> bool:
+    def _suffices(self, claim: int, number: int, spec: ConstraintSpec, common: frozenset[Hashable]) -> bool:
         """Once a constraint is bound to some values: can all the requests that it covers be served with these?"""
-        if common is None:
-            return True
         union, total = 0, 0
         for slot in self._bound_slots(claim, spec):
             needs = []
@@ -191,9 +184,12 @@ class Pruning:
             if s.claim == claim and all(covers(spec, a.request_name, a.request.name) for a in s.alternatives)
         ]
 
-    def _common(self, claim: int, number: int) -> frozenset[Hashable] | None:
-        key = self._ledger.constraints[claim][number].key()
-        return key if isinstance(key, frozenset) else None
+    def _bound(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec, frozenset[Hashable]]]:
+        """The constraints on an alternative that have settled on some values, one of which all devices must have."""
+        for number, spec in self._plan.covering(alternative):
+            common = self._ledger.constraints[alternative.claim][number].key()
+            if isinstance(common, frozenset):
+                yield number, spec, common
 
     def _having(self, alternative: Alternative, number: int, common: frozenset[Hashable]) -> Mask:
         masks = self._values[alternative.claim, number, id(alternative)]

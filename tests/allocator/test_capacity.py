@@ -91,6 +91,12 @@ def test_fractions(policy: RequestPolicy, asked: str, milli: str, whole: str) ->
     assert taken(policy, asked, fractional=False) == q(whole)
 
 
+def test_a_capacity_that_does_not_suit_its_own_range() -> None:
+    """Without a default, no request means all of it: that must be a valid amount as well."""
+    odd = Capacity(q("1500001u"), RequestPolicy(None, (), ValidRange(q("1"), None, q("1"))))
+    assert consumption(device("gpu", capacity={"memory": odd}), None, fractional=True) is None
+
+
 def test_a_rounded_amount_is_written_as_the_step_is() -> None:
     assert str(taken(between("1Gi", "10Gi", "1Gi"), "1500000000")) == "2Gi"
     assert str(taken(between("1k", "10M", "1k"), "1025Ki")) == "1050k"

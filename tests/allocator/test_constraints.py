@@ -36,7 +36,7 @@ from tests.allocator.worlds import (
 NO_LISTS = replace(ALL_FEATURES, list_type_attributes=False)
 V1, V2 = Version.parse("1.0.0"), Version.parse("2.0.0")
 MISSING = None
-Root: TypeAlias = "AttributeValue | None"
+Root: TypeAlias = AttributeValue | None
 
 
 def rooted(*values: Root) -> list[Device]:

@@ -19,7 +19,7 @@ from allocator.policy import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.usage import Usage
 from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
-from tests.allocator.worlds import NODE, SELECTORS, claim, names, want
+from tests.allocator.worlds import JUST_HERE, NODE, SELECTORS, claim, names, want
 
 policies = st.sampled_from((FIRST_FIT, BEST_FIT))
 
@@ -56,11 +56,12 @@ def test_what_is_allocated_passes_the_audit(puzzle: Puzzle, policy: Policy) -> N
 
 
 def findings_on(puzzle: Puzzle, found: Allocation) -> list[Finding]:
-    """What the audit says of the new claims, beside claims that hold what was taken before."""
+    """What the audit says of the new claims, unless what was held before breaks the same rule."""
     new = [replace(c, allocation=r) for c, r in zip(puzzle.claims, found.results, strict=True)]
-    evidence = Evidence(puzzle.world.slices, puzzle.world.classes, [*holders(puzzle), *new], {NODE.name: NODE})
-    concerned = {str(c) for c in new}
-    return [f for f in audit(evidence, SELECTORS) if concerned & set(f.claims)]
+    before = Evidence(puzzle.world.slices, puzzle.world.classes, holders(puzzle), {NODE.name: NODE})
+    broken = {finding.rule for finding in audit(before, SELECTORS)}
+    after = replace(before, claims=[*before.claims, *new])
+    return [f for f in audit(after, SELECTORS) if f.rule not in broken and {str(c) for c in new} & set(f.claims)]
 
 
 def holders(puzzle: Puzzle) -> list[Claim]:
@@ -72,7 +73,8 @@ def holders(puzzle: Puzzle) -> list[Claim]:
             result = DeviceResult(
                 "held", device.id, share_id=min(usage.shares, default=None), consumed_capacity=consumed
             )
-            held.append(replace(claim(want("held"), name=device.id.device), allocation=AllocationResult((result,))))
+            allocation = AllocationResult((result,), node_selector=JUST_HERE)
+            held.append(replace(claim(want("held"), name=device.id.device), allocation=allocation))
     return held
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.model import CounterConsumption, Device, Placement, Slice
+from allocator.model import CounterConsumption, Device, Placement, Request, Slice
 from allocator.policy import BEST_FIT, FIRST_FIT, Policy
 from allocator.quantity import Quantity
 from allocator.usage import Usage
@@ -177,6 +177,11 @@ class TestCompatibilityGroups:
         world = World(pool(*devices, counters={"s": {"x": 9}, "t": {"x": 9}}))
         assert world.devices(claim(want("gpu", 2))) == [["a", "b"]]
         assert replace(world, usage=held("b")).devices(claim(want("gpu", 2))) == "no compatible device for request gpu"
+
+    def test_two_that_are_not_compatible_are_not_found_by_trying_on(self) -> None:
+        world = World(pool(self.grouped("a", "a"), self.grouped("b", "b"), counters={"s": {"x": 9}}))
+        none = Request("none", (replace(alternative(""), count=0),))
+        assert world.devices(claim(want("x"), none, want("y"))) == "no compatible device for request y"
 
     @pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
     def test_backtracking_restores_them(self, policy: Policy) -> None:

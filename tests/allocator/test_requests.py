@@ -27,6 +27,9 @@ from tests.allocator.worlds import (
 BIG = f"device.attributes['{DRIVER}'].big"
 
 
+NONE = Request("none", (replace(alternative(""), count=0),))
+
+
 def gpus(number: int, *big: int) -> list[Device]:
     return [device(f"gpu-{i}", {"big": i in big}) for i in range(number)]
 
@@ -73,7 +76,13 @@ COUNTS = [
     Case("two claims never share", gpus(2), [want("a"), want("b")], [["gpu-0"], ["gpu-1"]]),
     Case("two claims, one device", gpus(1), [want("a"), want("b")], "not enough free devices for request b"),
     Case("an earlier request makes room", gpus(2, 0), [want("a"), want("b", 1, BIG)], [["gpu-1"], ["gpu-0"]]),
-    Case("no devices wanted", gpus(1), [Request("gpu", (replace(alternative(""), count=0),))], [[]]),
+    Case("no devices wanted", gpus(1), [NONE], [[]]),
+    Case(
+        "no devices wanted, before a dead end",
+        gpus(2),
+        [claim(want("a"), NONE, want("b", 2))],
+        "not enough free devices for request b",
+    ),
     Case("no requests", gpus(1), [claim()], [[]]),
     Case("no claims", gpus(1), [], []),
     Case(
@@ -108,6 +117,12 @@ ALL = [
         [*gpus(1), device("sick", {"big": False}, taints=(DeviceTaint("k", "NoSchedule", "v"),))],
         [want("gpu", None)],
         "untolerated device taint for request gpu",
+    ),
+    Case(
+        "one is taken, and a constraint would hold",
+        gpus(2),
+        [claim(want("a"), want("b", None), same("big", "b"))],
+        "no free device for request b",
     ),
     Case("a constraint that holds", gpus(2), [claim(want("gpu", None), same("big"))], [["gpu-0", "gpu-1"]]),
 ]

@@ -24,7 +24,7 @@ from allocator.model import (
     Slice,
 )
 from allocator.outcome import Allocation
-from tests.allocator.worlds import HERE, NODE, World, alternative, claim, device, first_of, pool, want
+from tests.allocator.worlds import HERE, JUST_HERE, NODE, World, alternative, claim, device, first_of, pool, want
 
 
 def result(world: World, wanted: Claim) -> AllocationResult:
@@ -133,7 +133,6 @@ IN_RACK, IN_ZONE, IN_BOTH = (
     Placement(node_selector=term(*requirements)) for requirements in ((RACK,), (ZONE,), (ZONE, RACK))
 )
 BY_FIELD = Placement(node_selector=term(fields=(Requirement("metadata.name", "NotIn", ("node-9",)),)))
-JUST_HERE = term(fields=(Requirement("metadata.name", "In", ("node-1",)),))
 
 SELECTORS = [
     # where the pools of the claim's devices are placed, the claim's node selector

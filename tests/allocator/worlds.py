@@ -22,10 +22,13 @@ from allocator.model import (
     DeviceId,
     DeviceRequest,
     Node,
+    NodeSelector,
+    NodeSelectorTerm,
     Placement,
     PoolId,
     Request,
     RequestPolicy,
+    Requirement,
     Slice,
 )
 from allocator.outcome import Allocation, Unsatisfiable
@@ -40,6 +43,8 @@ from allocator.usage import Usage
 DRIVER = "gpu.example.com"
 NODE = Node("node-1")
 HERE = Placement(node_name="node-1")
+JUST_HERE = NodeSelector((NodeSelectorTerm((), (Requirement("metadata.name", "In", ("node-1",)),)),))
+"""The node selector of a claim with a device of the node."""
 SELECTORS = Selectors()
 """One memory for all tests: it only makes them quicker."""
 
