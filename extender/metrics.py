@@ -1,6 +1,6 @@
 """What the service counts. The registry is handed in, so that two services in one process don't share numbers."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -28,9 +28,6 @@ class Metrics:
         self._steps = Counter(
             "dra_extender_allocator_steps", "Devices tried by the allocator's search.", registry=registry
         )
-        self._snapshot = Gauge(
-            "dra_extender_cluster_version", "Changes of the cluster's state seen so far.", registry=registry
-        )
         for verb in VERBS:
             for code in ("ok", "error"):
                 self._duration.labels(verb, code)
@@ -45,7 +42,3 @@ class Metrics:
         self._nodes.labels("failed").inc(failed)
         self._nodes.labels("unresolvable").inc(unresolvable)
         self._steps.inc(steps)
-
-    def version(self, version: int) -> None:
-        """The cluster's state has changed."""
-        self._snapshot.set(version)

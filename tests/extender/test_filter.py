@@ -121,6 +121,15 @@ def test_of_an_expression_that_does_not_compile_the_first_line_is_told() -> None
     assert selector_reason(error) == "claim ns/c, request gpu: class gpu selector 1: syntax error, line 1"
 
 
+def test_a_node_whose_pools_contradict_the_claim_is_rejected_alone_and_without_the_pools_name() -> None:
+    everything = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+    incomplete = local_slice("b")
+    incomplete["spec"]["pool"]["resourceSliceCount"] = 2
+    result = filtered(pod("p", "c"), GPU, node("a"), node("b"), local_slice("a"), incomplete, claim("c", everything))
+    assert list(result.passed) == ["a"]
+    assert result.unresolvable == {"b": "the resource pools of the node are not fit for request gpu"}
+
+
 def test_a_search_that_was_stopped_is_not_called_a_no() -> None:
     world = snapshot_of(*TWO_NODES, claim("c", request(count=1)))
     result = filter_nodes(parsed(pod("p", "c")), ["a"], world, solver(limits=Limits(steps=0)))
@@ -215,6 +224,20 @@ def test_a_nominated_pod_holds_devices_that_are_still_to_be_freed() -> None:
 def test_a_nominated_pod_holds_network_attached_devices_for_all_nodes() -> None:
     world = (GPU, node("a"), node("b"), network_slice("net"), claim("c"), *NOMINATED)
     assert not filtered(pod("p", "c"), *world).passed
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [],
+        [claim("n", request(count=9))],
+        [claim("n", request(selectors=["device.attributes['gpu.example.com'].boom"]))],
+    ],
+    ids=["a claim that is not there", "more than there is", "a selector that fails"],
+)
+def test_a_nominated_pod_that_could_not_be_served_there_holds_nothing(wanted: list[Object]) -> None:
+    nominated = pod("n", "n", nominated="a", priority=5)
+    assert list(filtered(pod("p", "c"), *TWO_NODES, claim("c"), nominated, *wanted).passed) == ["a", "b"]
 
 
 def test_a_claim_shared_with_a_nominated_pod_is_not_held_against_us() -> None:

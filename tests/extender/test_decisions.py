@@ -1,0 +1,32 @@
+"""What filter found is remembered for the pods filtered last."""
+
+from allocator.outcome import Allocation
+from extender.verbs.decisions import Decision, DecisionStore
+from tests.extender.clusters import parsed, pod
+
+
+def decision(name: str, score: int = 0) -> Decision:
+    return Decision(parsed(pod(name)), {"a": Allocation((), score, 0)})
+
+
+def test_the_last_decision_for_a_pod_counts() -> None:
+    store = DecisionStore()
+    store.keep(decision("p", 1))
+    store.keep(decision("p", 2))
+    assert store.of("uid-p") == decision("p", 2)
+    assert len(store) == 1
+
+
+def test_the_pod_filtered_longest_ago_is_forgotten_first() -> None:
+    store = DecisionStore(size=2)
+    for name in ("p", "q", "p", "r"):
+        store.keep(decision(name))
+    assert [name for name in ("p", "q", "r") if store.of(f"uid-{name}")] == ["p", "r"]
+
+
+def test_a_pod_can_be_forgotten_whether_it_is_known_or_not() -> None:
+    store = DecisionStore()
+    store.keep(decision("p"))
+    store.drop("uid-p")
+    store.drop("uid-p")
+    assert store.of("uid-p") is None

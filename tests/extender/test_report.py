@@ -1,0 +1,32 @@
+"""Tables: aligned text in a pipe, a drawn table on a terminal, the same cells in both."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from extender.report import Table, plain_lines, print_table
+
+TABLE = Table(("pod", "reason"), [("ns/p", "3 no [free] device"), ("ns/longer", "-")], title="Pods")
+LINES = ["Pods", "POD         REASON", "ns/p        3 no [free] device", "ns/longer   -"]
+
+
+def test_plain_columns_are_aligned_without_trailing_spaces() -> None:
+    assert plain_lines(TABLE) == LINES
+
+
+def test_a_table_without_rows_is_its_headings() -> None:
+    assert plain_lines(Table(("a", "b"), [])) == ["A   B"]
+
+
+def test_a_pipe_gets_plain_text_of_any_width() -> None:
+    out = StringIO()
+    print_table(Table(("a",), [("x" * 500,)]), Console(file=out, force_terminal=False, width=80))
+    assert out.getvalue().splitlines() == ["A", "x" * 500]
+
+
+def test_a_terminal_gets_a_drawn_table_with_every_cell() -> None:
+    out = StringIO()
+    print_table(TABLE, Console(file=out, force_terminal=True, width=80, color_system=None))
+    text = out.getvalue()
+    assert all(cell in text for row in TABLE.rows for cell in row)
+    assert "─" in text or "━" in text
