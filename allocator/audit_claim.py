@@ -14,6 +14,7 @@ from allocator.model import (
     ConstraintSpec,
     Device,
     DeviceClass,
+    DeviceId,
     DeviceRequest,
     DeviceResult,
     Node,
@@ -45,7 +46,7 @@ class Published:
 
 def claim_findings(
     claim: Claim,
-    published: Mapping[object, Published],
+    published: Mapping[DeviceId, Published],
     classes: Mapping[str, DeviceClass],
     nodes: Mapping[str, Node],
     selectors: Selectors,
@@ -72,7 +73,7 @@ def _requests(claim: Claim) -> dict[str, DeviceRequest]:
 
 
 def _pairs(
-    claim: Claim, results: Sequence[DeviceResult], published: Mapping[object, Published]
+    claim: Claim, results: Sequence[DeviceResult], published: Mapping[DeviceId, Published]
 ) -> Iterator[tuple[DeviceResult, DeviceRequest, Published]]:
     requests = _requests(claim)
     for result in results:
@@ -123,7 +124,7 @@ def _count_findings(claim: Claim, results: Sequence[DeviceResult]) -> Iterator[F
 def _all_findings(
     claim: Claim,
     results: Sequence[DeviceResult],
-    published: Mapping[object, Published],
+    published: Mapping[DeviceId, Published],
     classes: Mapping[str, DeviceClass],
     nodes: Mapping[str, Node],
     selectors: Selectors,
@@ -148,7 +149,7 @@ def _constraint_findings(
     claim: Claim,
     spec: ConstraintSpec,
     results: Sequence[DeviceResult],
-    published: Mapping[object, Published],
+    published: Mapping[DeviceId, Published],
     selectors: Selectors,
 ) -> Iterator[Finding]:
     values: list[frozenset[object]] = []
@@ -232,7 +233,7 @@ def _only_node(claim: Claim, nodes: Mapping[str, Node]) -> Node | None:
 def _node_findings(
     claim: Claim,
     results: Sequence[DeviceResult],
-    published: Mapping[object, Published],
+    published: Mapping[DeviceId, Published],
     nodes: Mapping[str, Node],
 ) -> Iterator[Finding]:
     """The claim's selector lets in exactly the nodes that reach all its devices, or the one node it is bound to."""

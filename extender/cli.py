@@ -18,6 +18,7 @@ from rich.console import Console
 from allocator.model import JSON
 from allocator.policy import POLICIES
 from extender import __version__, serving
+from extender.auditing import audit_snapshot, finding_json, finding_table
 from extender.cluster.manifests import FileReport, Loaded, duplicates
 from extender.cluster.manifests import load as load_manifests
 from extender.embedded import EmbeddedCluster, check_expression
@@ -29,7 +30,7 @@ from extender.simulation import Placement, simulate
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
 
 _EXIT_CODES = (
-    "Exit codes: 0 done; 1 the manifests have errors, or a setting is wrong in `config check`; "
+    "Exit codes: 0 done; 1 the manifests have errors, an audit finds a rule broken, or `config check` a wrong setting; "
     "2 the command line, a file or a setting cannot be used."
 )
 
@@ -139,16 +140,31 @@ def simulate_command(
     memory, taints of nodes and affinity are the scheduler's and not looked at.
     """
     settings = _settings(config, {"scheduling.policy": policy})
-    given = [*(paths or ()), *(manifests or ())]
-    if not given:
-        _fail("simulate needs PATH... or --manifests PATH...")
-    loaded = _load(given)
-    _refuse_problems(loaded)
+    loaded = _load_one_cluster("simulate", [*(paths or ()), *(manifests or ())])
     placements = serving.run_once(EmbeddedCluster(loaded.objects), settings, simulate)
     if output is Output.JSON:
         _print_json([placement.as_json() for placement in placements])
     else:
         print_table(_placement_table(placements), _stdout())
+
+
+@app.command(name="audit")
+def audit_command(
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="The same as --manifests.")] = None,
+    manifests: ManifestsOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Judge the allocated claims of the manifests: does every rule hold? Says which claims break which rule."""
+    loaded = _load_one_cluster("audit", [*(paths or ()), *(manifests or ())])
+    findings = audit_snapshot(EmbeddedCluster(loaded.objects).state.snapshot)
+    if output is Output.JSON:
+        _print_json([finding_json(finding) for finding in findings])
+    elif findings:
+        print_table(finding_table(findings), _stdout())
+    else:
+        typer.echo("every rule holds")
+    if findings:
+        raise typer.Exit(FOUND_PROBLEMS)
 
 
 @config_app.command("print")
@@ -195,6 +211,14 @@ def _load(paths: Sequence[Path]) -> Loaded:
         if not path.exists():
             _fail(f"{path}: no such file or folder")
     return load_manifests(paths, check_expression)
+
+
+def _load_one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
+    if not paths:
+        _fail(f"{command} needs PATH... or --manifests PATH...")
+    loaded = _load(paths)
+    _refuse_problems(loaded)
+    return loaded
 
 
 def _refuse_problems(loaded: Loaded) -> None:

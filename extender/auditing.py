@@ -1,0 +1,36 @@
+"""The allocator's audit over a cluster, and how its findings are shown."""
+
+from collections.abc import Iterable
+
+from allocator.audit import Evidence, audit
+from allocator.finding import Finding
+from allocator.selectors import Selectors
+from extender.cluster.snapshot import Snapshot
+from extender.report import Table
+
+
+def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Every rule that the allocated claims of a cluster break."""
+    evidence = Evidence(
+        slices=tuple(snapshot.inventory.slices.values()),
+        classes=snapshot.classes,
+        claims=tuple(snapshot.claims[key].claim for key in sorted(snapshot.claims)),
+        nodes={name: node.node for name, node in snapshot.nodes.items()},
+    )
+    return audit(evidence, Selectors())
+
+
+def finding_table(findings: Iterable[Finding]) -> Table:
+    """A row for each rule that is broken."""
+    rows = [(f.rule.value, ", ".join(f.claims), str(f.device or "-"), f.message) for f in findings]
+    return Table(("rule", "claims", "device", "what is wrong"), rows)
+
+
+def finding_json(finding: Finding) -> dict[str, object]:
+    """For people's programs."""
+    return {
+        "rule": finding.rule.value,
+        "claims": list(finding.claims),
+        "device": finding.device and finding.device._asdict(),
+        "message": finding.message,
+    }

@@ -1,0 +1,66 @@
+"""`dra-extender audit`: what is in order, and planted faults."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from extender.cli import app
+
+EXAMPLE = Path(__file__).parents[2] / "config" / "example"
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["audit", *arguments])
+    return result.exit_code, result.stdout
+
+
+def claim(name: str, device: str, count: int = 1) -> dict[str, object]:
+    """An allocated claim for a device of the example's gpu-west-1."""
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-west-1"]}]}
+    wanted = {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": count}
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "gpu-west-1", "device": device}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "demo"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": wanted}]}},
+        "status": {"allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [here]}}},
+    }
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """Two claims that hold one device, and one that got fewer devices than it asks for."""
+    claims = [claim("one", "gpu-0"), claim("two", "gpu-0"), claim("few", "gpu-1", count=2)]
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump_all(claims))
+    return path
+
+
+def test_the_example_is_in_order() -> None:
+    assert run(str(EXAMPLE)) == (0, "every rule holds\n")
+    assert run(str(EXAMPLE), "--output", "json") == (0, "[]\n")
+
+
+def test_faults_are_named_and_end_in_1(planted: Path) -> None:
+    code, text = run("--manifests", str(EXAMPLE), "--manifests", str(planted))
+    assert code == 1
+    assert "device held twice" in text
+    assert "demo/one, demo/two" in text
+    assert "wrong number of devices" in text
+    assert "request gpu: 1 devices instead of 2" in text
+
+
+def test_faults_as_json(planted: Path) -> None:
+    code, text = run(str(EXAMPLE), str(planted), "--output", "json")
+    assert code == 1
+    twice = next(f for f in orjson.loads(text) if f["rule"] == "device held twice")
+    assert twice["claims"] == ["demo/one", "demo/two"]
+    assert twice["device"] == {"driver": "gpu.example.com", "pool": "gpu-west-1", "device": "gpu-0"}
+
+
+def test_nothing_to_audit_is_said() -> None:
+    assert run()[0] == 2
