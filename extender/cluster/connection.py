@@ -51,7 +51,8 @@ class HttpStream:
         try:
             async for chunk in self._response.content.iter_any():
                 yield chunk
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            # A RuntimeError is what aiohttp raises where a connection was lost before one waits for it.
             raise TransportError(_text(error)) from error
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -38,8 +39,8 @@ def told(signal: Signal) -> str:
             return f"{signal.type.value} {key_of(signal.object).name} @{signal.object['metadata']['resourceVersion']}"
 
 
-def three_claims(**options: bool) -> FakeApi:
-    fake = FakeApi(**options)
+def three_claims(*, streams_lists: bool = True) -> FakeApi:
+    fake = FakeApi(streams_lists=streams_lists)
     for name in "abc":
         fake.put(CLAIMS, make_claim(name))
     return fake
@@ -290,7 +291,7 @@ def test_watches_are_asked_to_end_at_different_times() -> None:
     async def main() -> list[str]:
         fake = FakeApi()
         for jitter in (0.0, 0.5, 0.99):
-            source = Source(source_over(fake).api, random=lambda jitter=jitter: jitter)
+            source = Source(source_over(fake).api, random=partial(float, jitter))
             await take(source, NODES, 100, 1)
         return [request.query["timeoutSeconds"] for request in fake.watches(NODES)]
 

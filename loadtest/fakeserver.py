@@ -1,0 +1,167 @@
+"""An API server that only reads, as fast as it can, from what it has serialised beforehand.
+
+``python -m loadtest.fakeserver --nodes 5000 --claims 20000 --pods 50000`` prints the port that it listens on.
+Lists come in a stream; `events` a second flow once ``/start`` was asked for.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from typing import Final
+
+import orjson
+import uvloop
+
+from loadtest import synthetic
+from loadtest.synthetic import RawObject
+
+_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "/api/v1": ("nodes", "pods"),
+    "/apis/policy/v1": ("poddisruptionbudgets",),
+    "/apis/resource.k8s.io/v1": ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"),
+}
+_DISCOVERY: Final[Mapping[str, RawObject]] = {
+    "/api": {"versions": ["v1"]},
+    "/apis/policy": {"versions": [{"version": "v1"}]},
+    "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
+    **{path: {"resources": [{"name": name} for name in names]} for path, names in _GROUPS.items()},
+}
+_STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+_TICKS: Final = 50
+"""In which the events of a second come."""
+
+_HIGH_WATER: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many objects of a kind."""
+
+    nodes: int
+    claims: int
+    pods: int
+    pods_with_claims: int
+    events: int
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The objects as lines of a watch, and who watches."""
+
+    lines: Mapping[str, list[bytes]]
+    revision: int
+    watchers: dict[str, asyncio.StreamWriter] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sizes: Sizes) -> "Cluster":
+        """Make everything up."""
+        revisions = count(1000)
+        made: dict[str, list[bytes]] = {plural: [] for names in _GROUPS.values() for plural in names}
+        for plural, number, make in _makers(sizes):
+            made[plural] = [_line("ADDED", make(index, next(revisions))) for index in range(number)]
+        return cls(made, next(revisions))
+
+    def events(self, sizes: Sizes) -> Iterator[tuple[str, bytes]]:
+        """Changes without end, of 20: 10 of pods (2 with claims), 5 of nodes, 4 of claims, 1 of a slice."""
+        makers = {plural: (number, make) for plural, number, make in _makers(sizes)}
+        order = ("pods", "nodes", "pods", "resourceclaims") * 4 + ("pods", "nodes", "pods", "resourceslices")
+        for step, plural in enumerate(cycle(order)):
+            number, make = makers[plural]
+            self.revision += 1
+            yield plural, _line("MODIFIED", make(step * 7919 % number, self.revision))
+
+
+def _makers(sizes: Sizes) -> list[tuple[str, int, Callable[[int, int], RawObject]]]:
+    def make_pod(index: int, revision: int) -> RawObject:
+        every = max(1, sizes.pods // max(1, sizes.pods_with_claims))
+        return synthetic.pod(index, revision, claims=index % every == 0)
+
+    return [
+        ("nodes", sizes.nodes, synthetic.node),
+        ("resourceslices", sizes.nodes, synthetic.resource_slice),
+        ("deviceclasses", 10, synthetic.device_class),
+        ("resourceclaims", sizes.claims, synthetic.claim),
+        ("pods", sizes.pods, make_pod),
+    ]
+
+
+def _line(kind: str, obj: RawObject) -> bytes:
+    return orjson.dumps({"type": kind, "object": obj}) + b"\n"
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def _answer(cluster: Cluster, sizes: Sizes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve one connection until it ends."""
+    tasks = []
+    try:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = head.lower().partition("content-length:")[2].partition("\r\n")[0]
+            await reader.readexactly(int(length or 0))
+            path, _, query = head.split(" ")[1].partition("?")
+            if path == "/start":
+                tasks.append(asyncio.create_task(_flow(cluster, sizes)))
+            if "watch=true" in query:
+                await _list(cluster, path.rpartition("/")[2], writer)
+            else:
+                body = orjson.dumps(_DISCOVERY.get(path, {"status": {"allowed": True}}))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        for task in tasks:
+            task.cancel()
+        writer.close()
+
+
+async def _list(cluster: Cluster, plural: str, writer: asyncio.StreamWriter) -> None:
+    """The list at the start of a watch."""
+    writer.write(_STREAM_HEAD)
+    for line in cluster.lines[plural]:
+        writer.write(_chunk(line))
+        if writer.transport.get_write_buffer_size() > _HIGH_WATER:
+            await writer.drain()
+    metadata = {"resourceVersion": str(cluster.revision), "annotations": {"k8s.io/initial-events-end": "true"}}
+    writer.write(_chunk(_line("BOOKMARK", {"metadata": metadata})))
+    await writer.drain()
+    cluster.watchers[plural] = writer
+
+
+async def _flow(cluster: Cluster, sizes: Sizes) -> None:
+    """So many events a second, to whoever watches."""
+    events = cluster.events(sizes)
+    clock = asyncio.get_running_loop().time
+    due = clock()
+    while True:
+        for _ in range(sizes.events // _TICKS):
+            plural, line = next(events)
+            cluster.watchers[plural].write(_chunk(line))
+        due += 1 / _TICKS
+        await asyncio.sleep(due - clock())
+
+
+async def _serve(sizes: Sizes) -> None:
+    cluster = Cluster.of(sizes)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _answer(cluster, sizes, reader, writer)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("nodes", "claims", "pods", "pods-with-claims", "events"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    uvloop.run(_serve(Sizes(**vars(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

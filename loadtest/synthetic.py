@@ -1,0 +1,178 @@
+"""Made-up objects of a big cluster, about as large as real ones, managed fields included."""
+
+from typing import Any, Final
+
+import orjson
+
+RawObject = dict[str, Any]
+
+_TIME: Final = "2026-01-01T00:00:00Z"
+_DRIVER: Final = "gpu.example.com"
+_DIGEST: Final = "a" * 64
+DEVICES_PER_NODE: Final = 8
+
+
+def node(number: int, revision: int) -> RawObject:
+    """A node, with the images that kubelets report."""
+    name = node_name(number)
+    metadata = _metadata(name, revision, fields=10)
+    metadata["labels"] = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/zone": f"zone-{number % 3}",
+    }
+    resources = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    conditions = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+    images = [{"names": [f"registry.example.com/image-{i}@sha256:{_DIGEST}"], "sizeBytes": 12345678} for i in range(30)]
+    status = {
+        "capacity": resources,
+        "allocatable": resources,
+        "conditions": [_condition(kind) | {"lastHeartbeatTime": _TIME} for kind in conditions],
+        "images": images,
+    }
+    return _object("Node", "v1", metadata, spec={"podCIDR": "10.0.0.0/24"}, status=status)
+
+
+def resource_slice(number: int, revision: int) -> RawObject:
+    """The slice of a node: its devices, each with a uuid of its own."""
+    name = node_name(number)
+    spec = {
+        "driver": _DRIVER,
+        "nodeName": name,
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [_device(number, index) for index in range(DEVICES_PER_NODE)],
+    }
+    return _object("ResourceSlice", _DRA, _metadata(f"{name}-{_DRIVER}-abcde", revision, fields=10), spec=spec)
+
+
+def device_class(number: int, revision: int) -> RawObject:
+    """A device class; the first one is that of all claims."""
+    name = _DRIVER if number == 0 else f"class-{number}.example.com"
+    selector = {"cel": {"expression": f"device.driver == '{_DRIVER}'"}}
+    return _object("DeviceClass", _DRA, _metadata(name, revision, fields=3), spec={"selectors": [selector]})
+
+
+def claim(number: int, revision: int) -> RawObject:
+    """A claim, allocated and reserved: device by device, node by node."""
+    metadata = _metadata(_claim_name(number), revision, fields=20) | {
+        "namespace": "default",
+        "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "controller": True, **_pod_reference(number)}],
+    }
+    expression = f"device.attributes['{_DRIVER}'].productName.startsWith('Example A')"
+    exactly = {
+        "deviceClassName": _DRIVER,
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": expression}}],
+    }
+    at = node_name(number // DEVICES_PER_NODE)
+    result = {"request": "gpu", "driver": _DRIVER, "pool": at, "device": f"gpu-{number % DEVICES_PER_NODE}"}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [at]}]}
+    allocation = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [term]},
+        "allocationTimestamp": _TIME,
+    }
+    status = {"allocation": allocation, "reservedFor": [{"resource": "pods", **_pod_reference(number)}]}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return _object("ResourceClaim", _DRA, metadata, spec=spec, status=status)
+
+
+def pod(number: int, revision: int, *, claims: bool) -> RawObject:
+    """A running pod, with or without a claim from a template."""
+    metadata = _metadata(_pod_reference(number)["name"], revision, fields=40) | {"namespace": "default"}
+    last_applied = orjson.dumps({"spec": {"padding": "x" * 200}}).decode()
+    metadata["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": last_applied}
+    container: RawObject = {
+        "name": "main",
+        "image": "registry.example.com/image:1",
+        "env": [{"name": f"VARIABLE_{index}", "value": "value"} for index in range(10)],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+        "volumeMounts": [{"name": "kube-api-access", "mountPath": "/var/run/secrets", "readOnly": True}],
+    }
+    spec = {
+        "nodeName": node_name(number // DEVICES_PER_NODE % 5000),
+        "schedulerName": "dra-scheduler",
+        "containers": [container],
+        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}] * 2,
+        "volumes": [
+            {"name": "kube-api-access", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+        ],
+    }
+    ready = [_condition(kind) for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
+    status: RawObject = {
+        "phase": "Running",
+        "conditions": ready,
+        "containerStatuses": [{"name": "main", "image": container["image"], "imageID": f"sha256:{_DIGEST}"}],
+    }
+    if claims:
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+        container["resources"]["claims"] = [{"name": "gpu"}]
+        status["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": _claim_name(number)}]
+    return _object("Pod", "v1", metadata, spec=spec, status=status)
+
+
+_DRA: Final = "resource.k8s.io/v1"
+
+
+def node_name(number: int) -> str:
+    """The name of a node."""
+    return f"node-{number:05d}"
+
+
+def _claim_name(number: int) -> str:
+    return f"pod-{number:06d}-gpu-abcde"
+
+
+def _pod_reference(number: int) -> dict[str, str]:
+    return {"name": f"pod-{number:06d}", "uid": f"00000000-0000-0000-0001-{number:012d}"}
+
+
+def _device(number: int, index: int) -> RawObject:
+    texts = {
+        "uuid": f"GPU-{number:08x}-{index:04x}-0000-0000",
+        "type": "gpu",
+        "productName": "Example A100 80GB",
+        "brand": "Example",
+        "architecture": "Ampere",
+        "pcieRoot": f"pci0000:0{index // 2}",
+    }
+    versions = {"cudaComputeCapability": "8.0.0", "driverVersion": "550.54.15", "cudaDriverVersion": "12.4.0"}
+    attributes: RawObject = {name: {"string": value} for name, value in texts.items()}
+    attributes |= {name: {"version": value} for name, value in versions.items()}
+    attributes |= {name: {"int": index} for name in ("minor", "index")}
+    capacity = {"memory": {"value": "80Gi"}, "multiprocessors": {"value": "108"}}
+    return {"name": f"gpu-{index}", "attributes": attributes, "capacity": capacity}
+
+
+def _condition(kind: str) -> RawObject:
+    return {"type": kind, "status": "True", "lastTransitionTime": _TIME, "reason": "Reported", "message": "as expected"}
+
+
+def _metadata(name: str, revision: int, *, fields: int) -> RawObject:
+    names: RawObject = {f"f:field-{index}": {} for index in range(fields)}
+    return {
+        "name": name,
+        "uid": f"00000000-0000-0000-0000-{revision:012d}",
+        "resourceVersion": str(revision),
+        "generation": 1,
+        "creationTimestamp": _TIME,
+        "labels": {f"example.com/label-{index}": "value" for index in range(5)},
+        "managedFields": [
+            {
+                "manager": "manager",
+                "operation": "Update",
+                "apiVersion": "v1",
+                "time": _TIME,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": {"f:labels": {".": {}, **names}}, "f:spec": names},
+            }
+        ],
+    }
+
+
+def _object(kind: str, api_version: str, metadata: RawObject, **parts: RawObject) -> RawObject:
+    return {"kind": kind, "apiVersion": api_version, "metadata": metadata, **parts}

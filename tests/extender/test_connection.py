@@ -1,0 +1,302 @@
+"""Real sockets and real kubeconfig files: who we say we are, and that a write is never repeated."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import pytest
+
+from extender.cluster.connection import Connection, open_connection
+from extender.cluster.credentials import ConnectError, Origin, find_origin
+from extender.cluster.live import connect
+from extender.cluster.transport import MERGE_PATCH_TYPE, Request, TransportError
+from tests.extender.livecluster import half
+
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
+
+
+@dataclass(slots=True)
+class Seen:
+    """A request as it arrived; header names in lower case."""
+
+    start: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Server:
+    """An HTTP server that gives its answers in their order, the last one for ever; None: it cuts the connection."""
+
+    answers: deque[bytes | None]
+    seen: list[Seen] = field(default_factory=list)
+    url: str = ""
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        try:
+            while True:
+                self.seen.append(await _request(reader))
+                answer = self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
+                if answer is None:
+                    break
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> Seen:
+    start, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    return Seen(start, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+def answer(status: int, body: bytes = b"{}", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} Something", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+OK = answer(200)
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@asynccontextmanager
+async def serving(*answers: bytes | None) -> AsyncIterator[Server]:
+    found = Server(deque(answers))
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield found
+
+
+def kubeconfig(folder: Path, url: str, user: Mapping[str, object]) -> Origin:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": dict(user)}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = folder / "kubeconfig"
+    path.write_bytes(orjson.dumps(config))
+    return Origin(str(path))
+
+
+@asynccontextmanager
+async def connected(
+    folder: Path, *answers: bytes | None, user: Mapping[str, object] | None = None
+) -> AsyncIterator[tuple[Server, Connection]]:
+    async with serving(*answers) as server:
+        origin = kubeconfig(folder, server.url, user or {"token": "secret"})
+        async with open_connection(origin) as connection:
+            yield server, connection
+
+
+# --- where the configuration is -----------------------------------------------------------------------------
+
+
+def test_the_file_that_is_named_comes_first_then_kubeconfig_then_the_pod_then_the_home(tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    usual = tmp_path / ".kube" / "config"
+    usual.touch()
+    home = {"HOME": str(tmp_path)}
+    pod = {**home, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    variable = {**pod, "KUBECONFIG": "a:b"}
+    assert find_origin(Path("f"), "c", variable) == Origin("f", "c")
+    assert find_origin(None, "c", variable) == Origin("a:b", "c")
+    assert find_origin(None, "", pod) == Origin()
+    assert find_origin(None, "c", home) == Origin(str(usual), "c")
+
+
+def test_without_any_configuration_all_places_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConnectError, match=r"no --kubeconfig, KUBECONFIG is not set, this is no pod, and there is no /"
+    ):
+        find_origin(None, "", {"HOME": str(tmp_path)})
+
+
+def config_text(cluster: str, user: str = "token: t") -> str:
+    return (
+        f"current-context: x\nclusters: [{{name: c, cluster: {{{cluster}}}}}]\n"
+        f"users: [{{name: u, user: {{{user}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
+    )
+
+
+HTTPS = "server: 'https://127.0.0.1'"
+FAILING_PLUGIN = "exec: {apiVersion: client.authentication.k8s.io/v1, command: 'false'}"
+
+BROKEN = {
+    "not there": (None, "no such file"),
+    "empty": ("", ""),
+    "not YAML": ("a: [", "expected"),
+    "a list": ("[1, 2]", ""),
+    "no contexts": ("current-context: x\nclusters: []\ncontexts: []\nusers: []\n", "x"),
+    "no certificate": (config_text(f"{HTTPS}, certificate-authority: /nowhere"), "/nowhere"),
+    "a bad certificate": (config_text(f"{HTTPS}, certificate-authority-data: Zm9v"), ""),
+    "a plugin that fails": (config_text(HTTPS, FAILING_PLUGIN), "exec: process returned 1"),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), BROKEN.values(), ids=list(BROKEN))
+async def test_a_kubeconfig_that_can_not_be_used_is_named(tmp_path: Path, text: str | None, problem: str) -> None:
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConnectError) as caught:
+        async with open_connection(Origin(str(path))):
+            pass
+    assert str(caught.value).startswith(f"{path}: ")
+    assert problem in str(caught.value)
+
+
+async def test_outside_of_a_pod_there_is_no_in_cluster_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConnectError, match="in-cluster configuration: Service host/port is not set"):
+        async with open_connection(Origin()):
+            pass
+
+
+# --- who we are ---------------------------------------------------------------------------------------------
+
+
+def plugin(folder: Path) -> Mapping[str, object]:
+    """A credential plugin that gives another token each time."""
+    script = folder / "plugin.py"
+    script.write_text(
+        "import json, pathlib\n"
+        f"count = pathlib.Path({str(folder / 'count')!r})\n"
+        "number = int(count.read_text()) + 1 if count.exists() else 1\n"
+        "count.write_text(str(number))\n"
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',\n"
+        "                  'status': {'token': f'token-{number}'}}))\n"
+    )
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": sys.executable,
+            "args": [str(script)],
+            "interactiveMode": "Never",
+        }
+    }
+
+
+async def test_tokens_passwords_token_files_and_plugins_are_sent(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file")
+    users: list[tuple[Mapping[str, object], str]] = [
+        ({"token": "secret"}, "Bearer secret"),
+        ({"tokenFile": str(tmp_path / "token")}, "Bearer from-file"),
+        ({"username": "u", "password": "p"}, "Basic dTpw"),
+        (plugin(tmp_path), "Bearer token-1"),
+    ]
+    sent = []
+    for user, _ in users:
+        async with connected(tmp_path, OK, user=user) as (server, connection):
+            await connection.call(Request("GET", "/"))
+            sent.append(server.seen[0].headers["authorization"])
+    assert sent == [expected for _, expected in users]
+
+
+async def test_a_token_that_is_no_longer_good_is_read_anew_and_the_request_repeated(tmp_path: Path) -> None:
+    async with connected(tmp_path, answer(401), OK, user=plugin(tmp_path)) as (server, connection):
+        reply = await connection.call(Request("PUT", "/", body=b"{}"))
+        assert reply.status == 200
+        assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1", "Bearer token-2"]
+
+
+async def test_many_that_are_refused_at_once_read_the_token_anew_once(tmp_path: Path) -> None:
+    async with connected(tmp_path, *[answer(401)] * 5, OK, user=plugin(tmp_path)) as (server, connection):
+        await asyncio.gather(*(connection.call(Request("GET", f"/{number}")) for number in range(5)))
+        assert {seen.headers["authorization"] for seen in server.seen[5:]} == {"Bearer token-2"}
+    assert (tmp_path / "count").read_text() == "2"
+
+
+async def test_who_is_refused_twice_is_told(tmp_path: Path) -> None:
+    async with connected(tmp_path, answer(401)) as (server, connection):
+        assert (await connection.call(Request("GET", "/"))).status == 401
+        assert len(server.seen) == 2
+
+
+# --- requests -----------------------------------------------------------------------------------------------
+
+
+async def test_a_request_arrives_as_it_was_asked(tmp_path: Path) -> None:
+    async with connected(tmp_path, answer(201, b'{"a":1}', Retry_After="7")) as (server, connection):
+        request = Request("PATCH", "/a%2Fb", {"x": "1", "continue": "a+b/c="}, b"{}", MERGE_PATCH_TYPE)
+        reply = await connection.call(request)
+    (seen,) = server.seen
+    assert (reply.status, reply.body, reply.retry_after) == (201, b'{"a":1}', 7.0)
+    assert seen.start == "PATCH /a%2Fb?x=1&continue=a%2Bb/c%3D HTTP/1.1"
+    assert (seen.headers["content-type"], seen.headers["accept-encoding"], seen.body) == (
+        MERGE_PATCH_TYPE,
+        "identity",
+        b"{}",
+    )
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "POST", "PATCH"])
+async def test_a_write_whose_connection_is_cut_is_not_repeated(tmp_path: Path, method: str) -> None:
+    async with connected(tmp_path, OK, None, OK) as (server, connection):
+        await connection.call(Request("GET", "/first"))
+        with pytest.raises(TransportError):
+            await connection.call(Request(method, "/second", body=b"{}"))
+    assert [seen.start.split()[1] for seen in server.seen] == ["/first", "/second"]
+
+
+async def test_redirects_are_not_followed(tmp_path: Path) -> None:
+    async with connected(tmp_path, answer(302, Location="/elsewhere")) as (server, connection):
+        assert (await connection.call(Request("GET", "/"))).status == 302
+        assert len(server.seen) == 1
+
+
+async def test_an_answer_that_is_cut_is_no_answer(tmp_path: Path) -> None:
+    async with connected(tmp_path, None) as (_, connection):
+        with pytest.raises(TransportError):
+            await connection.call(Request("GET", "/"))
+
+
+async def test_a_stream_that_is_cut_gives_what_came_and_then_says_so(tmp_path: Path) -> None:
+    got = []
+    async with connected(tmp_path, CHUNKED + b"2\r\nab\r\n") as (server, connection):
+        async with connection.stream(Request("GET", "/")) as stream:
+            with pytest.raises(TransportError):
+                async for chunk in stream.chunks():
+                    got.append(chunk)
+                    server.cut()
+    assert got == [b"ab"]
+
+
+async def test_where_nobody_listens_there_is_no_connection(tmp_path: Path) -> None:
+    async with serving(OK) as server:
+        url = server.url
+    with pytest.raises(ConnectError, match="Connect call failed"):
+        async with connect(kubeconfig(tmp_path, url, {"token": "t"}), random=half):
+            pass
+
+
+async def test_a_stream_comes_in_pieces(tmp_path: Path) -> None:
+    whole = CHUNKED + b"2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
+    async with connected(tmp_path, whole) as (_, connection), connection.stream(Request("GET", "/")) as stream:
+        assert stream.status == 200
+        assert b"".join([chunk async for chunk in stream.chunks()]) == b"abcde"
+
+
+async def test_a_server_that_is_no_api_server_is_refused(tmp_path: Path) -> None:
+    async with serving(answer(200, b"<html>")) as server:
+        with pytest.raises(ConnectError, match="the answer is not JSON"):
+            async with connect(kubeconfig(tmp_path, server.url, {"token": "t"}), random=half):
+                pass

@@ -1,0 +1,162 @@
+"""Which versions are spoken, where objects are, and what an API server must serve and allow."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from extender.cluster.api import (
+    BUDGETS,
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+    ApiError,
+    ObjectKey,
+    OutcomeUnknownError,
+    Resource,
+)
+from extender.cluster.credentials import ConnectError
+from extender.cluster.discovery import NotServedError, Served, discover
+from extender.cluster.live import usable_api
+from extender.cluster.remote import Patience, RemoteApi
+from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
+from tests.extender.livecluster import SERVED, half
+from tests.extender.virtualtime import run
+
+DRA = (CLAIMS, TEMPLATES, SLICES, CLASSES)
+PLURALS = frozenset(resource.plural for resource in DRA)
+RULES = frozenset({TAINT_RULES.plural})
+
+URL = "https://api.example.com:6443"
+
+
+def serving(**versions: frozenset[str]) -> Mapping[str, Mapping[str, frozenset[str]]]:
+    return {**ALL_VERSIONS, "resource.k8s.io": versions}
+
+
+VERSIONS: dict[str, tuple[Mapping[str, frozenset[str]], str, str | None]] = {
+    "all": ({"v1": PLURALS | RULES, "v1beta2": PLURALS, "v1beta1": PLURALS}, "v1", "v1"),
+    "taint rules in alpha": ({"v1": PLURALS, "v1alpha3": RULES}, "v1", "v1alpha3"),
+    "taint rules in beta": ({"v1": PLURALS, "v1beta2": PLURALS | RULES, "v1alpha3": RULES}, "v1", "v1beta2"),
+    "v1beta2 only": ({"v1beta2": PLURALS}, "v1beta2", None),
+    "v1beta1 only": ({"v1beta1": PLURALS, "v1alpha3": RULES}, "v1beta1", "v1alpha3"),
+    "a version to come": ({"v2": PLURALS, "v1": PLURALS}, "v1", None),
+}
+
+
+@pytest.mark.parametrize(("versions", "claims", "rules"), VERSIONS.values(), ids=list(VERSIONS))
+def test_each_kind_has_the_best_version_that_is_served(
+    versions: Mapping[str, frozenset[str]], claims: str, rules: str | None
+) -> None:
+    served = run(discover(FakeApi(served=serving(**versions))))
+    assert {served.versions[resource.kind] for resource in DRA} == {claims}
+    assert served.versions.get(TAINT_RULES.kind) == rules
+    assert served.missing == ()
+
+
+def test_versions_are_chosen_kind_by_kind() -> None:
+    mixed = serving(v1=PLURALS - {SLICES.plural}, v1beta2=frozenset({SLICES.plural}))
+    served = run(discover(FakeApi(served=mixed)))
+    assert [served.versions[resource.kind] for resource in DRA] == ["v1", "v1", "v1beta2", "v1"]
+
+
+PATHS = [
+    (NODES, None, "", "/api/v1/nodes"),
+    (NODES, ObjectKey("", "n"), "", "/api/v1/nodes/n"),
+    (PODS, ObjectKey("ns", "p"), "binding", "/api/v1/namespaces/ns/pods/p/binding"),
+    (PODS, ObjectKey("ns", ""), "", "/api/v1/namespaces/ns/pods"),
+    (CLAIMS, None, "", "/apis/resource.k8s.io/v1/resourceclaims"),
+    (CLAIMS, ObjectKey("ns", "c"), "status", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c/status"),
+    (SLICES, ObjectKey("", "a/b?c"), "", "/apis/resource.k8s.io/v1/resourceslices/a%2Fb%3Fc"),
+    (BUDGETS, None, "", "/apis/policy/v1/poddisruptionbudgets"),
+]
+
+
+@pytest.mark.parametrize(("resource", "key", "subresource", "path"), PATHS)
+def test_objects_are_where_the_api_has_them(
+    resource: Resource, key: ObjectKey | None, subresource: str, path: str
+) -> None:
+    assert SERVED.path(resource, key, subresource) == path
+
+
+def test_a_kind_that_is_not_served_has_no_path() -> None:
+    with pytest.raises(NotServedError, match=r"devicetaintrules\.resource\.k8s\.io is not served in version v1, "):
+        SERVED.path(TAINT_RULES)
+
+
+@pytest.mark.parametrize("fault", [Fault(500), Fault(refused=True), Fault(hangs=True)])
+def test_discovery_without_an_answer_is_no_discovery(fault: Fault) -> None:
+    with pytest.raises(OutcomeUnknownError):
+        run(discover(FakeApi(fault_for=lambda _: fault)))
+
+
+def test_discovery_that_is_refused_says_so() -> None:
+    with pytest.raises(ApiError, match="who are you"):
+        run(discover(FakeApi(fault_for=lambda _: Fault(401, message="who are you"))))
+
+
+# --- an API server that we can work with --------------------------------------------------------------------
+
+
+def use(fake: FakeApi) -> RemoteApi:
+    return run(usable_api(fake, URL, random=half, patience=Patience()))
+
+
+def problems(fake: FakeApi) -> tuple[str, ...]:
+    with pytest.raises(ConnectError) as caught:
+        use(fake)
+    return caught.value.problems
+
+
+def test_a_server_that_serves_and_allows_all_is_usable() -> None:
+    assert use(FakeApi()).served == Served(
+        {resource.kind: "v1" for resource in (NODES, PODS, *DRA, BUDGETS)},
+    )
+
+
+def test_a_server_without_dra_is_refused_and_what_is_missing_is_named() -> None:
+    served = {group: versions for group, versions in ALL_VERSIONS.items() if group != "resource.k8s.io"}
+    found = problems(FakeApi(served=served))
+    assert found[0] == (
+        f"{URL}: resourceclaims are not served in resource.k8s.io/v1 or resource.k8s.io/v1beta2 or "
+        "resource.k8s.io/v1beta1 (Kubernetes 1.32 or later, with DRA enabled)"
+    )
+    assert [text.split()[1] for text in found] == [resource.plural for resource in DRA]
+
+
+def test_what_the_account_may_not_is_named() -> None:
+    denied = frozenset({("watch", "nodes"), ("update", "resourceclaims/status"), ("create", "pods/binding")})
+    assert problems(FakeApi(denied=denied)) == (
+        f"{URL}: not allowed: watch nodes (RBAC of our account)",
+        f"{URL}: not allowed: update resourceclaims/status.resource.k8s.io (RBAC of our account)",
+        f"{URL}: not allowed: create pods/binding (RBAC of our account)",
+    )
+
+
+def test_kinds_that_are_not_served_need_no_permission() -> None:
+    assert use(FakeApi(denied=frozenset({("list", TAINT_RULES.plural)}))).served.versions
+
+
+def test_a_server_that_does_not_tell_what_is_allowed_is_given_the_benefit_of_the_doubt() -> None:
+    fake = FakeApi()
+    fake.fault_for = lambda request: Fault(403) if request.method == "POST" else Fault()
+    assert use(fake).served.missing == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault(refused=True), "connection refused"),
+        (Fault(hangs=True), "no answer within 10 s"),
+        (Fault(503, message="starting"), "HTTP 503: starting"),
+        (Fault(401, message="Unauthorized"), "Unauthorized"),
+    ],
+)
+def test_a_server_that_can_not_be_asked_is_named_with_the_reason(fault: Fault, text: str) -> None:
+    fake = FakeApi(fault_for=lambda _: fault)
+    (problem,) = problems(fake)
+    assert problem.startswith(f"{URL}: ")
+    assert problem.endswith(text)

@@ -1,0 +1,227 @@
+"""Reading and writing through an API server: what is sent, and what its answers mean."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import orjson
+import pytest
+
+from extender.cluster.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
+from extender.cluster.remote import RemoteApi
+from extender.cluster.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
+from tests.extender.fakeapi import FakeApi, Fault
+from tests.extender.livecluster import api_over, default, make_claim, make_node, now
+from tests.extender.virtualtime import run
+
+CLAIM = make_claim("c")
+CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+Call = Callable[[Api], Awaitable[object]]
+
+WRITES: dict[str, tuple[Call, str, str, object]] = {
+    "create": (lambda api: api.create(CLAIMS, CLAIM), "POST", CLAIM_PATH, CLAIM),
+    "update": (lambda api: api.update(CLAIMS, CLAIM), "PUT", f"{CLAIM_PATH}/c", CLAIM),
+    "update status": (lambda api: api.update_status(CLAIMS, CLAIM), "PUT", f"{CLAIM_PATH}/c/status", CLAIM),
+    "patch": (lambda api: api.patch(CLAIMS, default("c"), {"a": None}), "PATCH", f"{CLAIM_PATH}/c", {"a": None}),
+    "patch status": (
+        lambda api: api.patch_status(PODS, default("p"), {"status": {}}),
+        "PATCH",
+        "/api/v1/namespaces/default/pods/p/status",
+        {"status": {}},
+    ),
+    "delete": (
+        lambda api: api.delete(CLAIMS, default("c")),
+        "DELETE",
+        f"{CLAIM_PATH}/c",
+        {"apiVersion": "v1", "kind": "DeleteOptions"},
+    ),
+    "delete with preconditions": (
+        lambda api: api.delete(CLAIMS, default("c"), uid="u", resource_version="7"),
+        "DELETE",
+        f"{CLAIM_PATH}/c",
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u", "resourceVersion": "7"}},
+    ),
+    "bind": (
+        lambda api: api.bind_pod(default("p"), "n", uid="u", resource_version="7"),
+        "POST",
+        "/api/v1/namespaces/default/pods/p/binding",
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": "default", "name": "p", "uid": "u", "resourceVersion": "7"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "method", "path", "body"), WRITES.values(), ids=list(WRITES))
+def test_each_write_is_one_request(call: Call, method: str, path: str, body: object) -> None:
+    async def main() -> FakeApi:
+        fake = FakeApi()
+        await call(api_over(fake))
+        return fake
+
+    (request,) = run(main()).requests
+    assert (request.method, request.path) == (method, path)
+    assert orjson.loads(request.body or b"") == body
+    assert request.media_type == (MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE)
+
+
+ANSWERS: dict[str, tuple[Fault, type[Exception], str]] = {
+    "409": (Fault(409, reason="Conflict", message="has been modified"), ApiError, "has been modified"),
+    "422": (Fault(422, reason="Invalid", message="spec is immutable"), ApiError, "spec is immutable"),
+    "403": (Fault(403, reason="Forbidden", message="may not"), ApiError, "may not"),
+    "429": (Fault(429, 5.0, message="busy"), TooManyRequestsError, "busy"),
+    "500": (Fault(500, message="etcd"), OutcomeUnknownError, "outcome unknown: HTTP 500: etcd"),
+    "504": (Fault(504, message="timeout"), OutcomeUnknownError, "outcome unknown: HTTP 504: timeout"),
+    "a redirect": (Fault(307), OutcomeUnknownError, "HTTP 307"),
+    "no connection": (Fault(refused=True), OutcomeUnknownError, "outcome unknown: connection refused"),
+    "a cut": (Fault(cut_after=0), OutcomeUnknownError, "outcome unknown: cut"),
+    "no answer": (Fault(hangs=True), OutcomeUnknownError, "outcome unknown: no answer within 10 s"),
+}
+
+
+@pytest.mark.parametrize(("fault", "error", "text"), ANSWERS.values(), ids=list(ANSWERS))
+@pytest.mark.parametrize("call", [write[0] for write in WRITES.values()], ids=list(WRITES))
+def test_a_write_is_never_sent_again_and_its_failure_says_what_is_known(
+    call: Call, fault: Fault, error: type[Exception], text: str
+) -> None:
+    async def main() -> int:
+        fake = FakeApi(faults=deque([fault]))
+        with pytest.raises(error, match=text):
+            await call(api_over(fake))
+        return len(fake.requests)
+
+    assert run(main()) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "message"),
+    [
+        (b'{"kind":"Status","reason":"Conflict","message":"old"}', "Conflict", "old"),
+        (b'{"kind":"Status"}', "", "HTTP 409"),
+        (b"<html>proxy</html>", "", "<html>proxy</html>"),
+        (b'"text"', "", '"text"'),
+        (b"", "", "HTTP 409"),
+    ],
+)
+def test_a_refusal_has_reason_and_message_of_its_status_or_else_its_text(
+    body: bytes, reason: str, message: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        run(answered(Reply(409, body)).update(CLAIMS, CLAIM))
+    assert (caught.value.status, caught.value.reason, caught.value.message) == (409, reason, message)
+    assert caught.value.is_conflict is (reason == "Conflict")
+
+
+@pytest.mark.parametrize("body", [b"", b"not json", b"[]"])
+def test_a_success_that_is_no_object_leaves_the_outcome_unknown(body: bytes) -> None:
+    with pytest.raises(OutcomeUnknownError, match="the answer is not"):
+        run(answered(Reply(200, body)).update(CLAIMS, CLAIM))
+
+
+def answered(reply: Reply) -> RemoteApi:
+    """An API whose server always says the same."""
+
+    class Same(FakeApi):
+        async def call(self, _: object) -> Reply:
+            return reply
+
+    return api_over(Same())
+
+
+# --- reads --------------------------------------------------------------------------------------------------
+
+
+def test_an_object_is_read_as_it_is_now() -> None:
+    async def main() -> tuple[str, FakeApi]:
+        fake = FakeApi()
+        fake.put(NODES, make_node("n"))
+        found = await api_over(fake).get(NODES, ObjectKey("", "n"))
+        return found["metadata"]["resourceVersion"], fake
+
+    version, fake = run(main())
+    assert version == "101"
+    assert fake.requests[0].query == {}
+
+
+def test_an_object_that_is_not_there_is_missing() -> None:
+    with pytest.raises(ApiError) as caught:
+        run(api_over(FakeApi()).get(NODES, ObjectKey("", "n")))
+    assert caught.value.is_missing
+
+
+def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_first_page() -> None:
+    async def main() -> tuple[list[str], int, int]:
+        fake = FakeApi()
+        for name in "abcde":
+            fake.put(CLAIMS, make_claim(name))
+
+        def fault_for(request: Request) -> Fault:
+            if "continue" in request.query:
+                fake.delete(CLAIMS, default("e"))
+            return Fault()
+
+        fake.fault_for = fault_for
+        listing = await api_over(fake, page_size=2).list(CLAIMS)
+        assert {(obj["apiVersion"], obj["kind"]) for obj in listing.items} == {("resource.k8s.io/v1", "ResourceClaim")}
+        return [obj["metadata"]["name"] for obj in listing.items], listing.revision, len(fake.requests)
+
+    assert run(main()) == (list("abcde"), 105, 3)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(429), Fault(500), Fault(503), Fault(refused=True), Fault(cut_after=0), Fault(hangs=True)]
+)
+def test_reads_are_tried_again(fault: Fault) -> None:
+    async def main() -> str:
+        fake = FakeApi(faults=deque([fault] * 3))
+        fake.put(NODES, make_node("n"))
+        return str((await api_over(fake).get(NODES, ObjectKey("", "n")))["metadata"]["name"])
+
+    assert run(main()) == "n"
+
+
+def test_reads_are_given_up_after_a_few_tries() -> None:
+    async def main() -> int:
+        fake = FakeApi(fault_for=lambda _: Fault(500))
+        with pytest.raises(OutcomeUnknownError):
+            await api_over(fake).get(NODES, ObjectKey("", "n"))
+        return len(fake.requests)
+
+    assert run(main()) == 4
+
+
+@pytest.mark.parametrize(("retry_after", "seconds"), [(0.0, 0.1), (2.0, 2.0), (600.0, 5.0)])
+def test_a_read_waits_as_long_as_the_server_says_within_reason(retry_after: float, seconds: float) -> None:
+    async def main() -> float:
+        fake = FakeApi(faults=deque([Fault(429, retry_after)]))
+        fake.put(NODES, make_node("n"))
+        start = now()
+        await api_over(fake).get(NODES, ObjectKey("", "n"))
+        return now() - start
+
+    assert run(main()) == pytest.approx(seconds)
+
+
+def test_refused_reads_are_not_tried_again() -> None:
+    async def main() -> int:
+        fake = FakeApi(fault_for=lambda _: Fault(403))
+        with pytest.raises(ApiError):
+            await api_over(fake).get(NODES, ObjectKey("", "n"))
+        return len(fake.requests)
+
+    assert run(main()) == 1
+
+
+def test_a_callers_deadline_ends_a_call() -> None:
+    async def main() -> float:
+        start = now()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await api_over(FakeApi(fault_for=lambda _: Fault(hangs=True))).update(CLAIMS, CLAIM)
+        return now() - start
+
+    assert run(main()) == pytest.approx(1)
