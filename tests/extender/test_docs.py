@@ -1,0 +1,55 @@
+"""docs/: what it lists is what there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from allocator.outcome import Cause, Reason, Unsatisfiable
+from extender.cli import app
+from extender.openapi import VERBS
+from extender.settings import keys, variable
+from extender.verbs.case import UNKNOWN_NODE
+from extender.verbs.filter import OUT_OF_TIME, WAITING
+
+DOCS = Path(__file__).parents[2] / "docs"
+API = (DOCS / "api.md").read_text()
+OPERATIONS = (DOCS / "operations.md").read_text()
+
+
+@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.name)
+def test_every_reason_of_devices_is_explained(cause: Cause) -> None:
+    reason = Reason("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot")
+    assert f"`{Unsatisfiable((reason,), steps=0).summary}`" in API
+
+
+@pytest.mark.parametrize("reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING])
+def test_every_reason_of_nodes_is_explained(reason: str) -> None:
+    assert f"`{reason}`" in API
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_described(verb: str) -> None:
+    assert re.search(rf"^## {verb}$", API, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in keys()], ids=".".join)
+def test_every_setting_is_listed(path: tuple[str, ...]) -> None:
+    assert f"| `{'.'.join(path)}` | `{variable(path)}` |" in OPERATIONS
+
+
+def test_every_command_is_listed() -> None:
+    listed = set(re.findall(r"^\| `dra-extender ([a-z]+)", OPERATIONS, re.MULTILINE))
+    assert listed == set(getattr(get_command(app), "commands", ()))
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_linked_files_exist(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text()
+    assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and page.name not in index] == []
