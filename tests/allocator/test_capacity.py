@@ -18,8 +18,12 @@ def values(default: str, *valid: str) -> RequestPolicy:
     return RequestPolicy(q(default), tuple(q(v) for v in valid))
 
 
+def maybe(amount: str | None) -> Quantity | None:
+    return None if amount is None else q(amount)
+
+
 def between(least: str, most: str | None = None, step: str | None = None, default: str = "4") -> RequestPolicy:
-    return RequestPolicy(q(default), (), ValidRange(q(least), most and q(most), step and q(step)))
+    return RequestPolicy(q(default), (), ValidRange(q(least), maybe(most), maybe(step)))
 
 
 NONE = None
@@ -63,8 +67,8 @@ TAKES = [
 
 def taken(policy: RequestPolicy | None, asked: str | None, *, fractional: bool = True) -> Quantity | None:
     one = device("gpu", capacity={"memory": Capacity(q("10"), policy)})
-    got = consumption(one, asked and (("memory", q(asked)),), fractional=fractional)
-    return got and got["memory"]
+    got = consumption(one, None if asked is None else (("memory", q(asked)),), fractional=fractional)
+    return None if got is None else got["memory"]
 
 
 @pytest.mark.parametrize("fractional", [True, False])
@@ -72,7 +76,7 @@ def taken(policy: RequestPolicy | None, asked: str | None, *, fractional: bool =
 def test_what_a_request_takes(
     policy: RequestPolicy | None, asked: str | None, expected: str | None, fractional: bool
 ) -> None:
-    assert taken(policy, asked, fractional=fractional) == (expected and q(expected))
+    assert taken(policy, asked, fractional=fractional) == maybe(expected)
 
 
 FRACTIONS = [
@@ -131,7 +135,7 @@ def test_amounts_that_cannot_be_computed(
 
 
 def memory(amount: str | None, name: str = "gpu", count: int = 1, key: str = "memory") -> Request:
-    return want(name, count, capacity=amount and ((key, q(amount)),))
+    return want(name, count, capacity=None if amount is None else ((key, q(amount)),))
 
 
 def sharing(name: str = "gpu", total: str = "10", policy: RequestPolicy | None = None) -> Device:

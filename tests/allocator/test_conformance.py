@@ -1,4 +1,4 @@
-"""Recorded cases, and cases of our own in the same form: first-fit answers as expected, best-fit agrees on yes and no."""
+"""Recorded cases, and cases of our own in the same form: first-fit answers as expected, best-fit agrees."""
 
 import json
 from pathlib import Path

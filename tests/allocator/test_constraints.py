@@ -52,7 +52,9 @@ def pick(values: tuple[Root, ...], constraint: ConstraintSpec, features: Feature
 
 NO = f"no devices for request gpu satisfy constraint on {DRIVER}/root"
 
-MATCH = [
+Rows: TypeAlias = list[tuple[tuple[Root, ...], list[int] | str]]
+
+MATCH: Rows = [
     # values of gpu-0, gpu-1, ...; the devices that two places get
     (("a", "a"), [0, 1]),
     (("a", "b"), NO),
@@ -72,7 +74,7 @@ MATCH = [
     ((V1, "1.0.0"), NO),
     ((V1, Version.parse("1.0.0+build")), NO),
 ]
-MATCH_LISTS = [
+MATCH_LISTS: Rows = [
     ((("a", "b"), ("b", "c")), [0, 1]),
     ((("a",), ("b",)), NO),
     ((("a", "b"), "b"), [0, 1]),
@@ -92,7 +94,7 @@ def test_single_values_match_without_lists_too(values: tuple[Root, ...], expecte
     assert pick(values, same("root"), NO_LISTS) == expected
 
 
-DISTINCT = [
+DISTINCT: Rows = [
     (("a", "b"), [0, 1]),
     (("a", "a"), NO),
     (("a", "a", "b"), [0, 2]),
@@ -103,7 +105,7 @@ DISTINCT = [
     ((V1, V2), [0, 1]),
     ((V1, V1), NO),
 ]
-DISTINCT_LISTS = [
+DISTINCT_LISTS: Rows = [
     ((("a", "b"), ("c",)), [0, 1]),
     ((("a", "b"), ("b", "c")), NO),
     ((("a", "b"), "b", "c"), [0, 2]),

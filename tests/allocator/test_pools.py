@@ -160,7 +160,7 @@ class TestPerDevicePlacement:
 class TestOrder:
     @staticmethod
     def order(*slices: Slice) -> list[tuple[str, str]]:
-        return [tuple(p.id) for p in Inventory.of(slices).for_node(ONE, ALL_FEATURES)]
+        return [(p.id.driver, p.id.pool) for p in Inventory.of(slices).for_node(ONE, ALL_FEATURES)]
 
     def test_by_driver_then_pool(self) -> None:
         slices = [Slice(f"{d}-{p}", pool_id(p, d), placement=HERE) for d in ("b", "a") for p in ("y", "x")]

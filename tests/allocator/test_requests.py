@@ -203,7 +203,7 @@ def test_the_first_alternative_that_fits(case: Case) -> None:
 
 
 def test_results_name_the_alternative() -> None:
-    answer = World(pool(*gpus(2))).allocate(claim(first_of("gpu", ONE_BIG, TWO)))
+    answer = World(pool(*gpus(2))).allocated(claim(first_of("gpu", ONE_BIG, TWO)))
     assert [r.request for r in answer.results[0].results] == ["gpu/two", "gpu/two"]
 
 
@@ -271,6 +271,6 @@ def test_admin_access(case: Case) -> None:
 
 def test_admin_access_holds_nothing_for_later() -> None:
     world = World(pool(*gpus(1)))
-    first = world.allocate(claim(want("gpu", 1, **ADMIN)))
+    first = world.allocated(claim(want("gpu", 1, **ADMIN)))
     assert [r.admin_access for r in first.results[0].results] == [True]
     assert world.with_claims(*first.results).devices(claim(want())) == [["gpu-0"]]

@@ -1,6 +1,7 @@
 """Device taints, tolerations, and rules that taint."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_every_blocking_taint_needs_a_toleration() -> None:
 
 def test_tolerations_are_repeated_in_the_result() -> None:
     tolerations = (Toleration("health", "Exists"), Toleration("other", "Equal", "x"))
-    answer = World(pool(device("gpu-0", taints=(SICK,)))).allocate(claim(want("gpu", tolerations=tolerations)))
+    answer = World(pool(device("gpu-0", taints=(SICK,)))).allocated(claim(want("gpu", tolerations=tolerations)))
     assert answer.results[0].results[0].tolerations == tolerations
 
 
@@ -91,7 +92,7 @@ RULES = [
 
 
 @pytest.mark.parametrize(("selector", "tainted"), RULES, ids=str)
-def test_rules_taint_what_they_select(selector: dict[str, object], tainted: set[str]) -> None:
+def test_rules_taint_what_they_select(selector: dict[str, Any], tainted: set[str]) -> None:
     devices = [device("gpu-0"), device("gpu-1"), device("nic-0", driver="nic.example.com", pool="net")]
     rules = TaintRules.of([TaintRule("rule", SICK, **selector)])
     assert {d.id.device for d in devices if blocking_taint(d, (), rules)} == tainted

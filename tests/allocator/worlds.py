@@ -159,6 +159,12 @@ class World:
             limits=self.limits,
         )
 
+    def allocated(self, *claims: Claim) -> Allocation:
+        """Decide where the answer is yes."""
+        answer = self.allocate(*claims)
+        assert isinstance(answer, Allocation), answer
+        return answer
+
     def devices(self, *claims: Claim) -> list[list[str]] | str:
         """The names of the devices per claim, or the summary of why there are none."""
         answer = self.allocate(*claims)
