@@ -5,8 +5,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from allocator.selectors import Selectors
-
 from allocator.allocate import Task, allocate
 from allocator.errors import AllocatorError
 from allocator.features import NO_FEATURES, Features
@@ -18,6 +16,7 @@ from allocator.pools import Inventory
 from allocator.quantity import Quantity
 from allocator.render import allocation_to_json
 from allocator.search import Limits
+from allocator.selectors import Selectors
 from allocator.usage import Usage
 
 Json = dict[str, Any]
