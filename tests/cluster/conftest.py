@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -68,6 +69,11 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     for pod in (await client.list(PODS, name)).items:
         await client.delete(PODS, key_of(pod))
     await client.delete(NAMESPACES, key_of(a_namespace(name)))
+
+
+def pytest_configure() -> None:
+    """A run that is told to end stops what it has started, as it does for Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES, ObjectKey, RawObject
+from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
 from tests.cluster.harness.binaries import Binaries
 from tests.cluster.harness.client import Client, connect, key_of
 from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane
@@ -50,6 +50,21 @@ async def test_a_server_can_have_one_version_only(binaries: Binaries, logs: Path
             group = await client.read("/apis/resource.k8s.io")
             assert [entry["version"] for entry in group["versions"]] == [version]
             assert (await client.list(CLAIMS)).items == ()
+
+
+async def test_an_api_server_that_is_killed_comes_back_with_its_objects(
+    binaries: Binaries, logs: Path, tmp_path: Path
+) -> None:
+    folder = logs / "restarted"
+    folder.mkdir()
+    with control_plane(binaries, tmp_path, folder, Options(controllers=False)) as plane:
+        async with connect(plane.access()) as client:
+            made = await client.create(CLAIMS, claim("default", "claim"))
+            plane.apiserver.kill()
+            with pytest.raises(OutcomeUnknownError):
+                await client.get(CLAIMS, key_of(made))
+            plane.apiserver.start(within=START_SECONDS)
+            assert await client.get(CLAIMS, key_of(made)) == made
 
 
 class TestObjects:

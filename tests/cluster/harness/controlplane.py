@@ -125,6 +125,9 @@ def _etcd(binaries: Binaries, folder: Path, logs: Path) -> tuple[Process, str]:
         f"--data-dir={folder / 'etcd'}",
         # Nothing here has to survive the machine.
         "--unsafe-no-fsync",
+        # Milliseconds; it elects itself after this time instead of a second.
+        "--election-timeout=200",
+        "--heartbeat-interval=20",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-INTERVAL = 0.02
+INTERVAL = 0.05
 """Seconds between two questions."""
 
 
