@@ -1,7 +1,8 @@
 """A checked expression: names resolved to slots, inputs and overloads, constants folded, types known."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from allocator.cel.functions.declare import Function, Overload
@@ -192,24 +193,53 @@ def device_input(path: Path) -> Input | None:
             return None
 
 
-def inputs(plan: Plan) -> Iterator[Input | None]:
+Domains: TypeAlias = Mapping[int, tuple[str, str]]
+"""Variables that ``cel.bind`` gives to a domain of attributes or capacity: slot to kind and domain."""
+
+
+def inputs(plan: Plan, domains: Domains = MappingProxyType({})) -> Iterator[Input | None]:
     """All that is read of the device; None stands for what cannot be told."""
     match plan:
         case Path():
-            found = device_input(plan)
+            found = device_input(plan) or _of_domain(plan, domains)
             if found is not None:
                 yield found
             else:
-                yield from inputs(plan.root)
+                yield from inputs(plan.root, domains)
             for key in plan.keys:
-                yield from inputs(key.value)
+                yield from inputs(key.value, domains)
         case KnownInput(input=found):
             yield found
         case DeviceVariable():
             yield None
+        case Variable(slot=slot):
+            if slot in domains:
+                yield None
+        case Loop(range=Constant(value=()), initial=Path() as initial) if (domain := _domain(initial)) is not None:
+            yield from inputs(plan.result, {**domains, plan.accumulator: domain})
         case _:
             for part in parts(plan):
-                yield from inputs(part)
+                yield from inputs(part, domains)
+
+
+def _domain(path: Path) -> tuple[str, str] | None:
+    """Kind and domain of ``device.attributes["domain"]``."""
+    if not isinstance(path.root, DeviceVariable) or path.test or any(key.optional for key in path.keys):
+        return None
+    match [key.value.value if isinstance(key.value, Constant) else None for key in path.keys]:
+        case ["attributes" | "capacity" as kind, str(domain)]:
+            return str(kind), domain
+        case _:
+            return None
+
+
+def _of_domain(path: Path, domains: Domains) -> Input | None:
+    """What a path from such a variable reads."""
+    if not isinstance(path.root, Variable) or path.root.slot not in domains:
+        return None
+    kind, domain = domains[path.root.slot]
+    name = path.keys[0].value
+    return Input(kind, f"{domain}/{name.value}", 1) if isinstance(name, Constant) and type(name.value) is str else None
 
 
 def parts(plan: Plan) -> tuple[Plan, ...]:

@@ -1,0 +1,82 @@
+"""Errors say where, show it with a caret, and suggest what may have been meant."""
+
+from textwrap import dedent
+
+import pytest
+
+from allocator.cel import CompileError, Environment, compile_expression
+
+SHOWN = {
+    "1 +": """\
+        1:4: Syntax error: unexpected end of the expression
+         | 1 +
+         | ...^""",
+    'devise.driver == "x"': """\
+        1:1: undeclared reference to 'devise'; did you mean 'device'?
+         | devise.driver == "x"
+         | ^""",
+    'device.drivr == "x"': """\
+        1:7: undefined field 'drivr'; did you mean 'driver'?
+         | device.drivr == "x"
+         | ......^""",
+    'true &&\n  quantty("1Gi") == 1': """\
+        2:3: undeclared reference to 'quantty'; did you mean 'quantity'?
+         |   quantty("1Gi") == 1
+         | ..^""",
+    '"a" == 1': """\
+        1:5: found no matching overload for '_==_' applied to '(string, int)'
+         | "a" == 1
+         | ....^""",
+    'device.driver.startWith("a")': """\
+        1:15: undeclared reference to 'startWith'; did you mean 'startsWith'?
+         | device.driver.startWith("a")
+         | ..............^""",
+    '"a\\qb"': """\
+        1:1: invalid escape sequence \\q
+         | "a\\qb"
+         | ^""",
+    "99999999999999999999": """\
+        1:1: invalid int literal: 99999999999999999999 does not fit 64 bits
+         | 99999999999999999999
+         | ^""",
+    "[1].all(1, true)": """\
+        1:9: argument must be a simple name
+         | [1].all(1, true)
+         | ........^""",
+    "has(device)": """\
+        1:5: invalid argument to has() macro
+         | has(device)
+         | ....^""",
+    "for": """\
+        1:1: reserved identifier: for
+         | for
+         | ^""",
+}
+
+
+@pytest.mark.parametrize(("expression", "text"), SHOWN.items())
+def test_the_text_points_at_the_fault(expression: str, text: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_expression(expression, Environment())
+    assert str(caught.value) == dedent(text)
+
+
+def test_the_error_carries_place_message_and_expression() -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_expression("true &&\n x", Environment())
+    error = caught.value
+    assert (error.line, error.column, error.message) == (2, 2, "undeclared reference to 'x'")
+    assert error.expression == "true &&\n x"
+
+
+def test_of_a_long_line_only_what_is_near_is_shown() -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_expression(f'"{"a" * 500}" == 1', Environment())
+    assert max(map(len, str(caught.value).splitlines())) < 150
+
+
+@pytest.mark.parametrize("expression", ["\ud800", '"\ud800"', "\x00", '"\x00" +', "`", "é"])
+def test_what_is_no_text_is_a_compile_error_that_prints(expression: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_expression(expression, Environment())
+    assert str(caught.value).encode()

@@ -1,0 +1,213 @@
+"""Every library of the device environment, by example: an expression and its value, or how it fails."""
+
+import pytest
+
+from allocator.cel import CompileError, Environment, EvaluationError, PlainEnvironment, compile_expression
+from allocator.model import Device, DeviceId
+
+DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
+
+TRUE = {
+    "quantity": (
+        'quantity("1.5Gi") == quantity("1536Mi")',
+        'quantity("200m").isLessThan(quantity("1"))',
+        'quantity("1Gi").isGreaterThan(quantity("1G"))',
+        'quantity("1k").compareTo(quantity("1000")) == 0 && quantity("1").compareTo(quantity("2")) == -1',
+        'quantity("1Gi").add(quantity("1Gi")) == quantity("2Gi") && quantity("5").add(-2) == quantity("3")',
+        'quantity("1Gi").sub(quantity("1Gi")) == quantity("0") && quantity("5").sub(7) == quantity("-2")',
+        'quantity("1e3").isInteger() && quantity("1e3").asInteger() == 1000',
+        '!quantity("1500m").isInteger() && quantity("1500m").asApproximateFloat() == 1.5',
+        'sign(quantity("-3")) == -1 && sign(quantity("0")) == 0',
+        'isQuantity("20Mi") && !isQuantity("20Mib") && !isQuantity("")',
+    ),
+    "semver": (
+        'semver("1.2.3").major() == 1 && semver("1.2.3").minor() == 2 && semver("1.2.3").patch() == 3',
+        'semver("1.10.0").isGreaterThan(semver("1.9.9")) && semver("1.0.0-rc.1").isLessThan(semver("1.0.0"))',
+        'semver("1.0.0+a") == semver("1.0.0+b") && semver("1.0.0").compareTo(semver("1.0.1")) == -1',
+        'semver("v1.2", true) == semver("1.2.0") && semver("01.02.03", true) == semver("1.2.3")',
+        'isSemver("1.2.3") && !isSemver("1.2") && isSemver("v1", true) && !isSemver("1-rc", true)',
+    ),
+    "strings": (
+        '"Grüße".size() == 5 && size("🚀") == 1',
+        '"abc".contains("bc") && "abc".startsWith("ab") && "abc".endsWith("bc") && !"abc".contains("x")',
+        '"abc".charAt(1) == "b" && "abc".charAt(3) == ""',
+        '"hello".indexOf("l") == 2 && "hello".indexOf("l", 3) == 3 && "hello".lastIndexOf("l") == 3',
+        '"ÄbC".lowerAscii() == "Äbc" && "äbc".upperAscii() == "äBC" && "\\u00a0 x\\t".trim() == "x"',
+        '"a,b,c".split(",") == ["a", "b", "c"] && "a,b,c".split(",", 2) == ["a", "b,c"] && "a".split(",", 0) == []',
+        '"abc".split("") == ["a", "b", "c"] && ["a", "b"].join("-") == "a-b" && ["a", "b"].join() == "ab"',
+        '"banana".replace("a", "o") == "bonono" && "banana".replace("a", "o", 1) == "bonana"',
+        '"banana".substring(2) == "nana" && "banana".substring(1, 3) == "an"',
+        'strings.quote("a\\"b\\n") == "\\"a\\\\\\"b\\\\n\\""',
+        '"%s has %d of %.2f, 100%%".format([dyn("gpu"), 3, 1.5]) == "gpu has 3 of 1.50, 100%"',
+        '"%x %X %o %b %e".format([dyn(255), "z", 8, true, 1.5]) == "ff 7A 10 1 1.500000e+00"',
+        '"%s %s %s".format([dyn([1, 2]), {"b": dyn(1), "a": null}, 2.5]) == "[1, 2] {a: null, b: 1} 2.5"',
+    ),
+    "regex": (
+        '"gpu-17".matches("^gpu-[0-9]+$") && matches("abc", "b")',
+        '"abc 123".find("[0-9]+") == "123" && "abc".find("[0-9]+") == ""',
+        '"a1b22c333".findAll("[0-9]+") == ["1", "22", "333"] && "a1b22c333".findAll("[0-9]+", 2) == ["1", "22"]',
+    ),
+    "lists": (
+        "[1, 2, 2].isSorted() && ![2, 1].isSorted() && ['a', 'b'].isSorted()",
+        "[1, 2, 3].sum() == 6 && [1.5, 2.5].sum() == 4.0 && [1, 3, 2].max() == 3 && ['b', 'a'].min() == 'a'",
+        "[1, 2, 1].indexOf(1) == 0 && [1, 2, 1].lastIndexOf(1) == 2 && [1].indexOf(2) == -1",
+        "[1, 2].includes(1) && !['a'].includes('b') && 'a'.includes('a') && !'ab'.includes('a')",
+        "2 in [1, 2] && !(3 in [1, 2]) && 'a' in {'a': 1} && [1] + [2] == [1, 2]",
+    ),
+    "sets": (
+        "sets.contains([1, 2, 3], [3, 1]) && !sets.contains([1], [2])",
+        "sets.equivalent([1, 2], [2, 1, 1]) && sets.intersects([1, 2], [2, 3]) && !sets.intersects([1], [])",
+    ),
+    "url": (
+        'url("https://example.com:8080/a/b?x=1&x=2").getPort() == "8080"',
+        'url("https://example.com:8080/a%20b?x=1&x=2").getQuery()["x"] == ["1", "2"]',
+        'url("https://user@example.com/a").getHost() == "example.com" && url("/path").getScheme() == ""',
+        'url("https://[::1]:80/").getHostname() == "::1"',
+        'url("https://a/b c".replace(" ", "%20")).getEscapedPath() == "/b%20c"',
+        'isURL("https://example.com") && !isURL("example.com") && !isURL("")',
+    ),
+    "ip and cidr": (
+        'ip("192.168.0.1").family() == 4 && ip("::1").family() == 6 && isIP("10.0.0.1") && !isIP("10.0.0.256")',
+        'ip("127.0.0.1").isLoopback() && ip("::").isUnspecified() && ip("224.0.0.1").isLinkLocalMulticast()',
+        'ip("169.254.1.1").isLinkLocalUnicast() && ip("8.8.8.8").isGlobalUnicast()',
+        '!ip("127.0.0.1").isGlobalUnicast()',
+        'ip.isCanonical("::1") && !ip.isCanonical("0:0::1") && !isIP("::ffff:1.2.3.4") && string(ip("::1")) == "::1"',
+        'cidr("10.1.2.3/8").masked() == cidr("10.0.0.0/8") && cidr("10.1.2.3/8").ip() == ip("10.1.2.3")',
+        'cidr("10.0.0.0/8").containsIP("10.9.9.9") && !cidr("10.0.0.0/8").containsIP(ip("11.0.0.1"))',
+        'cidr("10.0.0.0/8").containsCIDR("10.1.0.0/16") && !cidr("10.0.0.0/16").containsCIDR(cidr("10.0.0.0/8"))',
+        'cidr("::/64").prefixLength() == 64 && isCIDR("10.0.0.0/8") && !isCIDR("10.0.0.0") && !isCIDR("10.0.0.0/33")',
+        'string(cidr("10.1.2.3/8")) == "10.1.2.3/8"',
+    ),
+    "format": (
+        '!format.dns1123Label().validate("my-label").hasValue() && format.dns1123Label().validate("My").hasValue()',
+        '!format.dns1123LabelPrefix().validate("my-").hasValue() && format.dns1123Label().validate("my-").hasValue()',
+        '!format.dns1123Subdomain().validate("a.b").hasValue()',
+        'format.dns1123Subdomain().validate("a..b").hasValue()',
+        '!format.dns1035Label().validate("a1").hasValue() && format.dns1035Label().validate("1a").hasValue()',
+        '!format.qualifiedName().validate("a.b/C_d").hasValue() && format.qualifiedName().validate("a/b/c").hasValue()',
+        '!format.labelValue().validate("").hasValue() && format.labelValue().validate("-").hasValue()',
+        '!format.uri().validate("https://a").hasValue() && format.uri().validate("a").hasValue()',
+        '!format.uuid().validate("123e4567-e89b-12d3-a456-426614174000").hasValue()',
+        'format.uuid().validate("1").hasValue()',
+        '!format.byte().validate("aGVsbG8=").hasValue() && format.byte().validate("?").hasValue()',
+        '!format.date().validate("2021-01-31").hasValue() && format.date().validate("2021-02-30").hasValue()',
+        '!format.datetime().validate("2021-01-01T00:00:00Z").hasValue()',
+        'format.datetime().validate("2021").hasValue()',
+        'format.named("uuid").hasValue() && !format.named("nothing").hasValue()',
+    ),
+    "optionals": (
+        "optional.of(1).hasValue() && !optional.none().hasValue() && optional.of(1).value() == 1",
+        "optional.ofNonZeroValue(0).or(optional.of(2)).value() == 2 && optional.none().orValue(3) == 3",
+        "{'a': 1}.?a.orValue(0) == 1 && {'a': 1}[?'b'].orValue(7) == 7 && [1][?3].orValue(9) == 9",
+        "{'a': {'b': 1}}.?a.b == optional.of(1) && {?'a': optional.none()} == {} && [?optional.of(1)] == [1]",
+        "optional.of(2).optMap(x, x * 2) == optional.of(4)",
+        "optional.of(2).optFlatMap(x, optional.of(x)).value() == 2",
+    ),
+    "comprehensions": (
+        "[1, 2, 3].all(x, x > 0) && [1, 2, 3].exists(x, x == 2) && [1, 2, 3].exists_one(x, x > 2)",
+        "[1, 2, 3].map(x, x * 2) == [2, 4, 6] && [1, 2, 3].map(x, x > 1, x * 2) == [4, 6]",
+        "[1, 2, 3].filter(x, x > 1) == [2, 3] && {'a': 1}.map(k, k) == ['a'] && {'a': 1}.all(k, k == 'a')",
+        "[5, 6].all(i, v, v == i + 5) && {'a': 1}.exists(k, v, k == 'a' && v == 1) && [1, 2].existsOne(i, v, v > 1)",
+        "[3, 4].transformList(i, v, i * v) == [0, 4] && [3, 4].transformList(i, v, i > 0, v) == [4]",
+        "{'a': 1}.transformMap(k, v, v + 1) == {'a': 2} && {'a': 1}.transformMap(k, v, v > 1, v) == {}",
+        "{'a': 'b'}.transformMapEntry(k, v, {v: k}) == {'b': 'a'}",
+        "cel.bind(x, 3, x * x) == 9 && cel.bind(x, 1 / 0, true)",
+    ),
+    "times": (
+        'timestamp("2009-02-13T23:31:30Z").getFullYear() == 2009',
+        'timestamp("2009-02-13T23:31:30Z").getDayOfWeek() == 5',
+        'timestamp("2009-02-13T23:31:30Z") + duration("30s") == timestamp("2009-02-13T23:32:00Z")',
+        'duration("1h30m").getMinutes() == 90 && duration("-1.5s") < duration("0s")',
+        'string(duration("90s")) == "90s"',
+    ),
+    "conversions": (
+        'int("42") == 42 && int(3.9) == 3 && uint(3) == 3u && double("1.5") == 1.5 && bool("true")',
+        'string(42) == "42"',
+        'string(1.0) == "1" && string(1e100) == "1e+100" && string(b"abc") == "abc" && bytes("a") == b"a"',
+        "type(1) == int && type(1u) == uint && type([]) == list && type(null) == null_type && type(type(1)) == type",
+        'type(semver("1.0.0")) == kubernetes.Semver',
+    ),
+}
+
+FAILING = {
+    'quantity("abc")': "quantities must match",
+    'quantity("1500m").asInteger()': "cannot convert value to integer",
+    'semver("1.2")': "No Major.Minor.Patch elements found",
+    '"abc".charAt(4)': "index out of range: 4",
+    '"abc".substring(2, 1)': "invalid substring range",
+    '"%d".format(["a"])': "decimal clause cannot take string",
+    '"%d %d".format([1])': "index 1 out of range",
+    '"%.2000f".format([1.0])': "precision 2000 is too large",
+    "[].max()": "max called on empty list",
+    "optional.none().value()": "optional.none() dereference",
+    "9223372036854775807 + 1": "integer overflow",
+    "-9223372036854775808 / -1": "integer overflow",
+    "1u - 2u": "unsigned integer overflow",
+    "1 / 0": "division by zero",
+    "1 % 0": "modulus by zero",
+    "[1][1]": "index out of bounds: 1",
+    "{'a': 1}.b": "no such key: b",
+    "{'a': 1}['b']": "no such key: b",
+    "dyn('a') > 1": "no such overload",
+    "dyn(1).startsWith('a')": "no such overload",
+    "dyn(1).exists(x, x)": "expected iterable type",
+    'ip("10.0.0")': "parse error",
+    'url("nothing")': "invalid URI",
+    'semver("1.0.0") == dyn("1.0.0")': "no such overload",
+}
+
+
+@pytest.mark.parametrize("expression", [text for texts in TRUE.values() for text in texts])
+def test_it_is_true(expression: str) -> None:
+    program = compile_expression(expression, Environment())
+    assert program.measure(DEVICE).error is None
+    assert program.measure(DEVICE).value is True
+    assert program.evaluate(DEVICE) is True
+
+
+@pytest.mark.parametrize(("expression", "message"), FAILING.items())
+def test_it_fails_when_evaluated(expression: str, message: str) -> None:
+    program = compile_expression(expression, Environment())
+    assert message in str(program.measure(DEVICE).error)
+    with pytest.raises(EvaluationError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        program.evaluate(DEVICE)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        '"abc".reverse()',
+        "math.abs(-1) == 1",
+        "cel.block([1], cel.index(0)) == 1",
+        'quantity("1") > quantity("2")',
+        'quantity("1").sign()',
+        '"a" == 1',
+        '"a" in "abc"',
+        '[1, "a"]',
+        '{1: "a", "b": "c"}',
+        '"x".matches("(")',
+        'duration("soon")',
+        'int("abc")',
+        "1 + 1.0",
+        "!1",
+        "google.protobuf.Any{}",
+    ],
+)
+def test_what_kubernetes_does_not_have_or_refuses_does_not_compile(expression: str) -> None:
+    with pytest.raises(CompileError):
+        compile_expression(expression, Environment())
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "math.greatest(1, 2u, 3.5) == 3.5 && math.least([3, 1, 2]) == 1",
+        "math.round(2.5) == 3.0 && math.ceil(1.2) == 2.0 && math.sign(-3) == -1 && math.isNaN(0.0 / 0.0)",
+        "math.bitOr(4, -2) == -2 && math.bitShiftRight(-1024, 3) == 2305843009213693824 && math.bitNot(0u) > 1u",
+        "base64.decode(base64.encode(b'abc')) == b'abc'",
+        "cel.block([1, cel.index(0) + 1], cel.index(1)) == 2",
+        "[1, 'a', 2.5].size() == 3",
+    ],
+)
+def test_the_plain_language_has_math_and_mixed_lists(expression: str) -> None:
+    assert compile_expression(expression, PlainEnvironment()).measure(None).value is True

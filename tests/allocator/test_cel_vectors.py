@@ -1,0 +1,61 @@
+"""Recorded CEL cases, where they are at hand; and the command that runs files of cases."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import language, selectors
+from tests.conformance.__main__ import main
+
+RECORDED = Path(__file__).parents[2].parent / "shared" / "vectors"
+recorded = pytest.mark.skipif(not RECORDED.is_dir(), reason="recorded cases are kept outside the project")
+
+ACTUAL = {"compileError": "", "match": True, "runtimeError": "", "actualCost": 3}
+SELECTOR = {
+    "name": "driver",
+    "expression": 'device.driver == "a"',
+    "envType": "NewExpressions",
+    "features": {},
+    "device": {"driver": "a"},
+    "actual": ACTUAL,
+}
+
+
+@recorded
+@pytest.mark.parametrize("name", ["cel", "cel_extra"])
+def test_selectors_answer_fail_and_cost_as_upstream(name: str) -> None:
+    cases = json.loads((RECORDED / f"{name}.json").read_text())
+    assert [f"{case['name']}: {why}" for case in cases if (why := selectors.run_case(case)) is not None] == []
+
+
+@recorded
+def test_the_language_is_as_specified_but_for_what_is_documented() -> None:
+    cases = json.loads((RECORDED / "cel-spec.json").read_text())
+    failed = [case["section"] for case in cases if language.run_case(case) is not None]
+    documented = (Path(__file__).parents[2] / "docs" / "cel.md").read_text()
+    assert [section for section in failed if f"`{section}`" not in documented] == []
+
+
+def test_the_command_counts_and_names_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cases.json"
+    wrong = {**SELECTOR, "name": "wrong", "actual": {**ACTUAL, "actualCost": 4}}
+    plain = {"suite": "s", "name": "n", "section": "x", "expression": "1 + 1", "expected": ["int", 2]}
+    path.write_text(json.dumps([SELECTOR, wrong, plain]))
+    assert main([str(path)]) == 1
+    printed = capsys.readouterr().out
+    assert "cases.json: 2 passed, 1 failed, 0 skipped" in printed
+    assert "FAILED wrong: costs 3, upstream 4" in printed
+    path.write_text(json.dumps([SELECTOR]))
+    assert main([str(path)]) == 0
+
+
+@pytest.mark.parametrize("text", ["{", "[{}]", "[1]", '[{"expression": "1"}]'])
+def test_the_command_refuses_what_is_no_file_of_cases(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "cases.json"
+    path.write_text(text)
+    assert main([str(path)]) == 2
+
+
+def test_the_command_needs_files() -> None:
+    assert main([]) == 2

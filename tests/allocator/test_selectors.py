@@ -1,0 +1,165 @@
+"""Selectors: compiled once, remembered by what they read, typed in and out."""
+
+from dataclasses import replace
+
+import pytest
+
+from allocator.cel import CompileError, Environment, EvaluationError, Kind
+from allocator.model import AttributeValue, Device, DeviceId
+from allocator.quantity import Quantity
+from allocator.selectors import Recent, Selectors
+from allocator.semver import Version
+
+DEVICE = Device(
+    DeviceId("gpu.example.com", "pool", "gpu-0"),
+    attributes={
+        "d/yes": True,
+        "d/one": 1,
+        "d/text": "fish",
+        "d/version": Version.parse("1.2.3"),
+        "d/texts": ("a", "b"),
+    },
+    quantities={"d/memory": Quantity.parse("1Gi")},
+)
+
+
+def attributes(**values: AttributeValue) -> Device:
+    return replace(DEVICE, attributes={f"d/{name}": value for name, value in values.items()})
+
+
+def test_a_selector_matches_or_not() -> None:
+    selectors = Selectors()
+    assert selectors.matches('device.driver == "gpu.example.com"', DEVICE) is True
+    assert selectors.matches('device.attributes["d"].text == "bird"', DEVICE) is False
+
+
+@pytest.mark.parametrize("expression", ["1", "device.driver", "quantity('1')", "device.attributes", "[true]"])
+def test_a_selector_that_can_be_no_bool_does_not_compile(expression: str) -> None:
+    with pytest.raises(CompileError, match="must evaluate to bool or the unknown type, not"):
+        Selectors().matches(expression, DEVICE)
+
+
+def test_a_selector_that_turns_out_to_be_no_bool_fails() -> None:
+    with pytest.raises(EvaluationError, match="CEL result of type string could not be converted to bool"):
+        Selectors().matches('device.attributes["d"].text', DEVICE)
+
+
+def test_an_error_is_the_same_each_time() -> None:
+    selectors = Selectors()
+    texts = set()
+    for _ in range(3):
+        with pytest.raises(CompileError) as caught:
+            selectors.matches("device.nothing", DEVICE)
+        texts.add(str(caught.value))
+    assert len(texts) == 1
+
+
+COSTLY = '[1, 2].exists(x, device.attributes["d"].one == x)'
+"""An expression whose result is worth remembering."""
+
+
+def test_results_are_remembered_by_what_was_read_with_its_type() -> None:
+    selectors = Selectors()
+    assert selectors.reads(COSTLY).attributes == ("d/one",)
+    for one, expected in ((1, True), (True, False), (3, False), ("1", False), (2, True), (1, True)):
+        assert selectors.matches(COSTLY, attributes(one=one)) is expected
+    with pytest.raises(EvaluationError, match="no such key: one"):
+        selectors.matches(COSTLY, attributes())
+
+
+@pytest.mark.parametrize(
+    ("expression", "devices"),
+    [
+        (
+            '["a"].all(x, x in device.attributes["d"].list)',
+            [(("a",), True), (("b",), False), (("a", "b"), True)],
+        ),
+        (
+            '[1].all(x, device.attributes["d"].list.exists(y, y == x))',
+            [((1,), True), ((True,), False), (("1",), False)],
+        ),
+    ],
+)
+def test_lists_are_remembered_by_their_elements(expression: str, devices: list[tuple[tuple[int, ...], bool]]) -> None:
+    selectors = Selectors()
+    for _ in range(2):
+        for value, expected in devices:
+            device = replace(DEVICE, attributes={"d/list": value})
+            assert selectors.matches(expression, device) is expected
+
+
+def test_the_format_of_a_quantity_matters_where_it_is_seen() -> None:
+    selectors, expression = Selectors(), '[1].all(x, device.capacity["d"].memory.isInteger())'
+    sizes = {"1Ei": False, "1152921504606846976": False, "1Gi": True, "1073741824": True}
+    for text, expected in sizes.items():
+        device = replace(DEVICE, quantities={"d/memory": Quantity.parse(text)})
+        assert selectors.matches(expression, device) is expected
+
+
+def test_forgetting_changes_no_answer() -> None:
+    selectors = Selectors(max_programs=2, max_results=2)
+    for number in (*range(10), *range(10)):
+        for wanted in range(4):
+            expression = f'[{wanted}].exists(x, device.attributes["d"].one == x)'
+            assert selectors.matches(expression, attributes(one=number)) is (number == wanted)
+
+
+def test_a_cache_keeps_what_is_used_and_stays_bounded() -> None:
+    cache: Recent[int] = Recent(8)
+    for number in range(100):
+        cache.keep(number, number)
+        assert (cache.get("used") or cache.recall("used")) in (None, -1)
+        cache.keep("used", -1)
+    assert len(cache) <= 4
+    assert (cache.get("used") or cache.recall("used")) == -1
+    assert (cache.get(0) or cache.recall(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("true", True),
+        ("1 + 1", 2),
+        ('"a" + "b"', "ab"),
+        ('semver("1.0.0")', Version.parse("1.0.0")),
+        ("[1, 2]", (1, 2)),
+        ('[semver("1.0.0")]', (Version.parse("1.0.0"),)),
+        ("[]", ()),
+        ('device.attributes["d"].texts', ("a", "b")),
+        ('device.attributes["d"].one', 1),
+        ('device.driver + "/" + device.attributes["d"].text', "gpu.example.com/fish"),
+    ],
+)
+def test_a_derived_attribute_has_a_value(expression: str, value: AttributeValue) -> None:
+    derived = Selectors().derive(expression, DEVICE)
+    assert derived == value
+    assert type(derived) is type(value)
+
+
+@pytest.mark.parametrize("expression", ["1.5", "null", "2u", 'quantity("1")', "device.attributes", "[[1]]", "{'a': 1}"])
+def test_a_derived_attribute_of_another_type_does_not_compile(expression: str) -> None:
+    with pytest.raises(CompileError, match="must evaluate to a primitive scalar"):
+        Selectors().derive(expression, DEVICE)
+
+
+def test_new_derived_attributes_are_lists_only_with_the_feature() -> None:
+    new = Environment(Kind.NEW, list_attributes=False)
+    with pytest.raises(CompileError, match=r"not list\(int\)"):
+        Selectors(new).derive("[1]", DEVICE)
+    assert Selectors(replace(new, list_attributes=True)).derive("[1]", DEVICE) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("dyn(1u)", "unsupported CEL return type"),
+        ("dyn(null)", "unsupported CEL return type"),
+        ("[dyn([1])]", "unsupported list element type"),
+        ('[dyn("a"), dyn(1)]', "expected list element at index 1 to be string, got int64"),
+        ("[dyn(1), dyn(true)]", "expected list element at index 1 to be int, got bool"),
+        ('device.attributes["d"].nothing', "no such key: nothing"),
+    ],
+)
+def test_a_derived_attribute_fails_at_run_time(expression: str, message: str) -> None:
+    with pytest.raises(EvaluationError, match=message):
+        Selectors().derive(expression, DEVICE)
