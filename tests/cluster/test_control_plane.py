@@ -11,6 +11,7 @@ from tests.cluster.harness.client import Client, connect, key_of
 from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane
 from tests.cluster.harness.objects import (
     add_node,
+    allocation,
     claim,
     device_class,
     resource_slice,
@@ -65,6 +66,21 @@ async def test_an_api_server_that_is_killed_comes_back_with_its_objects(
                 await client.get(CLAIMS, key_of(made))
             plane.apiserver.start(within=START_SECONDS)
             assert await client.get(CLAIMS, key_of(made)) == made
+
+
+async def test_a_field_whose_gate_is_off_is_dropped_without_a_word(
+    binaries: Binaries, logs: Path, tmp_path: Path
+) -> None:
+    folder = logs / "gate"
+    folder.mkdir()
+    options = Options(feature_gates={"DRAConsumableCapacity": False}, controllers=False)
+    sent = allocation("gpu-0")
+    with control_plane(binaries, tmp_path, folder, options) as plane:
+        async with connect(plane.access()) as client:
+            made = await client.create(CLAIMS, claim("default", "claim"))
+            sent["devices"]["results"][0]["shareID"] = "c2a5e2a8-33c5-4a5f-a7d1-1d2c3b4a5f60"
+            held = await client.update_status(CLAIMS, {**made, "status": {"allocation": sent}})
+    assert held["status"]["allocation"] == allocation("gpu-0")
 
 
 class TestObjects:

@@ -195,11 +195,16 @@ class Client:
 
 
 @asynccontextmanager
-async def connect(access: Access, version: str = "v1") -> AsyncIterator[Client]:
-    """A client for one user, in the running event loop."""
+async def connect(access: Access, version: str = "v1", *, user: str = "") -> AsyncIterator[Client]:
+    """A client for one user, in the running event loop.
+
+    Args:
+        user: another user to act as, if ``access`` is an administrator's.
+    """
+    impersonated = {"Impersonate-User": user} if user else {}
     async with httpx.AsyncClient(
         base_url=access.url,
-        headers={"Authorization": f"Bearer {access.token}"},
+        headers={"Authorization": f"Bearer {access.token}", **impersonated},
         verify=_trusting(access.certificate),
         timeout=_CALL_SECONDS,
         trust_env=False,
