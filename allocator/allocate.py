@@ -83,8 +83,8 @@ def _allocation(task: Task, the_plan: Plan, view: View, search: Search, new_shar
         for index, claim in enumerate(task.claims)
     )
     options = {p.slot: (p.alternative, p.option) for p in search.places}
-    places = [(p.alternative, p.chosen) for p in search.places]
-    return Allocation(results, score(view, list(options.values()), places), search.steps)
+    taken = [p.chosen for p in search.places if p.chosen is not None]
+    return Allocation(results, score(view, list(options.values()), taken), search.steps)
 
 
 def _chosen(the_plan: Plan, places: list[Place]) -> list[Chosen]:

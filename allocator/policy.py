@@ -65,18 +65,16 @@ BEST_FIT = Policy("best-fit", _best_fit)
 POLICIES: Mapping[str, Policy] = {p.name: p for p in (FIRST_FIT, BEST_FIT)}
 
 
-def score(
-    view: View, chosen: Sequence[tuple[Alternative, int]], places: Sequence[tuple[Alternative, int | None]]
-) -> int:
+def score(view: View, chosen: Sequence[tuple[Alternative, int]], taken: Sequence[int]) -> int:
     """How well the node suits, 0 to 10: early alternatives stand above a node that becomes full.
 
     Args:
         view: the state before the allocation.
         chosen: per request: the alternative, and which one it is.
-        places: per device: the alternative and the candidate.
+        taken: the candidates.
     """
     ranks = [max(_BEST_ALTERNATIVE - option, 1) for a, option in chosen if a.request.name]
-    packing = _packing(view.candidates, [index for _, index in places if index is not None])
+    packing = _packing(view.candidates, taken)
     spread = (_BEST_ALTERNATIVE - 1) * len(ranks)
     return round(MAX_SCORE * (sum(ranks) - len(ranks) + packing) / (spread + 1))
 

@@ -53,15 +53,20 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """All slices of a pool, of every generation, by name."""
+    """All slices of a pool, of every generation, by name.
+
+    Attributes:
+        ungrouped: those without compatibility groups; where that feature is off, the others are as good as not there.
+    """
 
     id: PoolId
     slices: tuple[Slice, ...]
+    ungrouped: tuple[Slice, ...]
     _views: dict[tuple[Features, tuple[str, ...]], NodePool] = field(default_factory=dict)
 
     def at(self, node: Node, features: Features) -> NodePool | None:
         """What the node sees of the pool; None if it sees nothing, or only what is being replaced."""
-        usable = [s for s in self.slices if not _is_missing(s, features)]
+        usable = self.slices if features.compatibility_groups else self.ungrouped
         relevant = [s for s in usable if _is_relevant(s, node, features)]
         if not relevant:
             return None
@@ -138,7 +143,8 @@ class Inventory:
         if any(_roams(s) for s in slices):
             roaming = roaming.set(pool_id, None)
         ordered = tuple(sorted(slices, key=lambda s: s.name))
-        pools = self.pools.set(pool_id, Pool(pool_id, ordered)) if slices else self.pools.delete(pool_id)
+        pool = Pool(pool_id, ordered, tuple(s for s in ordered if not _has_groups(s)))
+        pools = self.pools.set(pool_id, pool) if slices else self.pools.delete(pool_id)
         return Inventory(all_slices, pools, local, roaming)
 
 
@@ -150,11 +156,8 @@ def _roams(s: Slice) -> bool:
     return s.placement is None or not s.placement.node_name
 
 
-def _is_missing(s: Slice, features: Features) -> bool:
-    """With the feature off, a slice that uses compatibility groups is as good as not there."""
-    return not features.compatibility_groups and any(
-        c.compatibility_groups for d in s.devices for c in d.consumes_counters
-    )
+def _has_groups(s: Slice) -> bool:
+    return any(c.compatibility_groups for d in s.devices for c in d.consumes_counters)
 
 
 def _is_relevant(s: Slice, node: Node, features: Features) -> bool:
@@ -167,7 +170,7 @@ def _is_relevant(s: Slice, node: Node, features: Features) -> bool:
     )
 
 
-def _view(pool_id: PoolId, relevant: list[Slice], usable: list[Slice], features: Features) -> NodePool | None:
+def _view(pool_id: PoolId, relevant: list[Slice], usable: tuple[Slice, ...], features: Features) -> NodePool | None:
     """What the relevant slices, all of one generation, make of the pool."""
     generation, wanted = relevant[0].generation, relevant[0].slice_count
     known = relevant

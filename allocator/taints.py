@@ -38,14 +38,14 @@ def blocking_taint(device: Device, tolerations: Sequence[Toleration], rules: Tai
 
 
 def tolerates(toleration: Toleration, taint: DeviceTaint) -> bool:
-    """Empty effect: all effects; empty key with Exists: all keys; otherwise key, and value with Equal."""
+    """Empty effect: all effects; empty key: all keys; Exists: all values, else the values are equal."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator == "Exists":
         return True
-    return toleration.operator in ("", "Equal") and toleration.key != "" and toleration.value == taint.value
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
 def _selects(rule: TaintRule, device: DeviceId) -> bool:

@@ -42,6 +42,8 @@ TOLERATIONS = [
     (Toleration("health", "Exists", "", "NoSchedule"), True),
     (Toleration("health", "Exists", "", "NoExecute"), False),
     (Toleration("other", "Exists"), False),
+    (Toleration("", "Equal", "sick"), True),
+    (Toleration("", "Equal", "tired"), False),
     (Toleration("", "Exists"), True),
     (Toleration("", "Exists", "", "NoExecute"), False),
     (Toleration("", "Exists", "ignored"), True),
