@@ -36,6 +36,7 @@ class Pruning:
         self._ledger = ledger
         self._suits: dict[int, Mask] = {}
         self._values: dict[tuple[int, int, int], dict[Hashable, Mask]] = {}
+        self._traits: list[list[Hashable]] = [[] for _ in range(candidates.count)]
         self._feasible: dict[tuple[int, int, Hashable], bool] = {}
         self._shared: Mask = _mask(i for i in range(candidates.count) if candidates.is_shared(i))
         self._drains: list[tuple[Mask, int]] = []
@@ -91,7 +92,9 @@ class Pruning:
                 for number, spec in self._plan.covering(alternative):
                     masks = self._values.setdefault((alternative.claim, number, id(alternative)), {})
                     for index in suits:
-                        for value in self._candidates.values(alternative, index, spec.attribute):
+                        values = self._candidates.values(alternative, index, spec.attribute)
+                        self._traits[index].append((number, id(alternative), values))
+                        for value in values:
                             masks[value] = masks.get(value, 0) | 1 << index
 
     def _work_out(self) -> None:
@@ -136,8 +139,7 @@ class Pruning:
         device = self._candidates.all[index].device
         draws: tuple[tuple[CounterKey, int], ...] = demand(device)
         groups = tuple(c.compatibility_groups for c in device.consumes_counters)
-        values = tuple(frozenset(v for v, mask in masks.items() if mask & bit) for masks in self._values.values())
-        return tuple(bool(m & bit) for m in self._suits.values()), values, draws, groups
+        return tuple(bool(m & bit) for m in self._suits.values()), tuple(self._traits[index]), draws, groups
 
     def _requests_fit(self) -> bool:
         """Do the requests that must choose among the same devices find enough of them (Hall's condition, in part)?"""
