@@ -70,6 +70,10 @@ RESULTS = {
     '@.model == "a100" ? @.nvlink : @.nothing': (True, 8),
     "[1, 2, 3].filter(x, x > 1).size() == 2": (True, 35),
     "device.allowMultipleAllocations": (True, 2),
+    "!(!device.allowMultipleAllocations)": (True, 4),
+    "!!device.allowMultipleAllocations": (True, 2),
+    '"%s is long enough".format(["x"]).startsWith("x is long")': (True, 3),
+    'format.uuid().validate("x").hasValue()': (True, 20),
 }
 
 FAILURES = {

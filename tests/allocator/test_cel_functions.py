@@ -91,6 +91,7 @@ TRUE = {
         'format.uuid().validate("1").hasValue()',
         '!format.byte().validate("aGVsbG8=").hasValue() && format.byte().validate("?").hasValue()',
         '!format.date().validate("2021-01-31").hasValue() && format.date().validate("2021-02-30").hasValue()',
+        'format.date().validate("20210131").hasValue()',
         '!format.datetime().validate("2021-01-01T00:00:00Z").hasValue()',
         'format.datetime().validate("2021").hasValue()',
         'format.named("uuid").hasValue() && !format.named("nothing").hasValue()',

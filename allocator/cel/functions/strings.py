@@ -133,6 +133,6 @@ LIBRARY: Final[Library] = (
         member(list_of(STRING), STRING, result=STRING, call=_join, grows=True),
         cost=RESULT_TWICE,
     ),
-    function("format", member(STRING, list_of(DYN), result=STRING, call=format_string, grows=True)),
-    function("strings.quote", free(STRING, result=STRING, call=_quote)),
+    function("format", member(STRING, list_of(DYN), result=STRING, call=format_string, cost=FIRST, grows=True)),
+    function("strings.quote", free(STRING, result=STRING, call=_quote, cost=FIRST)),
 )
