@@ -47,13 +47,15 @@ class Pace:
     Attributes:
         first: pause after a failure; after each further one in a row twice as long.
         longest: pause.
-        stale: without a sign of life, after which what is known is not relied on; servers give one every 60 s.
+        stale: without a sign of life, after which what is known is not relied on; a watch gives one when it ends.
+        brief: a watch that ends by itself sooner is a failure and no sign of life.
         absent: between two looks for a kind that the server need not have.
     """
 
     first: float = 0.25
     longest: float = 10.0
     stale: float = 90.0
+    brief: float = 1.0
     absent: float = 300.0
 
     def pause(self, failures: int, random: float) -> float:
@@ -61,6 +63,10 @@ class Pace:
         if failures == 0:
             return 0.0
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * (0.5 + random / 2)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @contextmanager
@@ -128,16 +134,19 @@ class Follower:
         if self._doubted:
             self._since = None
         self._brought = 0
+        began = _now()
         try:
-            await self._take_all()
+            ended_by_itself = await self._take_all()
         except _FAILURES as error:
             return await self._recover(error)
-        if not self._brought:
+        if ended_by_itself and _now() - began >= self._pace.brief:
+            self._heard_at, self._failures = _now(), 0
+        elif not self._brought:
             self._failures += 1
         return self._pace.pause(self._failures, self._random())
 
-    async def _take_all(self) -> None:
-        """Take in what a connection brings until it ends, or until what is known is doubted.
+    async def _take_all(self) -> bool:
+        """Take in what a connection brings until it ends by itself; False: until what is known is doubted.
 
         What a watch brings then may be old news: how far behind it is, only a list can tell.
         """
@@ -146,12 +155,13 @@ class Follower:
                 async with aclosing(self._source.signals(self.resource, self._since)) as signals:
                     async for signal in signals:
                         if self._doubted and not isinstance(signal, Listed):
-                            return
+                            return False
                         self._take(signal)
         except TimeoutError:
-            _log.info("listing again", resource=str(self.resource))
+            return False
         finally:
             self._connected = None
+        return True
 
     def _take(self, signal: Signal) -> None:
         at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
@@ -170,7 +180,7 @@ class Follower:
                 self._cache.bookmark(self.resource, at)
         self._since = self._newest = max(self._newest, at)
         self._brought += 1
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = _now()
 
     # --- failures -------------------------------------------------------------------------------------------
 
@@ -201,7 +211,7 @@ class Follower:
         self._failures, self._since = 0, None
         self._absent = True
         self._doubted = False
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = _now()
         self._cache.replace(self.resource, (), self._newest)
         await asyncio.sleep(self._pace.absent * (0.5 + self._random() / 2))
         await self._rediscover()

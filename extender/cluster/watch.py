@@ -1,4 +1,4 @@
-"""One connection's worth of what happens to a kind of object: a list, or a watch, or both in one stream.
+"""One connection's worth of what happens to a kind of object: a list, in pages or in a stream, or a watch.
 
 `Follower` strings such connections together.
 """
@@ -69,19 +69,22 @@ Signal: TypeAlias = Listed | Event | Bookmark
 class Rhythm:
     """The times of a watch, in seconds.
 
+    Watches are short, because their end is the one sign of life that can be relied on: an API server sends bookmarks
+    of a kind only where something happened to it, or where its etcd reports progress, and not all do.
+
     Attributes:
         answer: until the server has begun to answer.
-        silence: without a byte, after which a connection counts as dead; servers send a bookmark every 60 s.
-        list: for the list at the start of a stream.
         shortest, longest: after which the server is asked to end a watch, drawn between the two so that not all
             watches begin anew at once.
+        silence: without a byte, after which a connection counts as dead; more than any watch may last.
+        list: for a list in a stream.
     """
 
     answer: float = 30.0
-    silence: float = 75.0
+    shortest: float = 40.0
+    longest: float = 55.0
+    silence: float = 65.0
     list: float = 120.0
-    shortest: float = 300.0
-    longest: float = 600.0
 
 
 class Source:
@@ -101,11 +104,11 @@ class Source:
         self._streams_lists = True
 
     async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
-        """What happens to a kind, for one connection.
+        """What happens to a kind, for one connection, which ends by itself before long.
 
         Args:
             resource: the kind.
-            since: the revision up to which all is known; None begins with a list.
+            since: the revision up to which all is known; None asks for a list, which may be followed by changes.
 
         Raises:
             ExpiredError: the revision is too old.
@@ -136,29 +139,31 @@ class Source:
 
     async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:
         """A watch from a revision on."""
-        async with aclosing(self._lines(resource, {"resourceVersion": str(since)})) as lines:
+        rhythm = self._rhythm
+        seconds = rhythm.shortest + (rhythm.longest - rhythm.shortest) * self._random()
+        query = {"resourceVersion": str(since), "timeoutSeconds": str(int(seconds))}
+        async with aclosing(self._lines(resource, query)) as lines:
             async for line in lines:
                 yield _signal(resource, line)
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
-        """A list as the start of a watch, and the watch.
+        """A list as the start of a watch, of which no more than the list is read.
 
         Before the bookmark that ends the list there may be changes already: they come after it, in their order.
         """
-        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        async with aclosing(self._lines(resource, query)) as lines:
-            async with self._gate:
-                listed, changes, end = await self._collect(resource, lines)
-                yield Listed(_unpacked(listed), end.at)
-            for signal in (*changes, end):
-                yield signal
-            async for line in lines:
-                yield _signal(resource, line)
+        query = {
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "timeoutSeconds": str(int(self._rhythm.list)),
+        }
+        async with self._gate, aclosing(self._lines(resource, query)) as lines:
+            listed, changes, at = await self._collect(resource, lines)
+            yield Listed(_unpacked(listed), at)
+            for change in changes:
+                yield change
 
-    async def _collect(
-        self, resource: Resource, lines: AsyncIterator[bytes]
-    ) -> tuple[deque[bytes], list[Signal], Bookmark]:
-        """The objects of the list, as JSON; the changes that came before its end; its end."""
+    async def _collect(self, resource: Resource, lines: AsyncIterator[bytes]) -> tuple[deque[bytes], list[Signal], int]:
+        """The objects of the list, as events' JSON; the changes that came before its end; its revision."""
         listed: deque[bytes] = deque()
         changes: list[Signal] = []
         may_matter = RELEVANCE.get(resource.kind)
@@ -174,7 +179,7 @@ class Source:
                     continue
                 signal = _signal(resource, line)
                 if isinstance(signal, Bookmark) and signal.ends_list:
-                    return listed, changes, signal
+                    return listed, changes, signal.at
                 changes.append(signal)
         except ApiError as error:
             if error.status in _UNKNOWN_OPTION:
@@ -185,8 +190,7 @@ class Source:
     async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
         """The lines of a watch."""
         rhythm = self._rhythm
-        seconds = rhythm.shortest + (rhythm.longest - rhythm.shortest) * self._random()
-        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(int(seconds)), **query}
+        query = {"watch": "true", "allowWatchBookmarks": "true", **query}
         request = Request("GET", self.api.served.path(resource), query)
         async with AsyncExitStack() as stack:
             try:

@@ -19,6 +19,7 @@ from extender.cluster.state import key_of
 from extender.cluster.transport import Reply, Request, TransportError
 
 BOOKMARK_SECONDS = 60.0
+"""Between bookmarks; there is another one two seconds before a watch ends."""
 
 ALL_VERSIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {"v1": frozenset({"nodes", "pods", "pods/binding"})},
@@ -45,6 +46,7 @@ class Fault:
         silent_after: bytes of the body, after which nothing comes any more.
         garbage_after: lines of a watch, after which there is one that is no JSON.
         error_after: lines of a watch, after which there is an ERROR event of `error_code`.
+        ends_at_once: a watch ends by itself, with nothing.
         behind: revisions by which a list is too old.
     """
 
@@ -59,6 +61,7 @@ class Fault:
     garbage_after: int | None = None
     error_after: int | None = None
     error_code: int = 500
+    ends_at_once: bool = False
     behind: int = 0
 
 
@@ -178,7 +181,7 @@ class FakeApi:
             yield FakeStream(status.status, status.retry_after, _chunks(_once(_status(status)), (7,)))
             return
         resource = self._resource(request.path)
-        lines = _with_faults(self._watch(resource, request), fault)
+        lines = _once(b"") if fault.ends_at_once else _with_faults(self._watch(resource, request), fault)
         yield FakeStream(200, 0.0, _cut(_chunks(lines, self.chunk_sizes), fault))
 
     async def _begin(self, request: Request) -> Fault:
@@ -278,7 +281,7 @@ class FakeApi:
                 yield _line(change.type, change.object)
             since = self.revision
             yield self._bookmark(resource, since, {"k8s.io/initial-events-end": "true"})
-        bookmark_at = clock() + BOOKMARK_SECONDS
+        bookmark_at = min(clock() + BOOKMARK_SECONDS, deadline - 2)
         while clock() < deadline:
             for change in self._after(resource, since):
                 since = change.revision

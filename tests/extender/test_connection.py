@@ -14,7 +14,7 @@ import pytest
 from extender.cluster.connection import Connection, open_connection
 from extender.cluster.credentials import ConnectError, Origin, find_origin
 from extender.cluster.live import connect
-from extender.cluster.transport import MERGE_PATCH_TYPE, Request, TransportError
+from extender.cluster.transport import MERGE_PATCH_TYPE, Request, Stream, TransportError
 from tests.extender.livecluster import half
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
@@ -271,12 +271,16 @@ async def test_an_answer_that_is_cut_is_no_answer(tmp_path: Path) -> None:
 
 async def test_a_stream_that_is_cut_gives_what_came_and_then_says_so(tmp_path: Path) -> None:
     got = []
-    async with connected(tmp_path, CHUNKED + b"2\r\nab\r\n") as (server, connection):
-        async with connection.stream(Request("GET", "/")) as stream:
-            with pytest.raises(TransportError):
-                async for chunk in stream.chunks():
-                    got.append(chunk)
-                    server.cut()
+
+    async def read(server: Server, stream: Stream) -> None:
+        async for chunk in stream.chunks():
+            got.append(chunk)
+            server.cut()
+
+    first = CHUNKED + b"2\r\nab\r\n"
+    async with connected(tmp_path, first) as (server, connection), connection.stream(Request("GET", "/")) as stream:
+        with pytest.raises(TransportError):
+            await read(server, stream)
     assert got == [b"ab"]
 
 
