@@ -8,7 +8,8 @@ process. The tree is built while parsing, bottom-up, so that nesting costs no re
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
+from importlib.abc import FileLoader
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from lark import Lark, Token, Transformer
@@ -101,13 +102,21 @@ def parse(expression: str, macros: Macros) -> Node:
 @cache
 def _parser(macros: Macros) -> Lark:
     """The parser; built once per set of macros, without state of its own."""
-    grammar = files("celpy").joinpath("cel.lark").read_text(encoding="utf-8")
+    grammar = _grammar()
     for name in _REPLACED:
         grammar = re.sub(rf"^{re.escape(name)}\s*:.*\n(?:[ \t]+\|.*\n)*", "", grammar, flags=re.MULTILINE)
     return Lark(
         grammar + _RULES, parser="lalr", lexer="contextual", start="expr", keep_all_tokens=True,
         maybe_placeholders=False, transformer=_Builder(macros),
     )  # fmt: skip
+
+
+def _grammar() -> str:
+    """cel-python's grammar file, read without running any of its code."""
+    spec = find_spec("celpy")
+    if spec is None or not isinstance(spec.loader, FileLoader) or not spec.submodule_search_locations:
+        raise ImportError("cel-python is not installed")
+    return spec.loader.get_data(f"{spec.submodule_search_locations[0]}/cel.lark").decode()
 
 
 def _syntax_error(expression: str, error: UnexpectedToken | UnexpectedCharacters | UnexpectedEOF) -> CompileError:

@@ -1,5 +1,7 @@
 """Expressions over devices: what they see, what they cost, what they read, and what features change."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -158,6 +160,20 @@ READS = {
 @pytest.mark.parametrize(("expression", "reads"), READS.items())
 def test_what_is_read(expression: str, reads: Reads) -> None:
     assert compile_expression(expand(expression), ENVIRONMENT).reads == reads
+
+
+def test_programs_work_in_many_threads_at_once() -> None:
+    program = compile_expression(expand("[1, 2, 3].map(x, x + @.index).filter(x, x > @.index + 1)"), ENVIRONMENT)
+    devices = [replace(DEVICE, attributes={f"{DRIVER}/index": number}) for number in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(program.evaluate, devices))
+    assert results == [(number + 2, number + 3) for number in range(200)]
+
+
+def test_compiling_leaves_the_process_as_it_was() -> None:
+    limit = sys.getrecursionlimit()
+    compile_expression("[1].all(x, x > 0)", ENVIRONMENT)
+    assert sys.getrecursionlimit() == limit
 
 
 def test_programs_share_nothing_between_evaluations() -> None:

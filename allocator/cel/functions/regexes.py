@@ -15,11 +15,11 @@ def _options() -> "re2.Options":
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
-    options.max_mem = 8 << 20
+    options.max_mem = 4 << 20
     return options
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def compile_pattern(pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
     """The compiled pattern.
 
