@@ -10,9 +10,10 @@ from allocator.ledger import Ledger
 from allocator.model import Claim, DeviceClass, Node
 from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
 from allocator.plan import Plan, plan
-from allocator.policy import BEST_FIT, Policy, View, score
+from allocator.policy import BEST_FIT, Policy, View
 from allocator.pools import NodePool
 from allocator.result import Chosen, allocation_result
+from allocator.score import merit
 from allocator.search import Clock, Limits, Place, Search
 from allocator.selectors import Selectors
 from allocator.taints import NO_RULES, TaintRules
@@ -84,7 +85,7 @@ def _allocation(task: Task, the_plan: Plan, view: View, search: Search, new_shar
     )
     options = {p.slot: (p.alternative, p.option) for p in search.places}
     taken = [p.chosen for p in search.places if p.chosen is not None]
-    return Allocation(results, score(view, list(options.values()), taken), search.steps)
+    return Allocation(results, merit(view.candidates, view.counters, list(options.values()), taken), search.steps)
 
 
 def _chosen(the_plan: Plan, places: list[Place]) -> list[Chosen]:

@@ -1,6 +1,7 @@
 """What an allocation attempt answers: the allocation, or why there is none."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from allocator.model import AllocationResult, DeviceId
@@ -43,16 +44,33 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Merit:
+    """What speaks for an allocation, to compare nodes by.
+
+    Attributes:
+        preference: sum of 8 - index of the alternatives chosen from `firstAvailable`.
+        capacity: qualified name to what the devices have of it in all, in units of 10**-9.
+        free: share of the devices in the pools concerned that stays free, 0 to 1.
+        broken: counter sets of which nothing was taken before.
+    """
+
+    preference: int = 0
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    free: float = 0.0
+    broken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Allocation:
     """One result per claim, in the order of the claims.
 
     Attributes:
-        score: 0 to 10, how well the node suits by the policy.
+        merit: how well the node suits; a policy turns the merits of nodes into scores.
         steps: devices tried by the search.
     """
 
     results: tuple[AllocationResult, ...]
-    score: int
+    merit: Merit
     steps: int
 
 

@@ -12,10 +12,7 @@ from allocator.counters import Counters, demand
 from allocator.errors import AllocatorError
 from allocator.model import ConstraintKind
 from allocator.plan import Plan
-
-MAX_SCORE = 10
-_BEST_ALTERNATIVE = 8
-"""What the first of `firstAvailable` is worth; each later one is worth one less (upstream's scorer)."""
+from allocator.score import Scores, by_preference, by_waste
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +30,11 @@ Orders = Callable[[Alternative], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A name and its way to order candidates; `orders` is asked once for a search."""
+    """In which order candidates are tried (`orders` is asked once for a search), and how nodes compare."""
 
     name: str
     orders: Callable[[View], Orders]
+    scores: Scores
 
 
 def _first_fit(view: View) -> Orders:
@@ -56,37 +54,13 @@ def _best_fit(view: View) -> Orders:
     return lambda alternative: orders[id(alternative)]
 
 
-FIRST_FIT = Policy("first-fit", _first_fit)
+FIRST_FIT = Policy("first-fit", _first_fit, by_preference)
 """Upstream's choice, device for device."""
 
-BEST_FIT = Policy("best-fit", _best_fit)
+BEST_FIT = Policy("best-fit", _best_fit, by_waste)
 """Tight groups first, then devices of partitioned hardware that is broken already, then small ones."""
 
 POLICIES: Mapping[str, Policy] = {p.name: p for p in (FIRST_FIT, BEST_FIT)}
-
-
-def score(view: View, chosen: Sequence[tuple[Alternative, int]], taken: Sequence[int]) -> int:
-    """How well the node suits, 0 to 10: early alternatives stand above a node that becomes full.
-
-    Args:
-        view: the state before the allocation.
-        chosen: per request: the alternative, and which one it is.
-        taken: the candidates.
-    """
-    ranks = [max(_BEST_ALTERNATIVE - option, 1) for a, option in chosen if a.request.name]
-    packing = _packing(view.candidates, taken)
-    spread = (_BEST_ALTERNATIVE - 1) * len(ranks)
-    return round(MAX_SCORE * (sum(ranks) - len(ranks) + packing) / (spread + 1))
-
-
-def _packing(candidates: Candidates, taken: Sequence[int]) -> float:
-    """The share of devices in the pools concerned that is in use afterwards: full nodes first, 0 to 1."""
-    pools = {candidates.all[i].device.id.pool_id for i in taken}
-    if not pools:
-        return 0.0
-    members = [i for i in range(candidates.count) if candidates.all[i].device.id.pool_id in pools]
-    used = {i for i in members if not candidates.usage.device(candidates.all[i].device.id).is_free} | set(taken)
-    return len(used) / len(members)
 
 
 def _by_waste(view: View, alternative: Alternative) -> Sequence[int]:

@@ -108,9 +108,10 @@ class Service:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.
         """
         if not args.pod.needs_devices:
-            return score_nodes(args.names, {})
+            return score_nodes(args.names, {}, self._solver.policy)
         known = self._decisions.of(args.pod.uid)
-        return score_nodes(args.names, known.allocations if known else (await self.filter(args)).decisions)
+        decisions = known.allocations if known else (await self.filter(args)).decisions
+        return score_nodes(args.names, decisions, self._solver.policy)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
         """Whom to evict, per node that this makes room on.

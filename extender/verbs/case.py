@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
 from allocator.features import Features
 from allocator.model import Claim
-from allocator.outcome import Allocation, Unsatisfiable
+from allocator.outcome import Allocation, Merit, Unsatisfiable
 from extender.claims import Blocked, PodClaims, claim_keys, claims_of, node_problem
 from extender.cluster.objects import NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import Solver
 
 UNKNOWN_NODE = "node not yet known"
-NOTHING_TO_ALLOCATE = Allocation(results=(), score=0, steps=0)
+NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
 
 
 @dataclass(frozen=True, slots=True)

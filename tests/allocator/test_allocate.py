@@ -15,7 +15,7 @@ from allocator.errors import (
     SelectorError,
 )
 from allocator.model import Capacity, Claim, Device, DeviceClass, DeviceId, DeviceTaint, Request, RequestPolicy
-from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
+from allocator.outcome import Cause, Reason, Unsatisfiable
 from allocator.policy import BEST_FIT, FIRST_FIT, POLICIES
 from allocator.search import Limits
 from allocator.usage import Usage
@@ -239,49 +239,6 @@ class TestBestFit:
         everything = want("all", None, f"'root' in device.attributes['{DRIVER}']")
         world = World(pool(*devices))
         assert self.best(world, claim(want("one"), everything, same("root", "all"))) == [["a80", "nic"]]
-
-
-class TestScore:
-    def score(self, world: World, *claims: Claim) -> int:
-        answer = world.allocate(*claims)
-        assert isinstance(answer, Allocation)
-        return answer.score
-
-    @pytest.mark.parametrize(("taken", "expected"), [(0, 2), (1, 5), (3, 10)])
-    def test_full_nodes_first(self, taken: int, expected: int) -> None:
-        devices = [device(f"gpu-{i}") for i in range(4)]
-        assert self.score(World(pool(*devices), held(*(f"gpu-{i}" for i in range(taken)))), claim(want())) == expected
-
-    def test_shares_make_a_device_used(self) -> None:
-        shared, other = (device(n, allow_multiple_allocations=True) for n in ("a", "b"))
-        world = World(pool(shared, other))
-        assert self.score(world, claim(want())) == 5
-        in_use = replace(world, usage=Usage.of((), [(other.id, "s")]))
-        assert self.score(in_use, claim(want())) == 10
-
-    def test_earlier_alternatives_stand_above_fullness(self) -> None:
-        devices = [device(f"gpu-{i}", {"big": i == 0}) for i in range(8)]
-        big = f"device.attributes['{DRIVER}'].big"
-        choice = first_of("gpu", alternative("big", 1, big), alternative("any"))
-        full = World(pool(*devices), held(*(f"gpu-{i}" for i in range(7))))
-        empty = World(pool(*devices))
-        second_on_empty = first_of("gpu", alternative("big", 9, big), alternative("any"))
-        assert self.score(empty, claim(choice)) >= self.score(full, claim(choice))
-        assert self.score(empty, claim(choice)) > self.score(empty, claim(second_on_empty))
-
-    def test_falls_with_each_alternative(self) -> None:
-        scores = [
-            self.score(
-                World(pool(device("gpu-0"))),
-                claim(first_of("gpu", *(alternative(f"a{i}", 1, "true" if i == n else "false") for i in range(9)))),
-            )
-            for n in range(9)
-        ]
-        assert scores == sorted(scores, reverse=True)
-        assert (scores[0], scores[7], scores[8]) == (10, 1, 1)
-
-    def test_of_nothing_taken(self) -> None:
-        assert self.score(World([]), claim()) == 0
 
 
 def test_limits_can_be_set() -> None:

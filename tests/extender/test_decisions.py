@@ -1,12 +1,12 @@
 """What filter found is remembered for the pods filtered last."""
 
-from allocator.outcome import Allocation
+from allocator.outcome import Allocation, Merit
 from extender.verbs.decisions import Decision, DecisionStore
 from tests.extender.clusters import parsed, pod
 
 
-def decision(name: str, score: int = 0) -> Decision:
-    return Decision(parsed(pod(name)), {"a": Allocation((), score, 0)})
+def decision(name: str, steps: int = 0) -> Decision:
+    return Decision(parsed(pod(name)), {"a": Allocation((), Merit(), steps)})
 
 
 def test_the_last_decision_for_a_pod_counts() -> None:
