@@ -36,18 +36,46 @@ def status_problems(new: RawObject, old: RawObject) -> list[str]:
         problems.append("status.reservedFor: new entries may not be added while the claim is being deleted")
     if allocation is not None and had is not None and allocation != had:
         problems.append("status.allocation: field is immutable")
+    if allocation is not None and had is None:
+        problems += _result_problems(allocation, new["spec"])
     return [*problems, *_device_status_problems(status)]
+
+
+def drop_freed_devices(new: RawObject, old: RawObject) -> None:
+    """The status of a device goes with its allocation, whatever was sent."""
+    status = new.get("status") or {}
+    freed = _allocated(old.get("status") or {}) - _allocated(status)
+    if status.get("devices"):
+        status["devices"] = [device for device in status["devices"] if _device(device) not in freed]
+
+
+def _result_problems(allocation: RawObject, spec: RawObject) -> list[str]:
+    """A new result is for a request of the claim, or for one of its alternatives (``request/alternative``)."""
+    names = set()
+    for request in spec.get("devices", {}).get("requests") or []:
+        names.add(request["name"])
+        names.update(f"{request['name']}/{each['name']}" for each in request.get("firstAvailable") or [])
+    results = (allocation.get("devices") or {}).get("results") or []
+    return [
+        f"status.allocation.devices.results[{index}].request: {result.get('request')!r} is no request of the claim"
+        for index, result in enumerate(results)
+        if result.get("request") not in names
+    ]
 
 
 def _device_status_problems(status: RawObject) -> list[str]:
     """A status of a device needs its allocation."""
-    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
-    allocated = {_device(result) for result in results}
+    allocated = _allocated(status)
     return [
         f"status.devices[{index}]: must be an allocated device of the claim"
         for index, device in enumerate(status.get("devices") or [])
         if _device(device) not in allocated
     ]
+
+
+def _allocated(status: RawObject) -> set[tuple[object, ...]]:
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+    return {_device(result) for result in results}
 
 
 def _device(entry: RawObject) -> tuple[object, ...]:

@@ -55,17 +55,21 @@ class Controller:
 
     async def _release(self, claim: RawObject, running: Mapping[str, RawObject]) -> None:
         """Drop consumers that don't run any more; without any, free the devices; without its pod, delete the claim."""
-        status = claim.get("status", {})
-        consumers = status.get("reservedFor") or []
+        consumers = claim.get("status", {}).get("reservedFor") or []
         left = [consumer for consumer in consumers if consumer["uid"] in running]
-        if len(left) < len(consumers):
-            kept = {name: value for name, value in status.items() if left or name not in {"allocation", "devices"}}
-            claim = await self.api.update_status(CLAIMS, {**claim, "status": {**kept, "reservedFor": left}})
-            if not left:
-                claim = await self._unprotect(claim)
+        if len(left) < len(consumers) or (not left and "deletionTimestamp" in claim["metadata"]):
+            claim = await self._drop(claim, left)
         owner = owner_of(claim)
         if owner and owner not in running and not left and "deletionTimestamp" not in claim["metadata"]:
             await self.api.delete(CLAIMS, key_of(claim), uid=claim["metadata"]["uid"])
+
+    async def _drop(self, claim: RawObject, left: list[RawObject]) -> RawObject:
+        """Keep these consumers only. A scheduler's allocation, which the finalizer tells, goes with the last one."""
+        frees = not left and FINALIZER in claim["metadata"].get("finalizers", [])
+        dropped = {"allocation", "devices"} if frees else set()
+        kept = {name: value for name, value in claim.get("status", {}).items() if name not in dropped}
+        claim = await self.api.update_status(CLAIMS, {**claim, "status": {**kept, "reservedFor": left}})
+        return await self._unprotect(claim) if frees else claim
 
     async def _unprotect(self, claim: RawObject) -> RawObject:
         metadata = claim["metadata"]

@@ -11,7 +11,7 @@ import orjson
 
 from allocator.errors import InvalidObjectError
 from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Listing, ObjectKey, RawObject, Resource
-from extender.cluster.claimrules import spec_problems, status_problems
+from extender.cluster.claimrules import drop_freed_devices, spec_problems, status_problems
 from extender.cluster.kinds import Kind, all_kinds
 from extender.cluster.reservation import timestamp
 from extender.cluster.state import Event, EventType, Sink, key_of
@@ -140,6 +140,7 @@ class MemoryApi:
         key = key_of(obj)
         old = self._get(resource, key)
         _check_version(resource, key, old, obj)
+        _refuse(resource, key, _new_finalizers(obj, old))
         metadata = obj["metadata"]
         for name in _SYSTEM_FIELDS:
             metadata.pop(name, None)
@@ -163,13 +164,18 @@ class MemoryApi:
         if obj.get("status"):
             new["status"] = obj["status"]
         if resource == CLAIMS:
+            drop_freed_devices(new, old)
             _refuse(resource, key, status_problems(new, old))
         return self._store(resource, key, new, EventType.MODIFIED)
 
     def _patched(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
-        merged = merge_patch(self._get(resource, key), _copy(patch))
+        old = self._get(resource, key)
+        merged = merge_patch(old, _copy(patch))
         if not isinstance(merged, dict):
             raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"the patch of {resource} {key} is not an object")
+        # In a patch the uid is no precondition but a field like others.
+        if merged["metadata"].get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            _refuse(resource, key, ["metadata.uid: field is immutable"])
         return merged
 
     def _store(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> RawObject:
@@ -240,6 +246,14 @@ def _check_preconditions(resource: Resource, key: ObjectKey, old: RawObject, uid
         raise _conflict(resource, key, f"precondition failed: UID in precondition: {uid}, UID in object meta: {is_uid}")
     if version and version != is_version:
         raise _conflict(resource, key, "the object has been modified; please apply your changes to the latest version")
+
+
+def _new_finalizers(new: RawObject, old: RawObject) -> list[str]:
+    """What is being deleted takes no more finalizers."""
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if added and "deletionTimestamp" in old["metadata"]:
+        return ["metadata.finalizers: no new finalizers can be added if the object is being deleted"]
+    return []
 
 
 def _refuse(resource: Resource, key: ObjectKey, problems: Iterable[str]) -> None:

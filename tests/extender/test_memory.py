@@ -146,7 +146,10 @@ class TestClaimRules:
             ),
             pytest.param(
                 {"allocation": ALLOCATION, "devices": [{k: RESULT[k] for k in ("driver", "pool", "device")}]},
-                {"devices": [{k: RESULT[k] for k in ("driver", "pool", "device")}]},
+                {
+                    "allocation": ALLOCATION,
+                    "devices": [{"driver": RESULT["driver"], "pool": "node-1", "device": "gpu-9"}],
+                },
                 r"status.devices\[0\]: must be an allocated device",
                 id="status of a device that is not allocated",
             ),

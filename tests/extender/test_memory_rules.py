@@ -10,23 +10,6 @@ from tests.cluster.harness.client import Condition, key_of
 from tests.cluster.server_rules import SCENARIOS, Scenario
 from tests.extender.apis import memory_api
 
-LENIENT = {
-    "no allocation for a request that the claim does not have",
-    "status of a device goes with its allocation",
-    "no new finalizer once deleted",
-    "patch with another uid",
-    "patch_status with another uid",
-    "a_claim_without_the_finalizer_loses_its_consumer_only",
-    "a_deleted_claim_without_consumers_is_freed_and_goes",
-}
-"""Where ours differ from real ones so far."""
-
-
-@pytest.fixture(autouse=True)
-def lenient(request: pytest.FixtureRequest) -> None:
-    if request.node.callspec.id in LENIENT:
-        request.applymarker(pytest.mark.xfail(reason="differs from a real control plane"))
-
 
 @pytest.mark.parametrize("rule", CLAIM_RULES, ids=lambda rule: rule.name)
 async def test_writes_to_claims(rule: ClaimRule) -> None:
