@@ -1,7 +1,7 @@
 """An API server that only reads, as fast as it can, from what it has serialised beforehand.
 
 ``python -m loadtest.fakeserver --nodes 5000 --claims 20000 --pods 50000`` prints the port that it listens on.
-Lists come in a stream; `events` a second flow once ``/start`` was asked for.
+Lists come in a stream; ``--events`` a second flow once ``/start`` was asked for. Watches never end.
 """
 
 import argparse
@@ -107,7 +107,12 @@ async def _answer(cluster: Cluster, sizes: Sizes, reader: asyncio.StreamReader, 
             if path == "/start":
                 tasks.append(asyncio.create_task(_flow(cluster, sizes)))
             if "watch=true" in query:
-                await _list(cluster, path.rpartition("/")[2], writer)
+                writer.write(_STREAM_HEAD)
+                plural = path.rpartition("/")[2]
+                if "sendInitialEvents=true" in query:
+                    await _list(cluster, plural, writer)
+                else:
+                    cluster.watchers[plural] = writer
             else:
                 body = orjson.dumps(_DISCOVERY.get(path, {"status": {"allowed": True}}))
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -119,7 +124,6 @@ async def _answer(cluster: Cluster, sizes: Sizes, reader: asyncio.StreamReader, 
 
 async def _list(cluster: Cluster, plural: str, writer: asyncio.StreamWriter) -> None:
     """The list at the start of a watch."""
-    writer.write(_STREAM_HEAD)
     for line in cluster.lines[plural]:
         writer.write(_chunk(line))
         if writer.transport.get_write_buffer_size() > _HIGH_WATER:
@@ -127,7 +131,6 @@ async def _list(cluster: Cluster, plural: str, writer: asyncio.StreamWriter) -> 
     metadata = {"resourceVersion": str(cluster.revision), "annotations": {"k8s.io/initial-events-end": "true"}}
     writer.write(_chunk(_line("BOOKMARK", {"metadata": metadata})))
     await writer.drain()
-    cluster.watchers[plural] = writer
 
 
 async def _flow(cluster: Cluster, sizes: Sizes) -> None:
@@ -138,7 +141,8 @@ async def _flow(cluster: Cluster, sizes: Sizes) -> None:
     while True:
         for _ in range(sizes.events // _TICKS):
             plural, line = next(events)
-            cluster.watchers[plural].write(_chunk(line))
+            if plural in cluster.watchers:
+                cluster.watchers[plural].write(_chunk(line))
         due += 1 / _TICKS
         await asyncio.sleep(due - clock())
 

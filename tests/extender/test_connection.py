@@ -7,15 +7,21 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
+import aiohttp
 import orjson
 import pytest
 
+from extender.cluster.api import CLAIMS
 from extender.cluster.connection import Connection, open_connection
-from extender.cluster.credentials import ConnectError, Origin, find_origin
+from extender.cluster.credentials import ConnectError, Credentials, Origin, find_origin, load_credentials
 from extender.cluster.live import connect
+from extender.cluster.state import ClusterState
 from extender.cluster.transport import MERGE_PATCH_TYPE, Request, Stream, TransportError
-from tests.extender.livecluster import half
+from tests.extender.fakeapi import FakeApi
+from tests.extender.livecluster import default, half, make_claim, now
+from tests.extender.virtualtime import run
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
 
@@ -304,3 +310,117 @@ async def test_a_server_that_is_no_api_server_is_refused(tmp_path: Path) -> None
         with pytest.raises(ConnectError, match="the answer is not JSON"):
             async with connect(kubeconfig(tmp_path, server.url, {"token": "t"}), random=half):
                 pass
+
+
+# --- credentials that change --------------------------------------------------------------------------------
+
+
+async def test_a_token_file_is_read_anew(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    credentials = await load_credentials(kubeconfig(tmp_path, "http://127.0.0.1", {"tokenFile": str(token)}))
+    before = credentials.headers
+    token.write_text("second")
+    await credentials.renew()
+    assert [before["Authorization"], credentials.headers["Authorization"]] == ["Bearer first", "Bearer second"]
+
+
+async def test_credentials_that_can_not_be_read_anew_stay_in_force(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    credentials = await load_credentials(kubeconfig(tmp_path, "http://127.0.0.1", {"tokenFile": str(token)}))
+    token.unlink()
+    with pytest.raises(ConnectError, match="token"):
+        await credentials.renew()
+    assert credentials.headers == {"Authorization": "Bearer first"}
+
+
+@dataclass(slots=True)
+class Configured:
+    """A configuration as kubernetes-asyncio fills it."""
+
+    host: str = "http://127.0.0.1"
+    api_key: dict[str, str] = field(default_factory=dict)
+    ssl_ca_cert: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_ssl: bool = True
+    tls_server_name: str | None = "api.example.com"
+    proxy: str | None = None
+
+
+def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
+    times: list[float] = []
+
+    async def reload() -> None:
+        times.append(now())
+        if len(times) == 2:
+            raise ConnectError("the plugin failed")
+
+    async def main() -> None:
+        async with aiohttp.ClientSession() as session:
+            fresh = asyncio.create_task(Connection(session, Credentials(Configured(), reload)).keep_fresh())
+            await asyncio.sleep(200)
+            fresh.cancel()
+
+    run(main())
+    assert times == [60.0, 120.0, 180.0]
+
+
+def test_proxy_and_server_name_go_with_each_request() -> None:
+    async def reload() -> None:
+        raise AssertionError
+
+    assert Credentials(Configured(), reload).request_options == {"server_hostname": "api.example.com"}
+    assert Credentials(Configured(proxy="http://proxy:3128", tls_server_name=None), reload).request_options == {
+        "proxy": "http://proxy:3128"
+    }
+
+
+# --- all of it ----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def served_over_http(fake: FakeApi) -> AsyncIterator[str]:
+    """The URL of a server that passes requests on to a fake API server, one per connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen = await _request(reader)
+        method, target, _ = seen.start.split()
+        url = urlsplit(target)
+        request = Request(method, url.path, dict(parse_qsl(url.query)), seen.body)
+        try:
+            if "watch" in request.query:
+                async with fake.stream(request) as stream:
+                    writer.write(CHUNKED)
+                    async for chunk in stream.chunks():
+                        writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            else:
+                reply = await fake.call(request)
+                writer.write(answer(reply.status, reply.body, Connection="close"))
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_live_cluster_is_connected_to_synced_and_followed(tmp_path: Path) -> None:
+    fake, state = FakeApi(), ClusterState()
+    fake.put(CLAIMS, make_claim("a"))
+    async with (
+        served_over_http(fake) as url,
+        connect(kubeconfig(tmp_path, url, {"token": "t"}), random=half) as cluster,
+    ):
+        following = asyncio.create_task(cluster.run(state))
+        async with asyncio.timeout(20):
+            await state.passed(CLAIMS, 101)
+            fake.put(CLAIMS, make_claim("b"))
+            await state.passed(CLAIMS, 102)
+            while state.not_ready:
+                await asyncio.wait([following], timeout=0.01)
+        assert sorted(state.snapshot.claims) == [default("a"), default("b")]
+        assert (await cluster.api.get(CLAIMS, default("b")))["metadata"]["resourceVersion"] == "102"
+        following.cancel()
+        await asyncio.wait([following])
