@@ -81,6 +81,7 @@ class _Checker:
         self._declarations = declarations
         self.solution = Solution()
         self.slots = 0
+        self._formatting = 0
         self._calls = Calls(declarations.functions, self.solution, strict=declarations.strict)
 
     def _error(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> CompileError:
@@ -192,7 +193,9 @@ class _Checker:
             case "cel.@mapInsert":
                 return self._insert(node, scope)
         name, arguments, member = self._resolve(node, scope)
+        self._formatting += name == "format"
         plans = tuple([self.visit(argument, scope) for argument in arguments])
+        self._formatting -= name == "format"
         if member and name in {"or", "orValue"} and len(plans) == 2:
             return self._or_else(node, plans[0], plans[1])
         found = self._declarations.functions.get(name)
@@ -253,15 +256,17 @@ class _Checker:
     # --- aggregates ------------------------------------------------------------------------------------------
 
     def _joined(self, position: int, kinds: Sequence[Type]) -> Type:
+        """The type of elements. Kubernetes wants them all of one type, but for the arguments of ``format``."""
         if not kinds:
             return self.solution.fresh()
         found = kinds[0]
         for kind in kinds[1:]:
-            joined = self.solution.join(found, kind)
-            if self._declarations.strict and joined == DYN and not self.solution.accept((found,), (kind,)):
-                first, second = self.solution.final(found), self.solution.final(kind)
-                raise self._error(position, f"expected type '{first}' but found '{second}'")
-            found = joined
+            found = self.solution.join(found, kind)
+        if self._declarations.strict and not self._formatting:
+            first, *others = [self.solution.final(kind) for kind in kinds]
+            for other in others:
+                if other != first:
+                    raise self._error(position, f"expected type '{first}' but found '{other}'")
         return found
 
     def _part(self, node: ast.Node, scope: Scope, *, optional: bool) -> tuple[Plan, Type]:

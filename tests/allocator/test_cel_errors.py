@@ -80,3 +80,32 @@ def test_what_is_no_text_is_a_compile_error_that_prints(expression: str) -> None
     with pytest.raises(CompileError) as caught:
         compile_expression(expression, Environment())
     assert str(caught.value).encode()
+
+
+TOPOLOGY = 'device.attributes["gpu.example.com"].topology'
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ('[1, "a"] == []', "expected type 'int' but found 'string'"),
+        (f'[{TOPOLOGY}, "numa-1"] == []', "expected type 'dyn' but found 'string'"),
+        (f'["numa-1", {TOPOLOGY}] == []', "expected type 'string' but found 'dyn'"),
+        (f'{{"a": 1, "b": {TOPOLOGY}}} == {{}}', "expected type 'int' but found 'dyn'"),
+    ],
+)
+def test_literals_have_elements_of_one_type(expression: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        compile_expression(expression, Environment())
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "[[], [1]] == []",
+        f"[{TOPOLOGY}, {TOPOLOGY}] == []",
+        f'"%s %d %s".format([{TOPOLOGY}, 1, "a"]) == ""',
+    ],
+)
+def test_literals_of_one_type_and_arguments_of_format_compile(expression: str) -> None:
+    assert compile_expression(expression, Environment()).type.name == "bool"
