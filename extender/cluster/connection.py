@@ -155,7 +155,8 @@ async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
         headers={"Accept": JSON_TYPE, "Accept-Encoding": "identity", "User-Agent": "dra-extender"},
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=_BUFFER_BYTES,
-        trust_env=True,
+        # A pod's way to its API server is never through a proxy, whatever its environment says for others.
+        trust_env=bool(origin.files),
     )
     async with session:
         yield Connection(session, credentials)

@@ -63,9 +63,9 @@ async def _list_once(
     kept: list[_T] = []
     while True:
         page = await reader.read_page(path, query)
-        items = page.get("items") or []
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise OutcomeUnknownError(f"GET {path}", "the answer is not a list of objects")
+        items = [] if page.get("items") is None else page["items"]
+        if not revision_of(page) or not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise OutcomeUnknownError(f"GET {path}", "the answer is not a list of objects with a revision")
         wanted = (keep({**of_kind, **item}) for item in items)
         kept += [item for item in wanted if item is not None]
         # Every page, the last included, is as of the revision of the first.

@@ -42,8 +42,12 @@ class BrokenWatchError(Exception):
     """A watch ended other than by its time: cut, silent, or not to be understood."""
 
 
+class SilentError(BrokenWatchError):
+    """Nothing has come for too long: the connection is dead, or the server."""
+
+
 class _NoStreamingListsError(Exception):
-    """The server does not start a watch with a list, or is too slow at it."""
+    """The server does not start a watch with a list, or does not come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,8 @@ class Source:
         query = {
             "sendInitialEvents": "true",
             "resourceVersionMatch": "NotOlderThan",
-            "timeoutSeconds": str(int(self._rhythm.list)),
+            # We give up first, and then ask for pages.
+            "timeoutSeconds": str(int(2 * self._rhythm.list)),
         }
         async with self._gate, aclosing(self._lines(resource, query)) as lines:
             listed, changes, at = await self._collect(resource, lines)
@@ -178,9 +183,11 @@ class Source:
                         listed.append(line)
                     continue
                 signal = _signal(resource, line)
-                if isinstance(signal, Bookmark) and signal.ends_list:
+                if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
                     return listed, changes, signal.at
                 changes.append(signal)
+        except SilentError as error:
+            raise _NoStreamingListsError from error
         except ApiError as error:
             if error.status in _UNKNOWN_OPTION:
                 raise _NoStreamingListsError from error
@@ -227,7 +234,7 @@ async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator
             async with asyncio.timeout(silence):
                 chunk = await anext(chunks, None)
         except TimeoutError as error:
-            raise BrokenWatchError(f"silent for {silence:g} s") from error
+            raise SilentError(f"silent for {silence:g} s") from error
         except TransportError as error:
             raise BrokenWatchError(str(error)) from error
         if chunk is None:

@@ -1,6 +1,7 @@
 """Real sockets and real kubeconfig files: who we say we are, and that a write is never repeated."""
 
 import asyncio
+import ssl
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -375,6 +376,24 @@ def test_proxy_and_server_name_go_with_each_request() -> None:
     assert Credentials(Configured(proxy="http://proxy:3128", tls_server_name=None), reload).request_options == {
         "proxy": "http://proxy:3128"
     }
+
+
+@pytest.mark.parametrize(("skip", "mode"), [("true", ssl.CERT_NONE), ("false", ssl.CERT_REQUIRED)])
+async def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path, skip: str, mode: ssl.VerifyMode) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(config_text(f"{HTTPS}, insecure-skip-tls-verify: {skip}"))
+    tls = (await load_credentials(Origin(str(path)))).tls
+    assert tls is not None
+    assert (tls.verify_mode, tls.check_hostname) == (mode, mode is ssl.CERT_REQUIRED)
+    assert not tls.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+async def test_a_client_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "crt").write_text("no certificate")
+    path = tmp_path / "kubeconfig"
+    path.write_text(config_text(HTTPS, f"client-certificate: {tmp_path}/crt, client-key: {tmp_path}/crt"))
+    with pytest.raises(ConnectError, match="PEM"):
+        await load_credentials(Origin(str(path)))
 
 
 # --- all of it ----------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from tests.extender.virtualtime import run
 CLAIM = make_claim("c")
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
+LIST = b'"metadata":{"resourceVersion":"7"}'
+
 Call = Callable[[Api], Awaitable[object]]
 
 WRITES: dict[str, tuple[Call, str, str, object]] = {
@@ -170,6 +172,17 @@ def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_fir
         return [obj["metadata"]["name"] for obj in listing.items], listing.revision, len(fake.requests)
 
     assert run(main()) == (list("abcde"), 105, 3)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"items":[]}', b'{%b,"items":{}}' % LIST, b'{%b,"items":["a"]}' % LIST])
+def test_a_list_that_is_none_is_refused(body: bytes) -> None:
+    with pytest.raises(OutcomeUnknownError, match="not a list of objects"):
+        run(answered(Reply(200, body)).list(CLAIMS))
+
+
+def test_a_list_of_nothing_may_have_no_items() -> None:
+    listing = run(answered(Reply(200, b'{%b,"items":null}' % LIST)).list(CLAIMS))
+    assert (listing.items, listing.revision) == ((), 7)
 
 
 @pytest.mark.parametrize(
