@@ -17,11 +17,11 @@ from extender.cluster.api import ApiError, OutcomeUnknownError, Resource
 from extender.cluster.discovery import OPTIONAL, NotServedError
 from extender.cluster.state import NOT_SYNCED, Event, Sink, revision_of
 from extender.cluster.transport import TooManyRequestsError
-from extender.cluster.watch import BrokenWatchError, ExpiredError, Listed, Signal, Source
+from extender.cluster.watch import BrokenWatchError, ListAgainError, Listed, Signal, Source
 
 _log = structlog.get_logger()
 
-_FAILURES: Final = (ExpiredError, BrokenWatchError, ApiError, OutcomeUnknownError)
+_FAILURES: Final = (ListAgainError, BrokenWatchError, ApiError, OutcomeUnknownError)
 
 
 class Cache(Sink, Protocol):
@@ -36,7 +36,7 @@ class Cache(Sink, Protocol):
         ...
 
 
-class OutdatedListError(BrokenWatchError):
+class OutdatedListError(ListAgainError):
     """A list is older than what was seen before: it came from a server that lags behind."""
 
 
@@ -134,12 +134,12 @@ class Follower:
         if self._doubted:
             self._since = None
         self._brought = 0
-        began = _now()
+        began, is_watch = _now(), self._since is not None
         try:
             ended_by_itself = await self._take_all()
         except _FAILURES as error:
             return await self._recover(error)
-        if ended_by_itself and _now() - began >= self._pace.brief:
+        if is_watch and ended_by_itself and _now() - began >= self._pace.brief:
             self._heard_at, self._failures = _now(), 0
         elif not self._brought:
             self._failures += 1
@@ -189,7 +189,7 @@ class Follower:
         self._failures += 1
         if isinstance(error, NotServedError) and self.resource.kind in OPTIONAL:
             return await self._without()
-        if isinstance(error, ExpiredError) or (isinstance(error, BrokenWatchError) and not self._brought):
+        if isinstance(error, ListAgainError):
             self._since = None
         if isinstance(error, ApiError):
             await self._recover_from_refusal(error)

@@ -34,12 +34,20 @@ _UNKNOWN_OPTION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESS
 """What servers answer that can't start a watch with a list."""
 
 
-class ExpiredError(Exception):
-    """The server no longer has what happened since the revision that was asked for: list again."""
+class ListAgainError(Exception):
+    """A watch can't go on from where it was."""
+
+
+class ExpiredError(ListAgainError):
+    """The server no longer has what happened since the revision that was asked for."""
+
+
+class NotUnderstoodError(ListAgainError):
+    """A watch has brought something that is no event: nobody can tell what was missed."""
 
 
 class BrokenWatchError(Exception):
-    """A watch ended other than by its time: cut, silent, or not to be understood."""
+    """A watch was cut, or fell silent; another can go on from where it was."""
 
 
 class SilentError(BrokenWatchError):
@@ -115,7 +123,7 @@ class Source:
             since: the revision up to which all is known; None asks for a list, which may be followed by changes.
 
         Raises:
-            ExpiredError: the revision is too old.
+            ListAgainError: the revision is too old, or what came is no event.
             BrokenWatchError, OutcomeUnknownError: the connection or the server failed.
             ApiError: the server refused.
         """
@@ -262,7 +270,7 @@ def _signal(resource: Resource, line: bytes) -> Event | Bookmark:
     text = f"{obj.get('reason', '')}: {obj.get('message', '')}"
     if kind == "ERROR" and obj.get("code") == HTTPStatus.GONE:
         raise ExpiredError(text)
-    raise BrokenWatchError(f"{kind} {text}")
+    raise NotUnderstoodError(f"{kind} {text}")
 
 
 def _event(line: bytes) -> tuple[str, RawObject]:
@@ -271,9 +279,9 @@ def _event(line: bytes) -> tuple[str, RawObject]:
         event = orjson.loads(line)
         kind, obj = event["type"], event["object"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise BrokenWatchError(f"not an event: {line[:_LONGEST_TEXT]!r}") from error
+        raise NotUnderstoodError(f"not an event: {line[:_LONGEST_TEXT]!r}") from error
     if not isinstance(kind, str) or not isinstance(obj, dict):
-        raise BrokenWatchError(f"not an event: {line[:_LONGEST_TEXT]!r}")
+        raise NotUnderstoodError(f"not an event: {line[:_LONGEST_TEXT]!r}")
     return kind, obj
 
 

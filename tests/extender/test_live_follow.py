@@ -115,6 +115,42 @@ def test_after_any_failure_the_cache_has_what_the_server_has(fault: Fault, *, st
     assert names(run(main())) == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize("fault", [Fault(cut_after=0), Fault(silent_after=0), Fault(refused=True), Fault(500)])
+def test_a_connection_that_fails_costs_no_list(fault: Fault) -> None:
+    async def main() -> RecordingState:
+        fake, state = FakeApi(), RecordingState()
+        fake.fault_for = for_kind(CLAIMS, Fault(), Fault(), fault)
+        async with following(fake, state):
+            await asyncio.sleep(50)
+            fake.put(CLAIMS, make_claim("a"))
+            await asyncio.sleep(100)
+        return state
+
+    state = run(main())
+    assert claim_lists(state) == [100]
+    assert names(state) == {"a"}
+
+
+def test_lists_that_no_watch_can_go_on_from_are_asked_for_less_and_less_often() -> None:
+    async def main() -> int:
+        fake, state = FakeApi(), RecordingState()
+        expired = Fault(error_after=0, error_code=410)
+        fake.put(CLAIMS, make_claim("a"))
+        fake.fault_for = lambda request: expired if "resourceVersion" in request.query else Fault()
+
+        async def keep_changing() -> None:
+            for number in range(200):
+                fake.put(CLAIMS, make_claim("a", number=str(number)))
+                await asyncio.sleep(0.5)
+
+        changing = asyncio.create_task(keep_changing())
+        async with following(fake, state):
+            await changing
+        return len(claim_lists(state))
+
+    assert 10 < run(main()) < 25
+
+
 def test_history_that_the_server_forgot_is_made_up_for_by_a_list() -> None:
     async def main() -> RecordingState:
         fake, state = FakeApi(), RecordingState()

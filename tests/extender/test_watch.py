@@ -13,7 +13,7 @@ from extender.cluster.api import CLAIMS, NODES, PODS, ApiError, OutcomeUnknownEr
 from extender.cluster.relevance import passed_revision, pod_may_need_devices
 from extender.cluster.state import Event, key_of
 from extender.cluster.transport import Reply, Request, TooManyRequestsError, TransportError
-from extender.cluster.watch import Bookmark, BrokenWatchError, ExpiredError, Listed, Signal, Source
+from extender.cluster.watch import Bookmark, BrokenWatchError, ExpiredError, Listed, NotUnderstoodError, Signal, Source
 from tests.extender.fakeapi import FakeApi, FakeStream, Fault
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
 from tests.extender.virtualtime import run
@@ -232,8 +232,8 @@ def test_a_revision_that_is_too_old_is_expired(*, as_event: bool) -> None:
 FAILURES = {
     "cut between events": (Fault(cut_after=0), BrokenWatchError, "reset"),
     "cut within an event": (Fault(cut_after=40), BrokenWatchError, "reset"),
-    "garbage": (Fault(garbage_after=1), BrokenWatchError, "not an event"),
-    "an ERROR event": (Fault(error_after=1), BrokenWatchError, "ERROR Oops: fault"),
+    "garbage": (Fault(garbage_after=1), NotUnderstoodError, "not an event"),
+    "an ERROR event": (Fault(error_after=1), NotUnderstoodError, "ERROR Oops: fault"),
     "an ERROR event that says expired": (Fault(error_after=0, error_code=410), ExpiredError, "Oops: fault"),
     "silence": (Fault(silent_after=0), BrokenWatchError, "silent for 65 s"),
     "silence within an event": (Fault(silent_after=40), BrokenWatchError, "silent for 65 s"),
@@ -277,7 +277,7 @@ def test_a_line_that_is_json_but_no_event_is_refused(line: bytes) -> None:
         source.api.transport = Scripted([line + b"\n"])
         await take(source, NODES, 0)
 
-    with pytest.raises(BrokenWatchError, match="not an event"):
+    with pytest.raises(NotUnderstoodError, match="not an event"):
         run(main())
 
 
