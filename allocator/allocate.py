@@ -1,15 +1,15 @@
 """Allocate devices of one node for some claims: the one entry to everything else in this package."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.candidates import SUITS, Alternative, Candidates, Refusal
 from allocator.errors import NodeUnsuitableError
 from allocator.features import Features
 from allocator.ledger import Ledger
 from allocator.model import Claim, DeviceClass, Node
 from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
-from allocator.plan import Plan, plan
+from allocator.plan import Plan, Slot, plan
 from allocator.policy import BEST_FIT, Policy, View
 from allocator.pools import NodePool
 from allocator.result import Chosen, allocation_result
@@ -66,7 +66,7 @@ def allocate(
     search = Search(the_plan, candidates, ledger, policy.orders(view), limits, clock)
     if not search.run():
         _check_pools(task)
-        return Unsatisfiable(_reasons(the_plan, candidates, search), search.steps)
+        return Unsatisfiable(_reasons(task, the_plan, candidates, search), search.steps)
     return _allocation(task, the_plan, view, search, new_share_id)
 
 
@@ -84,7 +84,7 @@ def _allocation(task: Task, the_plan: Plan, view: View, search: Search, new_shar
         for index, claim in enumerate(task.claims)
     )
     options = {p.slot: (p.alternative, p.option) for p in search.places}
-    taken = [p.chosen for p in search.places if p.chosen is not None]
+    taken = [p.chosen for p in search.places if p.chosen is not None and not p.alternative.request.admin_access]
     return Allocation(results, merit(view.candidates, view.counters, list(options.values()), taken), search.steps)
 
 
@@ -107,25 +107,52 @@ def _check_pools(task: Task) -> None:
             raise NodeUnsuitableError(claims, "", f"resource pool {pool.id} is invalid: {pool.problem}")
 
 
-def _reasons(the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Reason, ...]:
+def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Reason, ...]:
     """What spoke against the devices for the request beyond which the search never came."""
     slot = the_plan.slots[search.deepest]
     claim = str(the_plan.claims[slot.claim])
-    reasons = []
-    for alternative in slot.alternatives:
-        for index, candidate in enumerate(candidates.all):
-            refusal = candidates.refusal(alternative, index)
-            if refusal is not None:
-                reasons.append(Reason(claim, alternative.label, refusal.cause, candidate.device.id, refusal.detail))
-    static = {verdict for alternative in slot.alternatives for verdict in alternative.verdicts}
     label = slot.alternatives[0].label if len(slot.alternatives) == 1 else slot.request.name
-    refused = sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.value, r.detail))
-    reasons.extend(Reason(claim, label, r.cause, None, r.detail) for r in refused if r not in static)
-    some = [a for a in slot.alternatives if a.members is None]
-    if any(v is SUITS for a in some for v in a.verdicts) and not _is_dynamic(reasons):
-        reasons.append(Reason(claim, label, Cause.COUNT))
-    return tuple(reasons) or (Reason(claim, label, Cause.UNREACHABLE),)
+
+    def reasons() -> Iterator[Reason]:
+        for alternative, index, refusal in _refused_devices(slot, candidates, search):
+            yield Reason(claim, alternative.label, refusal.cause, candidates.all[index].device.id, refusal.detail)
+        for refusal in sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.value, r.detail)):
+            if not any(refusal in alternative.verdicts for alternative in slot.alternatives):
+                yield Reason(claim, label, refusal.cause, None, refusal.detail)
+        for pool in task.pools:
+            if pool.incomplete and any(candidates.may_come_from(a, pool.id) for a in slot.alternatives):
+                yield Reason(claim, label, Cause.POOL, None, f"{pool.id}: {pool.problem}")
+
+    found = tuple(reasons())
+    if _has_some(slot, candidates, search) and not any(r.cause in _OF_THE_WHOLE for r in found):
+        found += (Reason(claim, label, Cause.COUNT),)
+    return found or (Reason(claim, label, Cause.UNREACHABLE),)
 
 
-def _is_dynamic(reasons: list[Reason]) -> bool:
-    return any(reason.device is None and reason.cause is not Cause.IN_USE for reason in reasons)
+def _refused_devices(slot: Slot, candidates: Candidates, search: Search) -> Iterator[tuple[Alternative, int, Refusal]]:
+    """Each device that was refused as such. What is in use and would not match either, does not match."""
+    busy = search.busy.get(search.deepest, set())
+    for alternative in slot.alternatives:
+        for index, verdict in enumerate(alternative.verdicts):
+            if (alternative, index) in busy or (verdict is not None and verdict.cause is Cause.IN_USE):
+                held = Refusal(Cause.IN_USE) if candidates.held[index] else None
+                refusal = candidates.refusal_if_free(alternative, index) or held
+            else:
+                refusal = None if verdict is SUITS else verdict
+            if refusal is not None:
+                yield alternative, index, refusal
+
+
+def _has_some(slot: Slot, candidates: Candidates, search: Search) -> bool:
+    """Are there devices for the request, but too few, or with other requests of the pod?"""
+    refused = {(alternative, index) for alternative, index, _ in _refused_devices(slot, candidates, search)}
+    return any(
+        (alternative, index) not in refused
+        for alternative in slot.alternatives
+        if alternative.members is None
+        for index in range(candidates.count)
+    )
+
+
+_OF_THE_WHOLE = frozenset({Cause.CONSTRAINT, Cause.CAPACITY, Cause.COUNTERS, Cause.COMPATIBILITY, Cause.RESULTS})
+"""Causes that say why devices which suit as such could not be chosen together."""

@@ -11,7 +11,17 @@ from allocator.cel import CelError
 from allocator.constraints import values_of
 from allocator.errors import AllocatorError, CapacityError, SelectorError
 from allocator.features import Features
-from allocator.model import AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
+from allocator.model import (
+    AttributeValue,
+    Claim,
+    Device,
+    DeviceClass,
+    DeviceId,
+    DeviceRequest,
+    Node,
+    PoolId,
+    Slice,
+)
 from allocator.nodes import placement_matches
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
@@ -151,21 +161,20 @@ class Candidates:
                 alternative.verdicts[index] = refusal
         return tuple(found)
 
-    def refusal(self, alternative: Alternative, index: int) -> Refusal | None:
-        """Why a candidate was refused, if it was judged and refused.
-
-        Of a device that is held: what would speak against it if it was free, where there is such a thing. That reason
-        stays the same when the holder goes.
-        """
-        verdict = alternative.verdicts[index]
-        if verdict is None or verdict is SUITS:
-            return None
-        if verdict.cause is not Cause.IN_USE:
-            return verdict
+    def refusal_if_free(self, alternative: Alternative, index: int) -> Refusal | None:
+        """What speaks against a device that is in use, its user aside: a reason that stays when the user goes."""
         try:
-            return self._unselectable(alternative, self.all[index]) or verdict
+            return self._unselectable(alternative, self.all[index])
         except SelectorError:
-            return verdict
+            return None
+
+    def may_come_from(self, alternative: Alternative, pool: PoolId) -> bool:
+        """Could devices of a pool that can't be used match? Unless the driver alone rules them out, yes."""
+        unknown = Candidate(Device(DeviceId(pool.driver, pool.pool, "")), Slice("", pool))
+        try:
+            return self._unselectable(alternative, unknown) is None
+        except SelectorError:
+            return True
 
     def value(self, alternative: Alternative, index: int, attribute: str) -> AttributeValue:
         """What a constraint sees of a candidate: the request's own derived attribute, else the published one.

@@ -56,7 +56,15 @@ class Place:
 
 
 class Search:
-    """One search over a plan: `run` it once, then read `places`."""
+    """One search over a plan: `run` it once, then read what it found.
+
+    Attributes:
+        places: the solution, or nothing.
+        steps: candidates tried.
+        deepest: the last request that was reached.
+        refused: per request: what spoke against devices that suit as such.
+        busy: per request: the devices that were held, or taken by other requests of the pod.
+    """
 
     def __init__(
         self,
@@ -80,6 +88,7 @@ class Search:
         self.steps = 0
         self.deepest = 0
         self.refused: dict[int, set[Refusal]] = {}
+        self.busy: dict[int, set[tuple[Alternative, int]]] = {}
 
     def run(self) -> bool:
         """Is there a solution? First without foresight; at the first dead end, what is hopeless is worked out.
@@ -187,9 +196,10 @@ class Search:
             self._step()
             taken = self._ledger.take(alternative, index)
             if isinstance(taken, Refusal):
-                self._note(place.slot, taken)
                 if taken.cause is Cause.IN_USE:
+                    self.busy.setdefault(place.slot, set()).add((alternative, index))
                     continue  # its like may be free
+                self._note(place.slot, taken)
             elif pruning is not None and pruning.is_hopeless(alternative):
                 taken()
             else:

@@ -161,8 +161,23 @@ class TestReasons:
         assert self.reasons(devices, claim(want("a"), want("b", 1, "false"), want("c"))) == [
             ("b", Cause.SELECTOR, "gpu-0", "selector 0"),
             ("b", Cause.SELECTOR, "gpu-1", "selector 0"),
-            ("b", Cause.IN_USE, None, "another request of the pod"),
         ]
+
+    def test_of_devices_that_other_requests_have(self) -> None:
+        assert self.reasons([device("gpu-0")], claim(want("a"), want("b"))) == [("b", Cause.COUNT, None, "")]
+
+    @pytest.mark.parametrize(
+        ("selector", "summary"),
+        [
+            (f"device.attributes['{DRIVER}'].big", "resource pool is not usable for request gpu"),
+            (f"device.driver == '{DRIVER}' && false", "no device matches request gpu"),
+            ("device.driver == 'nic.example.com'", "no device matches request gpu"),
+        ],
+    )
+    def test_of_a_pool_that_lacks_slices_where_its_driver_may_match(self, selector: str, summary: str) -> None:
+        missing = pool(device("gpu-9", pool="more"), slice_count=2)
+        nic = device("nic-0", {f"{DRIVER}/big": False}, driver="other.example.com")
+        assert World([*missing, *pool(nic)]).devices(claim(want("gpu", 1, selector))) == summary
 
     def test_of_all_devices_are_those_of_the_ones_in_the_way(self) -> None:
         devices = [device("gpu-0"), device("gpu-1")]

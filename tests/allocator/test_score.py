@@ -42,6 +42,11 @@ class TestMerit:
         assert isinstance(answer, Allocation)
         assert answer.merit.broken == broken
 
+    def test_of_admin_access_which_takes_nothing(self) -> None:
+        answer = World(pool(*gpus(8, 8))).allocate(claim(want("gpu", 2, admin_access=True)))
+        assert isinstance(answer, Allocation)
+        assert answer.merit == Merit()
+
     def test_of_nothing(self) -> None:
         answer = World([]).allocate(claim())
         assert isinstance(answer, Allocation)
