@@ -14,7 +14,7 @@ from allocator.policy import BEST_FIT, Policy, View
 from allocator.pools import NodePool
 from allocator.result import Chosen, allocation_result
 from allocator.score import merit
-from allocator.search import Clock, Limits, Place, Search
+from allocator.search import DEFAULT_LIMITS, Clock, Limits, Place, Search
 from allocator.selectors import Selectors
 from allocator.taints import NO_RULES, TaintRules
 from allocator.usage import Usage
@@ -46,7 +46,7 @@ def allocate(
     clock: Clock,
     new_share_id: Callable[[], str],
     policy: Policy = BEST_FIT,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Allocation | Unsatisfiable:
     """Find devices for all claims, or say why there are none.
 

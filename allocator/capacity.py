@@ -34,8 +34,8 @@ def consumption(device: Device, requests: Requests | None, *, fractional: bool) 
     wanted = dict(requests or ())
     if not wanted.keys() <= device.capacity.keys():
         return None
-    taken = {n: _amount(n, c, wanted.get(n), fractional) for n, c in device.capacity.items()}
-    if any(_forbidden(taken[n], c.policy, fractional) for n, c in device.capacity.items()):
+    taken = {n: _amount(n, c, wanted.get(n), fractional=fractional) for n, c in device.capacity.items()}
+    if any(_forbidden(taken[n], c.policy, fractional=fractional) for n, c in device.capacity.items()):
         return None
     return taken
 
@@ -90,14 +90,14 @@ class Capacities:
         return undo
 
 
-def _amount(name: str, capacity: Capacity, requested: Quantity | None, fractional: bool) -> Quantity:  # noqa: FBT001
+def _amount(name: str, capacity: Capacity, requested: Quantity | None, *, fractional: bool) -> Quantity:
     policy = capacity.policy
     if requested is None:
         amount = policy.default if policy is not None and policy.default is not None else capacity.value
     elif policy is None:
         amount = requested
     elif policy.valid_range is not None:
-        amount = _rounded_up(requested, policy.valid_range, fractional)
+        amount = _rounded_up(requested, policy.valid_range, fractional=fractional)
     else:
         amount = next((v for v in policy.valid_values if requested <= v), requested)
     if amount.nano < 0:
@@ -105,13 +105,13 @@ def _amount(name: str, capacity: Capacity, requested: Quantity | None, fractiona
     return amount
 
 
-def _rounded_up(requested: Quantity, valid: ValidRange, fractional: bool) -> Quantity:  # noqa: FBT001
+def _rounded_up(requested: Quantity, valid: ValidRange, *, fractional: bool) -> Quantity:
     """At least the minimum, then up to the next step, in milli units where the range is exact in them."""
     if requested < valid.min:
         return valid.min
     if valid.step is None:
         return requested
-    unit = _unit(valid, fractional)
+    unit = _unit(valid, fractional=fractional)
     if unit == _MILLI and not _fits(requested, _MILLI):
         raise CapacityArithmeticError(f"request {requested} is not a multiple of 1m in int64")
     amount, least, step = (_in_units(q, unit) for q in (requested, valid.min, valid.step))
@@ -123,7 +123,7 @@ def _rounded_up(requested: Quantity, valid: ValidRange, fractional: bool) -> Qua
     return Quantity.from_nano(rounded * unit, valid.step.format)
 
 
-def _forbidden(amount: Quantity, policy: RequestPolicy | None, fractional: bool) -> bool:  # noqa: FBT001
+def _forbidden(amount: Quantity, policy: RequestPolicy | None, *, fractional: bool) -> bool:
     if policy is None or (policy.default is not None and amount == policy.default):
         return False
     valid = policy.valid_range
@@ -132,14 +132,14 @@ def _forbidden(amount: Quantity, policy: RequestPolicy | None, fractional: bool)
             return True
         if valid.step is None:
             return False
-        unit = _unit(valid, fractional)
+        unit = _unit(valid, fractional=fractional)
         if unit == _MILLI and not _fits(amount, _MILLI):
             return True
         return (_in_units(amount, unit) - _in_units(valid.min, unit)) % _in_units(valid.step, unit) != 0
     return bool(policy.valid_values) and amount not in policy.valid_values
 
 
-def _unit(valid: ValidRange, fractional: bool) -> int:  # noqa: FBT001
+def _unit(valid: ValidRange, *, fractional: bool) -> int:
     """Milli units where the feature is on and the range is exact in them with a step of at least 1m."""
     set_ones = [q for q in (valid.min, valid.max, valid.step) if q is not None]
     exact = fractional and all(_fits(q, _MILLI) for q in set_ones)

@@ -30,6 +30,9 @@ class Limits:
     seconds: float = 1.0
 
 
+DEFAULT_LIMITS = Limits()
+
+
 @dataclass(slots=True, eq=False)
 class Place:
     """The place of one device: for which request in which alternative, and how far its candidates are tried.
