@@ -71,9 +71,12 @@ def plan(
         for request in claim.spec.requests:
             _check_request(claim, request, features)
             alternatives = tuple(
-                _alternative(index, claim, request, a, classes, pools, candidates, features)
-                for a in request.alternatives
+                _alternative(index, claim, request, each, classes, candidates.count) for each in request.alternatives
             )
+            for each in alternatives:
+                if each.request.mode is AllocationMode.ALL:
+                    _check_all(claim, each, pools)
+                    each.members = candidates.members(each, consumable=features.consumable_capacity)
             slots.append(Slot(index, request, alternatives))
             least = min(a.need for a in alternatives)
             if total + least > MAX_RESULTS:
@@ -108,15 +111,13 @@ def _check_request(claim: Claim, request: Request, features: Features) -> None:
             refuse("has an unknown allocation mode")
 
 
-def _alternative(  # noqa: PLR0913
+def _alternative(
     index: int,
     claim: Claim,
     request: Request,
     wanted: DeviceRequest,
     classes: Mapping[str, DeviceClass],
-    pools: tuple[NodePool, ...],
-    candidates: Candidates,
-    features: Features,
+    candidates: int,
 ) -> Alternative:
     label = f"{request.name}/{wanted.name}" if request.prioritized else request.name
     if "" in wanted.selectors:
@@ -129,15 +130,16 @@ def _alternative(  # noqa: PLR0913
     expressions = tuple(
         Expression(text, f"class {device_class.name} selector {i}") for i, text in enumerate(device_class.selectors)
     ) + tuple(Expression(text, f"selector {i}") for i, text in enumerate(wanted.selectors))
-    alternative = Alternative(index, request.name, wanted, label, device_class, expressions, candidates.count)
-    if wanted.mode is AllocationMode.ALL:
-        for pool in pools:
-            if pool.problem:
-                state = "being updated" if pool.incomplete else "invalid"
-                raise NodeUnsuitableError(
-                    str(claim),
-                    label,
-                    f"asks for all devices, but resource pool {pool.id} is {state}: {pool.problem}",
-                )
-        alternative.members = candidates.members(alternative, consumable=features.consumable_capacity)
-    return alternative
+    return Alternative(index, request.name, wanted, label, device_class, expressions, candidates)
+
+
+def _check_all(claim: Claim, alternative: Alternative, pools: tuple[NodePool, ...]) -> None:
+    """All devices can't be told where a pool is incomplete or invalid."""
+    for pool in pools:
+        if pool.problem:
+            state = "being updated" if pool.incomplete else "invalid"
+            raise NodeUnsuitableError(
+                str(claim),
+                alternative.label,
+                f"asks for all devices, but resource pool {pool.id} is {state}: {pool.problem}",
+            )

@@ -137,7 +137,7 @@ class Search:
     def _open(self, slot: int) -> Place | None:
         """The first place of a request; None if it is known to lead nowhere."""
         self.deepest = max(self.deepest, slot)
-        if self._pruning is not None and self._state(slot) in self._hopeless:
+        if self._pruning is not None and self._state(slot, self._pruning.classes) in self._hopeless:
             return None
         return self._option(slot, 0)
 
@@ -165,7 +165,7 @@ class Search:
             return None
         other = self._option(place.slot, place.option + 1)
         if other is None and self._pruning is not None:
-            self._hopeless.add(self._state(place.slot))
+            self._hopeless.add(self._state(place.slot, self._pruning.classes))
         return other
 
     def _next(self, place: Place) -> Place:
@@ -247,10 +247,8 @@ class Search:
     def _note(self, slot: int, refusal: Refusal) -> None:
         self.refused.setdefault(slot, set()).add(refusal)
 
-    def _state(self, slot: int) -> Hashable:
-        """All that the rest of the search depends on, alike devices taken as one."""
-        assert self._pruning is not None  # noqa: S101
-        classes = self._pruning.classes
+    def _state(self, slot: int, classes: Sequence[int]) -> Hashable:
+        """All that the rest of the search depends on, devices of one class taken as one."""
         used: dict[tuple[int, int], int] = {}
         for place in self.places:
             if place.chosen is not None:
