@@ -1,7 +1,8 @@
 """An API server that only reads, as fast as it can, from what it has serialised beforehand.
 
 ``python -m loadtest.fakeserver --nodes 5000 --claims 20000 --pods 50000`` prints the port that it listens on.
-Lists come in a stream; ``--events`` a second flow once ``/start`` was asked for. Watches never end.
+Lists come in a stream, or with ``--pages`` in pages; ``--events`` a second flow once ``/start`` was asked for.
+Watches never end.
 """
 
 import argparse
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from typing import Final
+from urllib.parse import parse_qsl
 
 import orjson
 import uvloop
@@ -44,6 +46,7 @@ class Sizes:
     pods: int
     pods_with_claims: int
     events: int
+    pages: bool
 
 
 @dataclass(slots=True)
@@ -103,27 +106,44 @@ async def _answer(cluster: Cluster, sizes: Sizes, reader: asyncio.StreamReader, 
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             length = head.lower().partition("content-length:")[2].partition("\r\n")[0]
             await reader.readexactly(int(length or 0))
-            path, _, query = head.split(" ")[1].partition("?")
+            path, _, text = head.split(" ")[1].partition("?")
+            query = dict(parse_qsl(text))
+            plural = path.rpartition("/")[2]
             if path == "/start":
                 tasks.append(asyncio.create_task(_flow(cluster, sizes)))
-            if "watch=true" in query:
+            if "sendInitialEvents" in query and sizes.pages:
+                writer.write(b"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n")
+            elif "sendInitialEvents" in query:
+                await _list(cluster, plural, writer)
+            elif "watch" in query:
                 writer.write(_STREAM_HEAD)
-                plural = path.rpartition("/")[2]
-                if "sendInitialEvents=true" in query:
-                    await _list(cluster, plural, writer)
-                else:
-                    cluster.watchers[plural] = writer
+                cluster.watchers[plural] = writer
+            elif "limit" in query:
+                _write(writer, _page(cluster, plural, int(query.get("continue", "0")), int(query["limit"])))
             else:
-                body = orjson.dumps(_DISCOVERY.get(path, {"status": {"allowed": True}}))
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                _write(writer, orjson.dumps(_DISCOVERY.get(path, {"status": {"allowed": True}})))
     except (asyncio.IncompleteReadError, ConnectionError):
         for task in tasks:
             task.cancel()
         writer.close()
 
 
+def _write(writer: asyncio.StreamWriter, body: bytes) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def _page(cluster: Cluster, plural: str, start: int, limit: int) -> bytes:
+    """A page of a list; the token is where the next one starts."""
+    lines = cluster.lines[plural]
+    items = [line.partition(b'"object":')[2][:-2] for line in lines[start : start + limit]]
+    token = {"continue": str(start + limit)} if start + limit < len(lines) else {}
+    metadata = orjson.dumps({"resourceVersion": str(cluster.revision), **token})
+    return b'{"metadata":%b,"items":[%b]}' % (metadata, b",".join(items))
+
+
 async def _list(cluster: Cluster, plural: str, writer: asyncio.StreamWriter) -> None:
     """The list at the start of a watch."""
+    writer.write(_STREAM_HEAD)
     for line in cluster.lines[plural]:
         writer.write(_chunk(line))
         if writer.transport.get_write_buffer_size() > _HIGH_WATER:
@@ -164,6 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("nodes", "claims", "pods", "pods-with-claims", "events"):
         parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--pages", action="store_true", help="lists come in pages only")
     uvloop.run(_serve(Sizes(**vars(parser.parse_args()))))
 
 

@@ -76,6 +76,7 @@ def main() -> None:
 def _measure(runs: int) -> None:
     before = _calibrate()
     full = _runs(_FULL, runs, steady=True)
+    paged = _runs(_FULL, runs, steady=False, pages=True)
     devices = _runs(_DEVICES, runs, steady=False)
     print(f"calibration: {before:.2f} s before, {_calibrate():.2f} s after, for {_CALIBRATION_LOOPS:,} empty loops")
     print("5,000 nodes, 40,000 devices, 20,000 claims, 50,000 pods (10,000 with claims):")
@@ -83,14 +84,18 @@ def _measure(runs: int) -> None:
     print(f"  {'of which CPU':<42} {statistics.median(run.sync_cpu_seconds for run in full):8.2f} s")
     print(Goal("  resident memory", 500, "MB").line([run.resident / _MEGABYTE for run in full]))
     print(Goal("  1,000 events a second, share of a core", 50, "%").line([run.steady_share * 100 for run in full]))
+    print("the same from a server without streaming lists:")
+    print(Goal("  cold sync", 10, "s").line([run.sync_seconds for run in paged]))
+    print(f"  {'of which CPU':<42} {statistics.median(run.sync_cpu_seconds for run in paged):8.2f} s")
+    print(Goal("  resident memory", 500, "MB").line([run.resident / _MEGABYTE for run in paged]))
     print("5,000 nodes, 40,000 devices alone:")
     print(Goal("  resident memory", 300, "MB").line([run.resident / _MEGABYTE for run in devices]))
 
 
-def _runs(sizes: dict[str, int], runs: int, *, steady: bool) -> list[Figures]:
+def _runs(sizes: dict[str, int], runs: int, *, steady: bool, pages: bool = False) -> list[Figures]:
     """Every run in a process of its own, against the same server."""
     found = []
-    with _server(sizes) as port, tempfile.TemporaryDirectory() as folder:
+    with _server(sizes, pages=pages) as port, tempfile.TemporaryDirectory() as folder:
         kubeconfig = _kubeconfig(Path(folder), port)
         for number in range(runs):
             command = [sys.executable, "-m", "loadtest.sync_bench", "--client", str(kubeconfig)]
@@ -101,9 +106,9 @@ def _runs(sizes: dict[str, int], runs: int, *, steady: bool) -> list[Figures]:
 
 
 @contextmanager
-def _server(sizes: dict[str, int]) -> Iterator[int]:
+def _server(sizes: dict[str, int], *, pages: bool) -> Iterator[int]:
     """The port of a fake API server that has so much."""
-    options = [f"--{name}={number}" for name, number in sizes.items()]
+    options = [*(f"--{name}={number}" for name, number in sizes.items()), *(["--pages"] if pages else [])]
     command = [sys.executable, "-m", "loadtest.fakeserver", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:

@@ -5,15 +5,15 @@ is told when that was too long ago.
 """
 
 import asyncio
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 
 import structlog
 
 from extender.cluster.api import ApiError, OutcomeUnknownError, Resource
+from extender.cluster.collector import uncollected
 from extender.cluster.discovery import OPTIONAL, NotServedError
 from extender.cluster.state import NOT_SYNCED, Event, Sink, revision_of
 from extender.cluster.transport import TooManyRequestsError
@@ -67,22 +67,6 @@ class Pace:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which halves the time of a list.
-
-    Next to nothing of a list is garbage, and none of that is in cycles, but the collector would look through all that
-    there is again and again while it grows.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Follower:
@@ -166,7 +150,7 @@ class Follower:
     def _take(self, signal: Signal) -> None:
         at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
         if isinstance(signal, Listed):
-            with _uncollected():
+            with uncollected():
                 taken = self._cache.replace(self.resource, signal.objects, at)
             if not taken:
                 raise OutdatedListError(f"a list as of {at}, though {self._newest} was seen")

@@ -1,17 +1,29 @@
 """All objects of a kind, read in pages."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, Resource
+from extender.cluster.collector import uncollected
 from extender.cluster.discovery import Served
 from extender.cluster.state import revision_of
+from extender.cluster.transport import Reply, Request, decoded
 
 _T = TypeVar("_T")
 
 _TRIES: Final = 3
 """Of a list whose pages expire while they are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page(Generic[_T]):
+    """What is kept of a page; the token asks for the next one, empty if there is none."""
+
+    kept: list[_T]
+    revision: int
+    token: str
 
 
 class PageReader(Protocol):
@@ -22,8 +34,8 @@ class PageReader(Protocol):
         """Where the objects are."""
         ...
 
-    async def read_page(self, path: str, query: Mapping[str, str]) -> RawObject:
-        """A page of a list; raises ApiError or OutcomeUnknownError."""
+    async def read_page(self, path: str, query: Mapping[str, str], decode: Callable[[Request, Reply], _T]) -> _T:
+        """A page of a list, decoded; raises ApiError or OutcomeUnknownError."""
         ...
 
 
@@ -59,17 +71,28 @@ async def _list_once(
     path = reader.served.path(resource)
     # An API server leaves both out of the items of a list.
     of_kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
+
+    def decode(request: Request, reply: Reply) -> _Page[_T]:
+        # The page is gone again when the collector is back.
+        with uncollected():
+            page = decoded(request, reply)
+            wanted = (keep({**of_kind, **item}) for item in _items(request, page))
+            token = page["metadata"].get("continue") or ""
+            return _Page([item for item in wanted if item is not None], revision_of(page), token)
+
     query: dict[str, str] = {}
     kept: list[_T] = []
     while True:
-        page = await reader.read_page(path, query)
-        items = [] if page.get("items") is None else page["items"]
-        if not revision_of(page) or not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise OutcomeUnknownError(f"GET {path}", "the answer is not a list of objects with a revision")
-        wanted = (keep({**of_kind, **item}) for item in items)
-        kept += [item for item in wanted if item is not None]
+        page = await reader.read_page(path, query, decode)
+        kept += page.kept
         # Every page, the last included, is as of the revision of the first.
-        token = page.get("metadata", {}).get("continue")
-        if not token:
-            return kept, revision_of(page)
-        query["continue"] = token
+        if not page.token:
+            return kept, page.revision
+        query["continue"] = page.token
+
+
+def _items(request: Request, page: RawObject) -> list[RawObject]:
+    items = [] if page.get("items") is None else page["items"]
+    if not revision_of(page) or not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise OutcomeUnknownError(str(request), "the answer is not a list of objects with a revision")
+    return items

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import orjson
 
@@ -10,7 +11,19 @@ from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, 
 from extender.cluster.discovery import Served, discover
 from extender.cluster.listing import list_each
 from extender.cluster.state import key_of
-from extender.cluster.transport import JSON_TYPE, MERGE_PATCH_TYPE, Request, TooManyRequestsError, Transport, ask
+from extender.cluster.transport import (
+    JSON_TYPE,
+    MERGE_PATCH_TYPE,
+    Reply,
+    Request,
+    TooManyRequestsError,
+    Transport,
+    ask,
+    decoded,
+    send,
+)
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class RemoteApi:
 
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
         """One object, as of now: without a resourceVersion the server asks its storage."""
-        return await self._read(Request("GET", self.served.path(resource, key)), self._patience.call_seconds)
+        return await self._read(Request("GET", self.served.path(resource, key)), self._patience.call_seconds, decoded)
 
     async def list(self, resource: Resource) -> Listing:
         """All objects of a kind, page by page."""
@@ -104,10 +117,10 @@ class RemoteApi:
         }
         await self._write("POST", self.served.path(PODS, key, "binding"), binding)
 
-    async def read_page(self, path: str, query: Mapping[str, str]) -> RawObject:
-        """A page of a list."""
+    async def read_page(self, path: str, query: Mapping[str, str], decode: Callable[[Request, Reply], _T]) -> _T:
+        """A page of a list, decoded."""
         limited = {"limit": str(self._patience.page_size), **query}
-        return await self._read(Request("GET", path, limited), self._patience.page_seconds)
+        return await self._read(Request("GET", path, limited), self._patience.page_seconds, decode)
 
     # --- calls ----------------------------------------------------------------------------------------------
 
@@ -116,15 +129,15 @@ class RemoteApi:
         request = Request(method, path, body=orjson.dumps(body), media_type=media_type)
         return await ask(self.transport, request, self._patience.call_seconds)
 
-    async def _read(self, request: Request, seconds: float) -> RawObject:
+    async def _read(self, request: Request, seconds: float, decode: Callable[[Request, Reply], _T]) -> _T:
         for attempt in range(self._patience.tries - 1):
             pause = self._patience.pause_seconds * 2**attempt * (0.5 + self._random())
             try:
-                return await ask(self.transport, request, seconds)
+                return decode(request, await send(self.transport, request, seconds))
             except TooManyRequestsError as error:
                 pause = max(pause, min(error.retry_after, self._patience.longest_pause_seconds))
             except OutcomeUnknownError:
                 # A read that failed has changed nothing.
                 pass
             await asyncio.sleep(pause)
-        return await ask(self.transport, request, seconds)
+        return decode(request, await send(self.transport, request, seconds))

@@ -110,14 +110,22 @@ async def ask(transport: Transport, request: Request, seconds: float) -> RawObje
         ApiError: a refusal.
         OutcomeUnknownError: no answer, not all of it, a 5xx, or not what an API server sends.
     """
+    return decoded(request, await send(transport, request, seconds))
+
+
+async def send(transport: Transport, request: Request, seconds: float) -> Reply:
+    """Send a request, once, and have its answer, whatever that says.
+
+    Raises:
+        OutcomeUnknownError: no answer within the seconds, or not all of it.
+    """
     try:
         async with asyncio.timeout(seconds):
-            reply = await transport.call(request)
+            return await transport.call(request)
     except TimeoutError as error:
         raise OutcomeUnknownError(str(request), f"no answer within {seconds:g} s") from error
     except TransportError as error:
         raise OutcomeUnknownError(str(request), str(error)) from error
-    return decoded(request, reply)
 
 
 def decoded(request: Request, reply: Reply) -> RawObject:

@@ -296,6 +296,8 @@ def _packing(resource: Resource) -> Callable[[RawObject], bytes | None]:
     may_matter = RELEVANCE.get(resource.kind)
 
     def pack(obj: RawObject) -> bytes | None:
+        # Nobody reads who manages which field, and it is a third of many objects.
+        obj.get("metadata", {}).pop("managedFields", None)
         packed = orjson.dumps({"type": "ADDED", "object": obj})
         return packed if may_matter is None or may_matter(packed) else None
 
