@@ -19,6 +19,7 @@ from allocator.model import JSON
 from allocator.policy import POLICIES
 from extender import __version__, serving
 from extender.auditing import audit_snapshot, finding_json, finding_table
+from extender.cluster.credentials import ConnectError, find_origin
 from extender.cluster.manifests import FileReport, Loaded, duplicates
 from extender.cluster.manifests import load as load_manifests
 from extender.embedded import EmbeddedCluster, check_expression
@@ -93,17 +94,25 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     policy: PolicyOption = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of the live cluster; else KUBECONFIG, else the pod we run in.")
+    ] = None,
+    context: Annotated[str, typer.Option(metavar="NAME", help="Of the kubeconfig; else its current one.")] = "",
 ) -> None:
-    """Answer a kube-scheduler's calls, over a cluster in memory that is made from manifests."""
+    """Answer a kube-scheduler's calls: over a live cluster, or, with --manifests, over one in memory."""
     settings = _settings(config, {"server.host": host, "server.port": port, "scheduling.policy": policy})
-    if not manifests:
-        _fail("serve needs --manifests PATH...: this version has no source for live clusters yet")
-    loaded = _load(manifests)
-    _refuse_problems(loaded)
+    if manifests and (kubeconfig or context):
+        _fail("--manifests is for a cluster in memory, --kubeconfig and --context for a live one: not both")
     try:
-        serving.run(EmbeddedCluster(loaded.objects), settings)
+        if manifests:
+            cluster = EmbeddedCluster(_load_one_cluster("serve", manifests).objects)
+            serving.run(serving.embedded(cluster), settings)
+        else:
+            serving.run(serving.live(find_origin(kubeconfig, context, os.environ)), settings)
     except serving.ListenError as error:
         _fail(str(error))
+    except ConnectError as error:
+        _fail(*error.problems)
 
 
 @app.command()

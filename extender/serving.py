@@ -1,12 +1,16 @@
 """Running the service: a cluster, the collaborators around it, and a server until a signal comes."""
 
+import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
 from typing import TypeVar
@@ -21,6 +25,8 @@ from allocator.search import Limits
 from allocator.selectors import Selectors
 from extender import logs
 from extender.cluster.api import Api
+from extender.cluster.credentials import Origin
+from extender.cluster.live import connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.embedded import EmbeddedCluster
@@ -34,6 +40,14 @@ from extender.verbs.bind import Binder
 
 _T = TypeVar("_T")
 logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What takes our writes, and what is known of it."""
+
+    api: Api
+    state: ClusterState
 
 
 class ListenError(Exception):
@@ -61,15 +75,37 @@ def make_service(api: Api, state: ClusterState, solver: Solver, settings: Settin
     return Service(state, solver, binder, metrics, deadline_seconds=deadline)
 
 
-def run(cluster: EmbeddedCluster, settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
+@contextlib.asynccontextmanager
+async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[Cluster]:
+    """A cluster in this process, its controllers at work."""
+    async with cluster.running():
+        yield Cluster(cluster.api, cluster.state)
+
+
+@contextlib.asynccontextmanager
+async def live(origin: Origin) -> AsyncIterator[Cluster]:
+    """A cluster behind an API server, followed from here on; should following fail for good, so does the body.
+
+    Raises:
+        ConnectError: there is no API server there that we can work with.
+    """
+    async with connect(origin, random=random.random) as cluster, asyncio.TaskGroup() as tasks:
+        state = ClusterState()
+        following = tasks.create_task(cluster.run(state))
+        yield Cluster(cluster.api, state)
+        following.cancel()
+
+
+def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings) -> None:
+    """Serve over a cluster until SIGTERM or SIGINT.
 
     Raises:
         ListenError: host or port cannot be had.
+        ConnectError: the cluster cannot be had.
     """
     logs.configure(settings.log)
     with _listen(settings.server.host, settings.server.port) as listener:
-        uvloop.run(_serve(cluster, settings, listener))
+        uvloop.run(_serve(opening, settings, listener))
 
 
 def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
@@ -77,19 +113,19 @@ def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., A
     logs.configure(settings.log)
 
     async def job() -> _T:
-        async with cluster.running():
-            return await work(_service_over(cluster, settings), cluster)
+        async with embedded(cluster) as opened:
+            return await work(_service_over(opened, settings), cluster)
 
     return uvloop.run(job())
 
 
-def _service_over(cluster: EmbeddedCluster, settings: Settings) -> Service:
+def _service_over(cluster: Cluster, settings: Settings) -> Service:
     metrics = Metrics(CollectorRegistry())
     return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics)
 
 
-async def _serve(cluster: EmbeddedCluster, settings: Settings, listener: socket.socket) -> None:
-    async with cluster.running():
+async def _serve(opening: AbstractAsyncContextManager[Cluster], settings: Settings, listener: socket.socket) -> None:
+    async with opening as cluster:
         service = _service_over(cluster, settings)
         config = uvicorn.Config(
             create_app(service, settings),

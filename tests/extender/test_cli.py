@@ -151,7 +151,9 @@ def test_config_check(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["serve"], "serve needs --manifests PATH...: this version has no source for live clusters yet"),
+        (["serve"], "no API server to connect to: no --kubeconfig, KUBECONFIG is not set, this is no pod, and"),
+        (["serve", "--kubeconfig", "/nowhere"], "/nowhere: "),
+        (["serve", "-m", "x", "--context", "y"], "--manifests is for a cluster in memory, --kubeconfig"),
         (["serve", "-m", "/nowhere"], "/nowhere: no such file or folder"),
         (["serve", "--port", "-1"], "flags: server.port: input should be greater than or equal to 0, not -1"),
         (["simulate"], "simulate needs PATH... or --manifests PATH..."),
@@ -163,7 +165,8 @@ def test_config_check(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_told_on_stderr_with_status_2(arguments: list[str], message: str) -> None:
-    result = RUNNER.invoke(app, arguments)
+    nowhere = {"KUBECONFIG": None, "KUBERNETES_SERVICE_HOST": None, "HOME": "/nowhere"}
+    result = RUNNER.invoke(app, arguments, env=nowhere)
     assert (result.exit_code, result.stdout) == (USAGE, "")
     assert result.stderr.startswith(f"error: {message}")
 

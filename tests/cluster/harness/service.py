@@ -1,0 +1,69 @@
+"""The extender itself, as a process with the rights that we ship."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from extender.cluster.api import ApiError, ObjectKey, RawObject, Resource
+from tests.cluster.harness.access import EXTENDER
+from tests.cluster.harness.client import Client
+from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
+from tests.cluster.harness.process import Process, answers, free_port
+
+RIGHTS: Final = Path(__file__).parents[3] / "deploy" / "rbac.yaml"
+_GROUP: Final = "rbac.authorization.k8s.io"
+_KINDS: Final = {
+    "ClusterRole": Resource("ClusterRole", "clusterroles", _GROUP, ("v1",), namespaced=False),
+    "ClusterRoleBinding": Resource("ClusterRoleBinding", "clusterrolebindings", _GROUP, ("v1",), namespaced=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """A running extender."""
+
+    url: str
+    process: Process
+
+
+async def grant_rights(client: Client) -> None:
+    """Apply the shipped role, for the user that the extender has here instead of its service account."""
+    for obj in yaml.safe_load_all(RIGHTS.read_text()):
+        resource = _KINDS.get(obj["kind"])
+        if resource is None:
+            continue
+        if "subjects" in obj:
+            obj["subjects"] = [{"kind": "User", "name": EXTENDER, "apiGroup": _GROUP}]
+        await _create_once(client, resource, obj)
+
+
+@asynccontextmanager
+async def running_extender(plane: ControlPlane) -> AsyncIterator[Extender]:
+    """An extender over the control plane, ready."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = (
+        *(sys.executable, "-m", "extender", "serve"),
+        *("--port", str(port), "--kubeconfig", str(plane.kubeconfig(EXTENDER))),
+    )
+    process = Process("dra-extender", command, answers(f"{url}/readyz"), plane.logs / f"dra-extender-{port}.log")
+    plane.seconds[process.name] = await asyncio.to_thread(process.start, within=START_SECONDS)
+    try:
+        yield Extender(url, process)
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+async def _create_once(client: Client, resource: Resource, obj: RawObject) -> None:
+    try:
+        await client.get(resource, ObjectKey("", obj["metadata"]["name"]))
+    except ApiError as error:
+        if not error.is_missing:
+            raise
+        await client.create(resource, obj)
