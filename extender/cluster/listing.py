@@ -73,12 +73,8 @@ async def _list_once(
     of_kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
 
     def decode(request: Request, reply: Reply) -> _Page[_T]:
-        # The page is gone again when the collector is back.
         with uncollected():
-            page = decoded(request, reply)
-            wanted = (keep({**of_kind, **item}) for item in _items(request, page))
-            token = page["metadata"].get("continue") or ""
-            return _Page([item for item in wanted if item is not None], revision_of(page), token)
+            return _packed(request, reply, lambda item: keep({**of_kind, **item}))
 
     query: dict[str, str] = {}
     kept: list[_T] = []
@@ -89,6 +85,14 @@ async def _list_once(
         if not page.token:
             return kept, page.revision
         query["continue"] = page.token
+
+
+def _packed(request: Request, reply: Reply, keep: Callable[[RawObject], _T | None]) -> _Page[_T]:
+    """What is kept of a page, which itself is gone when this returns."""
+    page = decoded(request, reply)
+    wanted = [keep(item) for item in _items(request, page)]
+    token = page["metadata"].get("continue") or ""
+    return _Page([item for item in wanted if item is not None], revision_of(page), token)
 
 
 def _items(request: Request, page: RawObject) -> list[RawObject]:
