@@ -93,7 +93,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("selector", "tainted"), RULES, ids=str)
+@pytest.mark.parametrize(("selector", "tainted"), RULES)
 def test_rules_taint_what_they_select(selector: dict[str, Any], tainted: set[str]) -> None:
     devices = [device("gpu-0"), device("gpu-1"), device("nic-0", driver="nic.example.com", pool="net")]
     rules = TaintRules.of([TaintRule("rule", SICK, **selector)])
