@@ -38,6 +38,7 @@ test-cluster: $(VENV)/.dev  ## the suites on a real control plane: built from Go
 bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians with a calibration otherwise
 	$(BIN)/python -m loadtest.cel_bench
 	$(BIN)/python -m loadtest.allocate_bench
+	$(BIN)/python -m loadtest.sync_bench
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
