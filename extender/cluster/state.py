@@ -15,7 +15,7 @@ from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.changes import Change, ChangeLog, Topic
 from extender.cluster.flights import after_event, dated, moved_pools
 from extender.cluster.kinds import Kind, all_kinds
-from extender.cluster.objects import ClaimObject, revision
+from extender.cluster.objects import ClaimObject, Pod, revision
 from extender.cluster.snapshot import EMPTY, InFlight, Snapshot
 
 NOT_SYNCED: Final = "not synced yet"
@@ -219,7 +219,7 @@ def revision_of(obj: RawObject) -> int:
 
 
 def _put(edit: _Edit, kind: Kind[Any], key: ObjectKey, obj: RawObject, *, listed: bool) -> None:
-    before, old = edit.snapshot, kind.find(edit.snapshot, key)
+    old = kind.find(edit.snapshot, key)
     try:
         new = kind.parse(obj)
     except InvalidObjectError as error:
@@ -230,10 +230,21 @@ def _put(edit: _Edit, kind: Kind[Any], key: ObjectKey, obj: RawObject, *, listed
         return
     if isinstance(new, ClaimObject):
         new = dated(new, old, listed=listed)
+    elsewhere = _key_of_uid(edit.snapshot, new)
+    if elsewhere is not None and elsewhere != key:
+        _drop(edit, kind, elsewhere)
+    before = edit.snapshot
     edit.snapshot = kind.put(before.without_problem(kind.resource.kind, key), key, new)
     if old != new:
         edit.touch(kind.touched(key, old, new))
     _follow_claim(edit, before, old, new)
+
+
+def _key_of_uid(snapshot: Snapshot, new: object) -> ObjectKey | None:
+    """Where the object of this uid is known. Objects keep their names: under another one it can be no more."""
+    if isinstance(new, ClaimObject):
+        return snapshot.claim_keys.get(new.claim.uid)
+    return snapshot.pod_keys.get(new.uid) if isinstance(new, Pod) else None
 
 
 def _drop(edit: _Edit, kind: Kind[Any], key: ObjectKey) -> None:

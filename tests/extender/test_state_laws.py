@@ -48,7 +48,11 @@ OBJECTS: st.SearchStrategy[RawObject] = st.one_of(
         allocated=st.lists(some(DEVICES), max_size=2, unique=True),
         metadata=st.builds(lambda uid: {"uid": uid}, some(["uid-c", "uid-d", "uid-e"])),
     ),
-    st.builds(pod, some(["p", "q"]), some(["c", "d"]), on=some(["", *NODES]), nominated=some(["", *NODES])),
+    st.builds(
+        lambda uid, raw: raw | {"metadata": raw["metadata"] | {"uid": uid}},
+        some(["uid-p", "uid-q"]),
+        st.builds(pod, some(["p", "q"]), some(["c", "d"]), on=some(["", *NODES]), nominated=some(["", *NODES])),
+    ),
     st.builds(pod, some(["p", "q"])),
     st.just({**local_slice("n"), "spec": "not to be read"}),
 )
