@@ -137,7 +137,7 @@ def _properties(device: Fields) -> None:
         if capacity.has("requestPolicy") and not device.flag("allowMultipleAllocations"):
             capacity.problem("requestPolicy", "is only allowed with allowMultipleAllocations")
         elif capacity.has("requestPolicy"):
-            _policy(capacity.child("requestPolicy"), Interner().read(capacity, "value"))
+            _policy(capacity.child("requestPolicy"), Interner().read_or_none(capacity, "value"))
 
 
 def _attribute(attribute: Fields) -> None:
@@ -157,18 +157,22 @@ def _attribute_text(value: str) -> str:
     return f"is longer than {_MAX_ATTRIBUTE_LENGTH} bytes" if too_long else ""
 
 
-def _policy(policy: Fields, capacity: Quantity) -> None:
-    """A request policy of a capacity: values or a range, and a default that follows them."""
+def _policy(policy: Fields, capacity: Quantity | None) -> None:
+    """A request policy of a capacity (None: not readable): values or a range, and a default that follows them."""
+    before = len(policy.problems)
     interner = Interner()
     default = interner.read_or_none(policy, "default")
     values = interner.read_list(policy, "validValues")
-    if values and policy.has("validRange"):
+    listed, ranged = bool(policy.data.get("validValues")), policy.has("validRange")
+    if listed and ranged:
         policy.problem("", "only one of validValues and validRange is allowed")
-    elif (values or policy.has("validRange")) and default is None:
+    elif (listed or ranged) and not policy.has("default"):
         policy.problem("default", "is required with validValues or validRange")
-    elif values and default is not None:
+    if capacity is None or default is None or len(policy.problems) > before:
+        return  # Only what can be read can be compared.
+    if values:
         _valid_values(policy, values, default, capacity)
-    elif policy.has("validRange") and default is not None:
+    elif ranged:
         _valid_range(policy.child("validRange"), default, capacity)
 
 
@@ -185,10 +189,13 @@ def _valid_values(policy: Fields, values: tuple[Quantity, ...], default: Quantit
 
 
 def _valid_range(fields: Fields, default: Quantity, capacity: Quantity) -> None:
+    before = len(fields.problems)
     interner = Interner()
     least = interner.read(fields, "min")
     most = interner.read_or_none(fields, "max")
     step = interner.read_or_none(fields, "step")
+    if len(fields.problems) > before:
+        return
     checks = [
         ("min", least.nano < 0, f"{least} is negative"),
         ("min", least > capacity, f"{least} is greater than the capacity, {capacity}"),

@@ -294,6 +294,23 @@ def test_bad_request_policies(fields: dict[str, Any], problems: list[str]) -> No
     assert slice_problems(policy(**fields)) == [f"{at}{problem}" for problem in problems]
 
 
+UNREADABLE = [
+    ("10Gx", {"default": "1", "validRange": {"min": "2"}}, 'value: "10Gx"'),
+    ("10Gx", {"default": "1", "validValues": ["2"]}, 'value: "10Gx"'),
+    ("10", {"default": "1x", "validRange": {"min": "11"}}, 'requestPolicy.default: "1x"'),
+    ("10", {"default": "1x", "validValues": ["11"]}, 'requestPolicy.default: "1x"'),
+    ("10", {"default": "2", "validValues": ["1x", "11"]}, 'requestPolicy.validValues[0]: "1x"'),
+    ("10", {"default": "2", "validRange": {"min": "1x", "max": "11"}}, 'requestPolicy.validRange.min: "1x"'),
+    ("10", {"default": "2", "validRange": {"min": "3", "max": "1x"}}, 'requestPolicy.validRange.max: "1x"'),
+]
+
+
+@pytest.mark.parametrize(("capacity", "fields", "problem"), UNREADABLE)
+def test_what_cannot_be_read_is_not_compared(capacity: str, fields: dict[str, Any], problem: str) -> None:
+    at = "spec.devices[0].capacity[m]"
+    assert slice_problems(policy(capacity, **fields)) == [f"{at}.{problem} is not a quantity"]
+
+
 @pytest.mark.parametrize(
     ("requirement", "problem"),
     [
