@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, Literal, NoReturn
 
 import orjson
 import typer
@@ -35,14 +35,18 @@ _EXIT_CODES = (
     "2 the command line, a file or a setting cannot be used."
 )
 
+_MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
+"""Help in boxes is for terminals."""
+
 app = typer.Typer(
     name="dra-extender",
     help=f"A kube-scheduler extender that owns Dynamic Resource Allocation.\n\n{_EXIT_CODES}",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=_MARKUP,
 )
-config_app = typer.Typer(no_args_is_help=True, help=f"Look at the settings.\n\n{_EXIT_CODES}")
+config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=_MARKUP, help=f"Look at the settings.\n\n{_EXIT_CODES}")
 app.add_typer(config_app, name="config")
 
 
@@ -57,7 +61,7 @@ ManifestsOption = Annotated[
     list[Path] | None,
     typer.Option("--manifests", "-m", metavar="PATH...", help="Files and folders of YAML or JSON; several, and again."),
 ]
-PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files and folders of YAML or JSON.")]
+PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders of YAML or JSON.")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as in config/extender.yaml.")
 ]
@@ -70,6 +74,22 @@ PolicyOption = Annotated[
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script's entry."""
     app(args=spread(sys.argv[1:] if arguments is None else arguments, "--manifests", "-m"))
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dra-extender {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version
 
 
 def spread(arguments: Iterable[str], *options: str) -> list[str]:
@@ -137,7 +157,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
 
 @app.command(name="simulate")
 def simulate_command(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="The same as --manifests.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="The same as --manifests.")] = None,
     manifests: ManifestsOption = None,
     config: ConfigOption = None,
     policy: PolicyOption = None,
@@ -159,7 +179,7 @@ def simulate_command(
 
 @app.command(name="audit")
 def audit_command(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="The same as --manifests.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="The same as --manifests.")] = None,
     manifests: ManifestsOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

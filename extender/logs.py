@@ -2,10 +2,19 @@
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
 from extender.settings import LogSettings
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error at that time: it may have been redirected, and the one before closed."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def configure(settings: LogSettings) -> None:
@@ -26,7 +35,7 @@ def configure(settings: LogSettings) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -1,6 +1,9 @@
 """The command line: what goes to which stream, in which form, with which exit code."""
 
+import io
+import logging
 import re
+import sys
 from pathlib import Path
 
 import orjson
@@ -43,8 +46,19 @@ def test_help_tells_commands_and_exit_codes() -> None:
     assert "Exit codes: 0 done; 1 the manifests have errors" in text
 
 
-def test_version() -> None:
-    assert RUNNER.invoke(app, ["version"]).stdout == f"dra-extender {__version__}\n"
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_version(asked: str) -> None:
+    assert RUNNER.invoke(app, [asked]).stdout == f"dra-extender {__version__}\n"
+
+
+def test_logs_go_to_what_is_standard_error_when_they_are_written(
+    manifests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RUNNER.invoke(app, ["simulate", str(manifests)])
+    now = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", now)
+    logging.getLogger("later").warning("still here")
+    assert "still here" in now.getvalue()
 
 
 # --- validate -----------------------------------------------------------------------------------------------
