@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-import orjson
 import structlog
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -62,6 +61,7 @@ def create_app(service: Service, settings: Settings, *, clock: Callable[[], floa
         title="dra-extender",
         version=__version__,
         description="A kube-scheduler extender that owns Dynamic Resource Allocation.",
+        docs_url=None,  # its page loads scripts from elsewhere, and clusters are often without a way out
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers={HTTPException: _http_error},
@@ -166,14 +166,15 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", tags=["operations"], summary="What is here.")
-    async def index() -> dict[str, object]:
-        return {
+    async def index() -> Response:
+        found = {
             "name": "dra-extender",
             "version": __version__,
             "ready": not service.not_ready,
             "cluster": service.summary(),
-            "endpoints": _endpoints(app),
+            "endpoints": [*_endpoints(app), f"GET {app.openapi_url}"],
         }
+        return Response(wire.as_line(found), media_type="application/json")
 
 
 def _endpoints(app: FastAPI) -> list[str]:
@@ -192,4 +193,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
         message = f"{path} does not take {method}; use {(error.headers or {}).get('Allow', 'another method')}"
     else:
         message = str(error.detail)
-    return Response(orjson.dumps({"error": message}), error.status_code, error.headers, media_type="application/json")
+    return Response(wire.as_line({"error": message}), error.status_code, error.headers, media_type="application/json")

@@ -1,4 +1,4 @@
-"""What the verbs look like to a reader of ``/docs``: one request and one reply each."""
+"""What the verbs look like to a reader of ``/openapi.json``: one request and one reply each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -125,12 +125,12 @@ def encode_filter(
         reply["NodeNames"] = passed
     else:
         reply["Nodes"] = {"items": [args.nodes[name] for name in passed]}
-    return orjson.dumps(reply)
+    return as_line(reply)
 
 
 def encode_scores(scores: Iterable[tuple[str, int]]) -> bytes:
     """HostPriorityList: a bare array. Scores are integers from 0 to 10: a float would fail the scheduler's decoder."""
-    return orjson.dumps([{"Host": host, "Score": score} for host, score in scores])
+    return as_line([{"Host": host, "Score": score} for host, score in scores])
 
 
 def encode_victims(victims: Mapping[str, Victims]) -> bytes:
@@ -139,12 +139,12 @@ def encode_victims(victims: Mapping[str, Victims]) -> bytes:
         node: {"Pods": [{"UID": uid} for uid in entry.uids], "NumPDBViolations": entry.pdb_violations}
         for node, entry in victims.items()
     }
-    return orjson.dumps({"NodeNameToMetaVictims": entries})
+    return as_line({"NodeNameToMetaVictims": entries})
 
 
 def encode_bound() -> bytes:
     """ExtenderBindingResult of a pod that is bound."""
-    return b"{}"
+    return as_line({})
 
 
 def encode_error(message: str) -> bytes:
@@ -153,7 +153,12 @@ def encode_error(message: str) -> bytes:
     Filter and bind have a field ``Error``. Preempt has none and reads the rest as an empty map: nobody is evicted. For
     prioritize an object is not a list: the scheduler goes on without our scores, as it would with an empty list.
     """
-    return orjson.dumps({"Error": message})
+    return as_line({"Error": message})
+
+
+def as_line(reply: object) -> bytes:
+    """JSON that ends its line, as terminals like it; decoders skip the line's end."""
+    return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _root(body: bytes) -> dict[str, JSON]:

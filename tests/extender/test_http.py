@@ -1,6 +1,7 @@
 """The service on HTTP: every answer is one that its reader can use, whatever was asked."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 import structlog
-from httpx import AsyncClient, Response
+from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator.model import AllocationResult
@@ -300,6 +301,19 @@ async def test_the_index_lists_what_there_is(client: AsyncClient) -> None:
     assert index["ready"] is True
     assert index["cluster"]["nodes"] == 2
     assert {f"POST /{verb}" for verb in VERBS} <= set(index["endpoints"])
+    assert "GET /openapi.json" in index["endpoints"]
+
+
+async def test_no_page_loads_scripts_from_elsewhere(client: AsyncClient) -> None:
+    assert [(await client.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]
+
+
+@pytest.mark.parametrize("body", [args(pod("p", "c"), "a"), {"NodeNames": 7}])
+async def test_replies_end_their_line(client: AsyncClient, body: Object) -> None:
+    for verb in VERBS:
+        assert (await client.post(f"/{verb}", content=orjson.dumps(body))).content.endswith(b"\n")
+    for path in ("/nowhere", "/"):
+        assert (await client.get(path)).content.endswith(b"}\n")
 
 
 async def test_verbs_live_under_the_prefix_and_the_rest_does_not(cluster: Cluster) -> None:
@@ -321,12 +335,20 @@ async def test_the_documented_examples_run(client: AsyncClient) -> None:
 
 
 async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) -> None:
-    app = cluster.app()
-    async with client_of(app) as client:
-        slow = asyncio.create_task(client.post("/filter", content=orjson.dumps(args(pod("p", "c"), *["a"] * 2000))))
-        done: list[Response] = []
-        while not slow.done():
-            done.append(await client.get("/livez"))
-            await asyncio.sleep(0)
-        assert (await slow).json()["NodeNames"]
-    assert len(done) > 1
+    solving, answered = threading.Event(), threading.Event()
+
+    def clock() -> float:
+        if threading.current_thread() is not threading.main_thread():
+            solving.set()
+            answered.wait()
+        return 0.0
+
+    settings = load("scheduling: {deadlineSeconds: 60}")
+    waiting = replace(solver(), clock=clock)
+    service = make_service(cluster.api, cluster.state, waiting, settings, Metrics(CollectorRegistry()))
+    async with client_of(create_app(service, settings)) as client:
+        filtering = asyncio.create_task(post(client, "filter", args(pod("p", "c"), "a")))
+        await asyncio.to_thread(solving.wait)
+        assert (await client.get("/livez")).text == "ok\n"
+        answered.set()
+        assert (await filtering)["NodeNames"] == ["a"]

@@ -72,7 +72,7 @@ async def until_serving(lines: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def run(command: str, environment: Mapping[str, str]) -> str:
-    """What a command prints, on both of its outputs; its last line ended, as replies of the verbs are not."""
+    """What a command prints, on both of its outputs."""
     process = await asyncio.create_subprocess_exec(
         *(SHELL, "-c", command),
         cwd=ROOT,
@@ -82,8 +82,7 @@ async def run(command: str, environment: Mapping[str, str]) -> str:
     )
     async with asyncio.timeout(60):
         printed, _ = await process.communicate()
-    text = printed.decode()
-    return f"{text}\n" if text and not text.endswith("\n") else text
+    return printed.decode()
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ async def test_commands_print_what_the_readme_shows(environment: Mapping[str, st
 
 def test_there_are_commands() -> None:
     commands = [step.command for block in blocks("console") for step in steps(block)]
-    for name in ("/filter", "/prioritize", "/bind", "dra-extender validate", "dra-extender simulate"):
+    for name in ("/filter", "/prioritize", "/bind", "dra-extender validate", "dra-extender simulate", "dra-extender audit"):
         assert any(name in command for command in commands), name
 
 

@@ -141,7 +141,7 @@ def test_bind_needs_every_field(field: str, value: object, problem: str) -> None
 
 
 def test_scores_are_a_bare_array_of_integers() -> None:
-    assert wire.encode_scores([("a", 0), ("b", 10)]) == b'[{"Host":"a","Score":0},{"Host":"b","Score":10}]'
+    assert wire.encode_scores([("a", 0), ("b", 10)]) == b'[{"Host":"a","Score":0},{"Host":"b","Score":10}]\n'
 
 
 def test_a_pod_that_is_bound_is_an_empty_object() -> None:
