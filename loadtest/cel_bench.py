@@ -16,7 +16,7 @@ from celpy.adapter import json_to_cel
 from rich.console import Console
 from rich.table import Table
 
-from allocator.cel import Environment, Program, compile_expression
+from allocator.cel import CostLimitError, Environment, Program, compile_expression
 from allocator.model import Device, DeviceId
 from allocator.quantity import Quantity
 from allocator.selectors import Selectors
@@ -49,6 +49,14 @@ CASES = (
 """What, expression, goal in microseconds, whether cel-python can do it."""
 
 
+GROWING = (
+    ("strings doubled by map", '["a"].map(x, x + x)' + ".map(x, x + x)" * 60 + ".size() == 1"),
+    ("lists doubled by map", "[[1]].map(x, x + x)" + ".map(x, x + x)" * 60 + ".size() == 1"),
+    ("formats", '["a"].map(x, "%s%s".format([x, x]))' + '.map(x, "%s%s".format([x, x]))' * 60 + ".size() == 1"),
+)
+"""Values that would fill the memory; the goal is to hit the limit on cost within 100 ms."""
+
+
 def median_micros(work: Callable[[], object], repeats: int = 9, seconds: float = 0.02) -> float:
     """The median time of one call in microseconds, without that of calling nothing."""
     timer = timeit.Timer(work)
@@ -77,8 +85,26 @@ def ours(program: Program) -> Callable[[], object]:
     return partial(program.evaluate, DEVICE)
 
 
+def stopped(program: Program) -> None:
+    """Run into the limit on cost."""
+    try:
+        program.evaluate(DEVICE)
+    except CostLimitError:
+        return
+    raise AssertionError("the limit was not hit")
+
+
+def growing_table() -> Table:
+    """How soon values that grow are stopped."""
+    table = Table("what grows", "ms until the limit", "goal")
+    for name, expression in GROWING:
+        millis = median_micros(partial(stopped, compile_expression(expression, Environment()))) / 1e3
+        table.add_row(name, f"{millis:.2f}", f"100 {'met' if millis <= 100 else 'MISSED'}")
+    return table
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     columns = ("selector", "us", "goal", "matches, us", "compile, ms", "cel-python", "ratio")
     table = Table(*columns, title="One evaluation")
     environment, selectors = Environment(), Selectors()
@@ -97,6 +123,7 @@ def main() -> None:
             "" if other is None else f"{other / max(micros, 0.001):.0f}",
         )
     Console().print(table)
+    Console().print(growing_table())
 
 
 if __name__ == "__main__":

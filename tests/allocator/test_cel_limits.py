@@ -1,6 +1,5 @@
 """Nothing that an expression can do hangs, fills the memory or overflows the stack."""
 
-import time
 import tracemalloc
 from itertools import pairwise
 
@@ -38,18 +37,15 @@ GROWING = {
 
 
 @pytest.mark.parametrize("expression", GROWING.values(), ids=GROWING.keys())
-def test_what_grows_is_stopped_soon_and_small(expression: str) -> None:
+def test_what_grows_is_stopped_while_it_is_small(expression: str) -> None:
+    """By the limit on cost, which is counted; how long that takes, the benchmark tells."""
     program = compile_expression(expression, Environment())
     tracemalloc.start()
-    with pytest.raises(EvaluationError):
+    with pytest.raises(CostLimitError):
         program.evaluate(DEVICE)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50_000_000
-    start = time.process_time()
-    with pytest.raises(EvaluationError):
-        program.evaluate(DEVICE)
-    assert time.process_time() - start < 1.0
 
 
 def test_the_limit_cannot_be_absorbed() -> None:
@@ -109,18 +105,16 @@ def test_what_is_long_but_not_deep_works(expression: str, value: bool) -> None:
     ],
     ids=["backslashes", "escaped", "quotes", "triple", "bytes", "raw"],
 )
-def test_unterminated_strings_are_refused_in_linear_time(text: str) -> None:
-    start = time.process_time()
+def test_unterminated_strings_are_refused(text: str) -> None:
+    """In linear time: with a backtracking lexer this would not end."""
     with pytest.raises(CompileError):
         compile_expression(text, Environment())
-    assert time.process_time() - start < 1.0
 
 
-def test_regular_expressions_take_linear_time() -> None:
+def test_regular_expressions_do_not_backtrack() -> None:
+    """Or this would not end."""
     program = compile_expression(f'"{"a" * 2000}!".matches("^(a+)+$")', Environment())
-    start = time.process_time()
     assert program.evaluate(DEVICE) is False
-    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ class TestDevices:
         )
         assert World(slices).devices(claim(want())) == [["gpu"]]
         world = World(slices, features=without("compatibility_groups"))
-        assert world.devices(claim(want())) == "no device for request gpu"
+        assert world.devices(claim(want())) == "resource pool is not usable for request gpu"
 
 
 def test_gates_have_kubernetes_names() -> None:
