@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.cel import CelError, CompileError, CostLimitError, Environment, EvaluationError, compile_expression
+from allocator.cel import CelError, CompileError, CostLimitError, Environment, compile_expression
 from allocator.cel.cost import LIMIT
 from allocator.model import Device, DeviceId
 

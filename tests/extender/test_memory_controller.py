@@ -111,3 +111,12 @@ class TestReleasing:
         await api.delete(CLAIMS, ObjectKey("ns", "gpu"))
         await self.finish(api, "p")
         assert await claims(api) == ()
+
+    async def test_a_deleted_claim_that_nobody_uses_loses_its_protection_and_nothing_else(self) -> None:
+        deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FINALIZER, "x/y"]}
+        api = memory_api(claim("gpu", metadata=deleted))
+        await Controller(api).reconcile()
+        (kept,) = await claims(api)
+        assert kept["metadata"]["finalizers"] == ["x/y"]
+        await Controller(api).reconcile()
+        assert await claims(api) == (kept,)
