@@ -108,7 +108,14 @@ async def test_commands_print_what_the_readme_shows(environment: Mapping[str, st
 
 def test_there_are_commands() -> None:
     commands = [step.command for block in blocks("console") for step in steps(block)]
-    for name in ("/filter", "/prioritize", "/bind", "dra-extender validate", "dra-extender simulate", "dra-extender audit"):
+    for name in (
+        "/filter",
+        "/prioritize",
+        "/bind",
+        "dra-extender validate",
+        "dra-extender simulate",
+        "dra-extender audit",
+    ):
         assert any(name in command for command in commands), name
 
 
