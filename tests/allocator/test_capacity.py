@@ -269,3 +269,23 @@ def test_undo_restores_what_was_consumed() -> None:
     first()
     assert dict(capacities.consumed(one)) == {"memory": 3 * 10**9}
     assert not set(capacities.key())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("1500m", "1500m"), ("1500500u", None), ("2", "2")],
+    ids=["in milli units", "finer than that", "whole"],
+)
+def test_without_a_request_all_of_a_capacity_must_fit_its_range(value: str, expected: str | None) -> None:
+    policy = RequestPolicy(valid_range=ValidRange(q("500m"), None, q("500m")))
+    one = device("gpu", capacity={"memory": Capacity(q(value), policy)})
+    got = consumption(one, None, fractional=True)
+    assert (got and got["memory"]) == maybe(expected)
+
+
+def test_the_largest_whole_number_can_be_rounded_to() -> None:
+    largest = str(2**63 - 1)
+    policy = RequestPolicy(valid_range=ValidRange(q("1"), None, q("1")))
+    one = device("gpu", capacity={"memory": Capacity(q(largest), policy)})
+    got = consumption(one, (("memory", q(largest)),), fractional=False)
+    assert got == {"memory": q(largest)}

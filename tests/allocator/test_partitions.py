@@ -210,3 +210,10 @@ def test_partitions_that_are_shared_draw_once() -> None:
     assert world.devices(claim(want("a"), want("b"))) == [["shared", "shared"]]
     in_use = Usage.of(shares=[(shared.id, "share")])
     assert replace(world, usage=in_use).devices(claim(want("a"))) == [["shared"]]
+
+
+def test_a_counter_that_is_used_up_is_not_overdrawn() -> None:
+    """Others of the pool can still be drawn on."""
+    first, second = (device(n, draws={f"set-{n}": {"slices": 4}}) for n in ("a", "b"))
+    counters = {"set-a": {"slices": 4}, "set-b": {"slices": 4}}
+    assert World(pool(first, second, counters=counters), held("a")).devices(claim(want())) == [["b"]]
