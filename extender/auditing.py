@@ -1,12 +1,44 @@
 """The allocator's audit over a cluster, and how its findings are shown."""
 
+import random
 from collections.abc import Iterable
 
 from allocator.audit import Evidence, audit
 from allocator.finding import Finding
 from allocator.selectors import Selectors
+from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, Api
+from extender.cluster.credentials import Origin
+from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState
 from extender.report import Table
+
+AUDITED = (NODES, SLICES, CLASSES, CLAIMS)
+"""What the audit looks at."""
+
+
+async def listed(api: Api) -> Snapshot:
+    """What an API server has of that, read once.
+
+    Raises:
+        ApiError, OutcomeUnknownError: it can't be read.
+    """
+    state = ClusterState()
+    for resource in AUDITED:
+        listing = await api.list(resource)
+        state.replace(resource, listing.items, listing.revision)
+    return state.snapshot
+
+
+async def listed_live(origin: Origin) -> Snapshot:
+    """The same of the API server of a kubeconfig.
+
+    Raises:
+        ConnectError: there is no API server there that we can work with.
+        ApiError, OutcomeUnknownError: it can't be read.
+    """
+    async with connect(origin, random=random.random) as cluster:
+        return await listed(cluster.api)
 
 
 def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:

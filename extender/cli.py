@@ -4,6 +4,7 @@ Results go to standard output: tables for people on a terminal, plain aligned te
 Errors and logs go to standard error.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,8 @@ from rich.console import Console
 from allocator.model import JSON
 from allocator.policy import POLICIES
 from extender import __version__, serving
-from extender.auditing import audit_snapshot, finding_json, finding_table
+from extender.auditing import audit_snapshot, finding_json, finding_table, listed_live
+from extender.cluster.api import ApiError, OutcomeUnknownError
 from extender.cluster.credentials import ConnectError, find_origin
 from extender.cluster.manifests import FileReport, Loaded, duplicates
 from extender.cluster.manifests import load as load_manifests
@@ -66,6 +68,10 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as in config/extender.yaml.")
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+KubeconfigOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Of the live cluster; else KUBECONFIG, else the pod we run in.")
+]
+ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Of the kubeconfig; else its current one.")]
 PolicyOption = Annotated[
     str | None, typer.Option("--policy", help=f"Which devices to prefer: {', '.join(sorted(POLICIES))}.")
 ]
@@ -114,10 +120,8 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     policy: PolicyOption = None,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of the live cluster; else KUBECONFIG, else the pod we run in.")
-    ] = None,
-    context: Annotated[str, typer.Option(metavar="NAME", help="Of the kubeconfig; else its current one.")] = "",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = "",
 ) -> None:
     """Answer a kube-scheduler's calls: over a live cluster, or, with --manifests, over one in memory."""
     settings = _settings(config, {"server.host": host, "server.port": port, "scheduling.policy": policy})
@@ -181,11 +185,24 @@ def simulate_command(
 def audit_command(
     paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="The same as --manifests.")] = None,
     manifests: ManifestsOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Judge the allocated claims of the manifests: does every rule hold? Says which claims break which rule."""
-    loaded = _load_one_cluster("audit", [*(paths or ()), *(manifests or ())])
-    findings = audit_snapshot(EmbeddedCluster(loaded.objects).state.snapshot)
+    """Judge the allocated claims of manifests, or of a live cluster: which of them break which rule?"""
+    given = [*(paths or ()), *(manifests or ())]
+    if given and (kubeconfig or context):
+        _fail("manifests and --kubeconfig or --context: not both")
+    if given:
+        snapshot = EmbeddedCluster(_load_one_cluster("audit", given).objects).state.snapshot
+    else:
+        try:
+            snapshot = asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ)))
+        except ConnectError as error:
+            _fail(*error.problems)
+        except (ApiError, OutcomeUnknownError) as error:
+            _fail(str(error))
+    findings = audit_snapshot(snapshot)
     if output is Output.JSON:
         _print_json([finding_json(finding) for finding in findings])
     elif findings:

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from allocator.audit import Evidence, audit
-from allocator.parse import parse_claim, parse_device_class, parse_node, parse_slice
-from allocator.selectors import Selectors
-from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, ObjectKey, RawObject, Resource
-from tests.cluster.harness.access import SCHEDULER
+from extender.auditing import audit_snapshot, listed, listed_live
+from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, ObjectKey, RawObject
+from extender.cluster.credentials import Origin
+from tests.cluster.harness.access import EXTENDER, SCHEDULER
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.objects import (
@@ -91,20 +90,11 @@ async def rejection(client: Client, key: ObjectKey) -> str:
     return next(str(c["message"]) for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
 
 
-async def everything(client: Client, resource: Resource) -> list[RawObject]:
-    """All objects of a kind; in lists they don't say what they are."""
-    version = resource.api_versions()[0]
-    return [{"apiVersion": version, **each} for each in (await client.list(resource)).items]
-
-
-async def findings(client: Client) -> list[str]:
-    """What the audit has against the whole cluster."""
-    slices = [parse_slice(each) for each in await everything(client, SLICES)]
-    classes = [parse_device_class(each) for each in await everything(client, CLASSES)]
-    claims = [parse_claim(each) for each in await everything(client, CLAIMS)]
-    nodes = [parse_node(each) for each in await everything(client, NODES)]
-    evidence = Evidence(slices, {c.name: c for c in classes}, claims, {n.name: n for n in nodes})
-    return [str(finding) for finding in audit(evidence, Selectors())]
+async def findings(client: Client, namespace: str) -> list[str]:
+    """What the audit has against claims of a namespace, alone or together with others."""
+    snapshot = await listed(client)
+    assert any(each.claim.allocation for key, each in snapshot.claims.items() if key.namespace == namespace)
+    return [str(f) for f in audit_snapshot(snapshot) if any(name.startswith(f"{namespace}/") for name in f.claims)]
 
 
 async def test_a_pod_without_claims(client: Client, namespace: str) -> None:
@@ -122,7 +112,7 @@ async def test_a_claim_by_name(client: Client, namespace: str) -> None:
     assert [user["uid"] for user in got["status"]["reservedFor"]] == [made["metadata"]["uid"]]
     assert got["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
     assert got["status"]["allocation"]["allocationTimestamp"]
-    assert await findings(client) == []
+    assert await findings(client, namespace) == []
 
 
 async def test_a_claim_from_a_template(client: Client, namespace: str) -> None:
@@ -132,7 +122,7 @@ async def test_a_claim_from_a_template(client: Client, namespace: str) -> None:
     node = await bound(client, ObjectKey(namespace, "pod"))
     (made,) = (await client.list(CLAIMS, namespace)).items
     assert sorted(held(made)) == [(node, "gpu-0"), (node, "gpu-1")]
-    assert await findings(client) == []
+    assert await findings(client, namespace) == []
 
 
 async def test_a_claim_that_pods_share(client: Client, namespace: str) -> None:
@@ -144,7 +134,16 @@ async def test_a_claim_that_pods_share(client: Client, namespace: str) -> None:
     assert len(nodes) == 1
     assert [pool for pool, _ in held(got)] == [*nodes]
     assert len(got["status"]["reservedFor"]) == 2
-    assert await findings(client) == []
+    assert await findings(client, namespace) == []
+
+
+async def test_the_audit_of_a_kubeconfig(client: Client, plane: ControlPlane, namespace: str) -> None:
+    await client.create(CLAIMS, claim(namespace, "one"))
+    await client.create(PODS, pod(namespace, "pod", claims=[by_name("one")]))
+    await bound(client, ObjectKey(namespace, "pod"))
+    snapshot = await listed_live(Origin(str(plane.kubeconfig(EXTENDER))))
+    assert snapshot.claims[ObjectKey(namespace, "one")].claim.allocation
+    assert not [f for f in audit_snapshot(snapshot) if f"{namespace}/one" in f.claims]
 
 
 async def test_until_all_devices_are_taken_and_one_comes_back(client: Client, namespace: str) -> None:
@@ -161,7 +160,7 @@ async def test_until_all_devices_are_taken_and_one_comes_back(client: Client, na
     assert f"{UNSCHEDULABLE}: 2 no free device for request gpu" in await _settled(client, ObjectKey(namespace, "late"))
     await client.delete(PODS, ObjectKey(namespace, names[0]))
     assert await bound(client, ObjectKey(namespace, "late"))
-    assert await findings(client) == []
+    assert await findings(client, namespace) == []
 
 
 async def _settled(client: Client, key: ObjectKey) -> str:

@@ -7,7 +7,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from extender.auditing import audit_snapshot, listed
 from extender.cli import app
+from extender.cluster.manifests import load
+from extender.embedded import EmbeddedCluster
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 
@@ -62,5 +65,20 @@ def test_faults_as_json(planted: Path) -> None:
     assert twice["device"] == {"driver": "gpu.example.com", "pool": "gpu-west-1", "device": "gpu-0"}
 
 
-def test_nothing_to_audit_is_said() -> None:
+async def test_an_api_server_is_read_once() -> None:
+    cluster = EmbeddedCluster(load([EXAMPLE]).objects)
+    snapshot = await listed(cluster.api)
+    assert len(snapshot.inventory.slices) == len(cluster.state.snapshot.inventory.slices)
+    assert set(snapshot.claims) == set(cluster.state.snapshot.claims)
+    assert audit_snapshot(snapshot) == ()
+
+
+def test_nothing_to_audit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/nowhere")
     assert run()[0] == 2
+
+
+def test_manifests_or_a_live_cluster() -> None:
+    assert run(str(EXAMPLE), "--context", "test")[0] == 2

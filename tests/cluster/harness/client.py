@@ -70,9 +70,10 @@ class Client:
         return await self._call("GET", self._path(resource, key))
 
     async def list(self, resource: Resource, namespace: str = "") -> Listing:
-        """All objects of a kind, of one namespace or of all."""
+        """All objects of a kind, of one namespace or of all. In lists they don't say themselves what they are."""
         found = await self._call("GET", self._path(resource, ObjectKey(namespace, "")))
-        return Listing(tuple(found["items"]), int(found["metadata"]["resourceVersion"]))
+        of_kind = {"apiVersion": found["apiVersion"], "kind": resource.kind}
+        return Listing(tuple(of_kind | each for each in found["items"]), int(found["metadata"]["resourceVersion"]))
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object."""
