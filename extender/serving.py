@@ -30,7 +30,7 @@ from extender.cluster.live import connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.embedded import EmbeddedCluster
-from extender.http import create_app
+from extender.http.app import create_app
 from extender.metrics import Metrics
 from extender.onewrite import OneWriteProtocol
 from extender.service import Service

@@ -18,7 +18,7 @@ from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState, Event, EventType
-from extender.http import create_app
+from extender.http.app import create_app
 from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_service

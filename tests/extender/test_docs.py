@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from allocator.outcome import Cause, Reason, Unsatisfiable
 from extender.cli import app
-from extender.openapi import VERBS
+from extender.http.openapi import VERBS
 from extender.settings import keys, variable
 from extender.verbs.case import UNKNOWN_NODE
 from extender.verbs.filter import OUT_OF_TIME, WAITING

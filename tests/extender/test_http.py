@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from allocator.model import AllocationResult
 from extender.cluster.state import ClusterState
-from extender.http import create_app
+from extender.http.app import create_app
+from extender.http.openapi import VERBS as DOCUMENTED
 from extender.metrics import VERBS, Metrics
-from extender.openapi import VERBS as DOCUMENTED
 from extender.serving import make_service
 from extender.settings import Settings, load
 from tests.extender.clusters import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.openapi import VERBS
+from extender.http.openapi import VERBS
 from extender.settings import Settings, keys, load
 
 CONFIG = Path(__file__).parents[2] / "config"

@@ -1,25 +1,22 @@
-"""The service on HTTP: routes, and the one place where errors become replies.
+"""The scheduler's verbs on HTTP, and where their errors become replies.
 
 kube-scheduler throws away the body of any status but 200, so the verbs answer 200 with ``Error``, whatever is wrong
-with the request; everything else answers with a proper status and ``{"error": ...}``.
+with the request.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import structlog
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from allocator.errors import InvalidObjectError
-from extender import __version__, openapi, wire
+from extender import wire
+from extender.http import openapi
 from extender.metrics import Metrics
 from extender.service import RefusedError, Service
 from extender.settings import Settings
@@ -55,17 +52,8 @@ class _Verbs:
         return wire.encode_bound()
 
 
-def create_app(service: Service, settings: Settings, *, clock: Callable[[], float] = time.perf_counter) -> FastAPI:
-    """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
-    app = FastAPI(
-        title="dra-extender",
-        version=__version__,
-        description="A kube-scheduler extender that owns Dynamic Resource Allocation.",
-        docs_url=None,  # its page loads scripts from elsewhere, and clusters are often without a way out
-        redoc_url=None,
-        redirect_slashes=False,
-        exception_handlers={HTTPException: _http_error},
-    )
+def add_verbs(app: FastAPI, service: Service, settings: Settings, clock: Callable[[], float]) -> None:
+    """filter, prioritize, preempt and bind under the prefix of the settings."""
     verbs = _Verbs(service)
     for name, verb in (
         ("filter", verbs.filter),
@@ -75,8 +63,6 @@ def create_app(service: Service, settings: Settings, *, clock: Callable[[], floa
     ):
         endpoint = _endpoint(name, verb, settings, service.metrics, clock)
         app.router.routes.append(_verb_route(settings.server.prefix, name, endpoint))
-    _add_operations(app, service)
-    return app
 
 
 def _endpoint(
@@ -136,61 +122,3 @@ def _verb_route(prefix: str, name: str, endpoint: Callable[[Request], Awaitable[
         tags=["verbs"],
         openapi_extra=doc.as_openapi(),
     )
-
-
-def _add_operations(app: FastAPI, service: Service) -> None:
-    """Everything that is for people and probes."""
-
-    @app.get("/livez", tags=["health"], summary="Is the process answering?", response_class=PlainTextResponse)
-    async def livez() -> str:
-        return "ok\n"
-
-    app.add_api_route(
-        "/healthz",
-        livez,
-        methods=["GET"],
-        tags=["health"],
-        summary="The same as /livez.",
-        response_class=PlainTextResponse,
-    )
-
-    @app.get("/readyz", tags=["health"], summary="Can pods be decided?", response_class=PlainTextResponse)
-    async def readyz() -> PlainTextResponse:
-        problem = service.not_ready
-        if problem:
-            return PlainTextResponse(f"not ready: {problem}\n", HTTPStatus.SERVICE_UNAVAILABLE)
-        return PlainTextResponse("ok\n")
-
-    @app.get("/metrics", tags=["operations"], summary="Prometheus metrics.", response_class=PlainTextResponse)
-    async def metrics_text() -> Response:
-        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    @app.get("/", tags=["operations"], summary="What is here.")
-    async def index() -> Response:
-        found = {
-            "name": "dra-extender",
-            "version": __version__,
-            "ready": not service.not_ready,
-            "cluster": service.summary(),
-            "endpoints": [*_endpoints(app), f"GET {app.openapi_url}"],
-        }
-        return Response(wire.as_line(found), media_type="application/json")
-
-
-def _endpoints(app: FastAPI) -> list[str]:
-    routes = (route for route in app.routes if isinstance(route, APIRoute))
-    return [f"{method} {route.path}" for route in routes for method in sorted(route.methods or ())]
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods, as JSON that says what there is."""
-    if not isinstance(error, HTTPException):
-        raise error
-    path, method = request.url.path, request.method
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        message = f"no such path: {path}; GET / lists what there is"
-    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        message = f"{path} does not take {method}; use {(error.headers or {}).get('Allow', 'another method')}"
-    else:
-        message = str(error.detail)
-    return Response(wire.as_line({"error": message}), error.status_code, error.headers, media_type="application/json")

@@ -1,0 +1,50 @@
+"""The service on HTTP: one application, and the one place where errors outside the verbs become replies.
+
+The verbs answer as kube-scheduler needs it (`extender.http.scheduler`); everything else answers with a proper status
+and ``{"error": ...}``.
+"""
+
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from extender import __version__, wire
+from extender.http.operations import add_operations
+from extender.http.scheduler import add_verbs
+from extender.service import Service
+from extender.settings import Settings
+
+
+def create_app(service: Service, settings: Settings, *, clock: Callable[[], float] = time.perf_counter) -> FastAPI:
+    """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
+    app = FastAPI(
+        title="dra-extender",
+        version=__version__,
+        description="A kube-scheduler extender that owns Dynamic Resource Allocation.",
+        docs_url=None,  # its page loads scripts from elsewhere, and clusters are often without a way out
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={HTTPException: _http_error},
+    )
+    add_verbs(app, service, settings, clock)
+    add_operations(app, service)
+    return app
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Unknown paths and methods, as JSON that says what there is."""
+    if not isinstance(error, HTTPException):
+        raise error
+    path, method = request.url.path, request.method
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        message = f"no such path: {path}; GET / lists what there is"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        message = f"{path} does not take {method}; use {(error.headers or {}).get('Allow', 'another method')}"
+    else:
+        message = str(error.detail)
+    return Response(wire.as_line({"error": message}), error.status_code, error.headers, media_type="application/json")
