@@ -11,11 +11,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from extender.cluster.api import PODS
+from extender.cluster.api import CLASSES, NODES, PODS, SLICES, ObjectKey
+from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.binaries import Binaries, BinariesError, find_binaries
 from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
 from tests.cluster.harness.controlplane import ALL_VERSIONS, ControlPlane, control_plane
+from tests.cluster.harness.objects import DEVICE_CLASS, add_node, device_class, resource_slice
 from tests.cluster.harness.objects import namespace as a_namespace
+from tests.cluster.harness.scenario import GPUS, NODE_NAMES
+from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.cluster.harness.service import Extender, grant_rights, running_extender
 
 _LOGS = pytest.StashKey[Path]()
 _FIGURES = pytest.StashKey[dict[str, float]]()
@@ -69,6 +74,32 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     for pod in (await client.list(PODS, name)).items:
         await client.delete(PODS, key_of(pod))
     await client.delete(NAMESPACES, key_of(a_namespace(name)))
+
+
+@pytest.fixture
+async def nodes(client: Client) -> AsyncIterator[list[str]]:
+    """Two nodes with two GPUs each."""
+    await client.create(CLASSES, device_class())
+    for name in NODE_NAMES:
+        await add_node(client, name)
+        await client.create(SLICES, resource_slice(name, name, GPUS))
+    yield NODE_NAMES
+    for name in NODE_NAMES:
+        await client.delete(SLICES, ObjectKey("", name))
+        await client.delete(NODES, ObjectKey("", name))
+    await client.delete(CLASSES, ObjectKey("", DEVICE_CLASS))
+
+
+@pytest.fixture
+async def extender(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIterator[Extender]:
+    """The extender, and a scheduler that asks it, with the configuration that we ship."""
+    assert nodes, "a scheduler without nodes asks nobody"
+    await grant_rights(client)
+    text = SHIPPED.read_text()
+    async with running_extender(plane) as running:
+        config = localize(text, running.url, plane.kubeconfig(SCHEDULER))
+        async with scheduler(plane, config, shipped_flags(text)):
+            yield running
 
 
 def pytest_configure() -> None:

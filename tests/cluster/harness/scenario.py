@@ -1,0 +1,65 @@
+"""What scenarios say and ask: pods' references to claims, who is bound where, why not, and what the audit finds."""
+
+from collections.abc import Callable
+
+from extender.auditing import audit_snapshot, listed
+from extender.cluster.api import PODS, ObjectKey, RawObject
+from tests.cluster.harness.client import Client
+from tests.cluster.harness.objects import is_bound
+
+NODE_NAMES = ["served-0", "served-1"]
+GPUS: list[RawObject] = [{"name": "gpu-0"}, {"name": "gpu-1"}]
+
+
+def by_name(name: str) -> RawObject:
+    """A pod's entry ``gpu`` for a claim that is there."""
+    return {"name": "gpu", "resourceClaimName": name}
+
+
+def by_template(name: str) -> RawObject:
+    """A pod's entry ``gpu`` for a claim that is made from a template."""
+    return {"name": "gpu", "resourceClaimTemplateName": name}
+
+
+def held(obj: RawObject) -> list[tuple[str, str]]:
+    """Pool and device of each result of a claim's allocation."""
+    return [(r["pool"], r["device"]) for r in obj["status"]["allocation"]["devices"]["results"]]
+
+
+async def bound(client: Client, key: ObjectKey) -> str:
+    """The node of a pod, once it has one."""
+    found = await client.wait_for(PODS, key, is_bound)
+    assert found
+    node: str = found["spec"]["nodeName"]
+    return node
+
+
+async def rejection(client: Client, key: ObjectKey, *, about: str = "") -> str:
+    """Why a pod can't be scheduled, once that is said.
+
+    Args:
+        about: text that the message must have: the first rejection of a pod is often for a claim that is not made yet.
+    """
+
+    def is_rejected(obj: RawObject | None) -> bool:
+        return any(about in str(c.get("message")) for c in _refusals(obj))
+
+    found = await client.wait_for(PODS, key, is_rejected)
+    return next(str(c["message"]) for c in _refusals(found))
+
+
+def has_condition(kind: str) -> Callable[[RawObject | None], bool]:
+    """Whether an object has a condition of this type, whatever its status."""
+    return lambda obj: any(c["type"] == kind for c in (obj or {}).get("status", {}).get("conditions", []))
+
+
+async def findings(client: Client, namespace: str) -> list[str]:
+    """What the audit has against claims of a namespace, alone or together with others."""
+    snapshot = await listed(client)
+    assert any(each.claim.allocation for key, each in snapshot.claims.items() if key.namespace == namespace)
+    return [str(f) for f in audit_snapshot(snapshot) if any(name.startswith(f"{namespace}/") for name in f.claims)]
+
+
+def _refusals(obj: RawObject | None) -> list[RawObject]:
+    conditions = (obj or {}).get("status", {}).get("conditions", [])
+    return [c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"]
