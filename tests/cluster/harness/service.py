@@ -16,7 +16,9 @@ from tests.cluster.harness.client import Client
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
 from tests.cluster.harness.process import Process, answers, free_port
 
-RIGHTS: Final = Path(__file__).parents[3] / "deploy" / "rbac.yaml"
+_ROOT: Final = Path(__file__).parents[3]
+RIGHTS: Final = _ROOT / "deploy" / "rbac.yaml"
+SETTINGS: Final = _ROOT / "config" / "extender.yaml"
 _GROUP: Final = "rbac.authorization.k8s.io"
 _KINDS: Final = {
     "ClusterRole": Resource("ClusterRole", "clusterroles", _GROUP, ("v1",), namespaced=False),
@@ -45,11 +47,11 @@ async def grant_rights(client: Client) -> None:
 
 @asynccontextmanager
 async def running_extender(plane: ControlPlane) -> AsyncIterator[Extender]:
-    """An extender over the control plane, ready."""
+    """An extender over the control plane, ready, with the settings that we ship; flags only say where things are."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = (
-        *(sys.executable, "-m", "extender", "serve"),
+        *(sys.executable, "-m", "extender", "serve", "--config", str(SETTINGS)),
         *("--port", str(port), "--kubeconfig", str(plane.kubeconfig(EXTENDER))),
     )
     process = Process("dra-extender", command, answers(f"{url}/readyz"), plane.logs / f"dra-extender-{port}.log")
