@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.candidates import SUITS, Alternative, Candidates, Refusal
+from allocator.effort import DEFAULT_LIMITS, Clock, Effort, Limits, TimedSelectors
 from allocator.errors import NodeUnsuitableError
 from allocator.features import Features
 from allocator.ledger import Ledger
@@ -14,7 +15,7 @@ from allocator.policy import BEST_FIT, Policy, View
 from allocator.pools import NodePool
 from allocator.result import Chosen, allocation_result
 from allocator.score import merit
-from allocator.search import DEFAULT_LIMITS, Clock, Limits, Place, Search
+from allocator.search import Place, Search
 from allocator.selectors import Selectors
 from allocator.taints import NO_RULES, TaintRules
 from allocator.usage import Usage
@@ -59,19 +60,23 @@ def allocate(
         SearchLimitError: the search was stopped before it knew.
     """
     usable = tuple(pool for pool in task.pools if not pool.problem)
-    candidates = Candidates(task.claims, task.node, usable, task.usage, task.taint_rules, task.features, selectors)
+    effort = Effort(limits, clock)
+    timed = TimedSelectors(selectors, effort)
+    candidates = Candidates(task.claims, task.node, usable, task.usage, task.taint_rules, task.features, timed)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, usable, task.features)
     view = View(the_plan, candidates, ledger.counters)
-    search = Search(the_plan, candidates, ledger, policy.orders(view), limits, clock)
+    search = Search(the_plan, candidates, ledger, policy.orders(view), effort)
     if not search.run():
         _check_pools(task)
-        return Unsatisfiable(_reasons(task, the_plan, candidates, search), search.steps)
-    return _allocation(task, the_plan, view, search, new_share_id)
+        return Unsatisfiable(_reasons(task, the_plan, candidates, search), effort.steps)
+    return _allocation(task, the_plan, view, search.places, effort.steps, new_share_id)
 
 
-def _allocation(task: Task, the_plan: Plan, view: View, search: Search, new_share_id: Callable[[], str]) -> Allocation:
-    chosen = _chosen(the_plan, search.places)
+def _allocation(
+    task: Task, the_plan: Plan, view: View, places: list[Place], steps: int, new_share_id: Callable[[], str]
+) -> Allocation:
+    chosen = _chosen(the_plan, places)
     results = tuple(
         allocation_result(
             claim,
@@ -83,9 +88,9 @@ def _allocation(task: Task, the_plan: Plan, view: View, search: Search, new_shar
         )
         for index, claim in enumerate(task.claims)
     )
-    options = {p.slot: (p.alternative, p.option) for p in search.places}
-    taken = [p.chosen for p in search.places if p.chosen is not None and not p.alternative.request.admin_access]
-    return Allocation(results, merit(view.candidates, view.counters, list(options.values()), taken), search.steps)
+    options = {p.slot: (p.alternative, p.option) for p in places}
+    taken = [p.chosen for p in places if p.chosen is not None and not p.alternative.request.admin_access]
+    return Allocation(results, merit(view.candidates, view.counters, list(options.values()), taken), steps)
 
 
 def _chosen(the_plan: Plan, places: list[Place]) -> list[Chosen]:

@@ -4,12 +4,13 @@ Judging late matters: a selector may fail on a device, and that must not fail a 
 """
 
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator.capacity import Capacities, CapacityArithmeticError, consumption, exceeded
 from allocator.cel import CelError
 from allocator.constraints import values_of
-from allocator.errors import AllocatorError, CapacityError, SelectorError
+from allocator.effort import TimedSelectors
+from allocator.errors import AllocatorError, CapacityError, SearchLimitError, SelectorError
 from allocator.features import Features
 from allocator.model import (
     AttributeValue,
@@ -26,7 +27,6 @@ from allocator.nodes import placement_matches
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.quantity import Quantity
-from allocator.selectors import Selectors
 from allocator.taints import TaintRules, blocking_taint
 from allocator.usage import FREE, NOTHING_USED, Usage
 
@@ -54,6 +54,10 @@ SUITS = Refusal(Cause.COUNT)
 
 class OrderMattersError(AllocatorError):
     """A list, where list-typed attributes are off: it suits a constraint only as the first device (upstream's rule)."""
+
+
+UNJUDGED: Final = (SelectorError, CapacityError, OrderMattersError)
+"""What may be raised where a device is judged: who looks ahead has to do without, the search may never come to it."""
 
 
 class Alternative:
@@ -116,7 +120,7 @@ class Candidates:
         usage: Usage,
         rules: TaintRules,
         features: Features,
-        selectors: Selectors,
+        selectors: TimedSelectors,
     ) -> None:
         self._claims = claims
         self._node = node
@@ -142,6 +146,7 @@ class Candidates:
         Raises:
             SelectorError: a selector does not compile or fails on the device.
             CapacityError: the consumption cannot be computed.
+            SearchLimitError: time is up.
         """
         verdict = alternative.verdicts[index]
         if verdict is None:
@@ -165,7 +170,7 @@ class Candidates:
         """What speaks against a device that is in use, its user aside: a reason that stays when the user goes."""
         try:
             return self._unselectable(alternative, self.all[index])
-        except SelectorError:
+        except (SelectorError, SearchLimitError):
             return None
 
     def may_come_from(self, alternative: Alternative, pool: PoolId) -> bool:
@@ -173,7 +178,7 @@ class Candidates:
         unknown = Candidate(Device(DeviceId(pool.driver, pool.pool, "")), Slice("", pool))
         try:
             return self._unselectable(alternative, unknown) is None
-        except SelectorError:
+        except (SelectorError, SearchLimitError):
             return True
 
     def value(self, alternative: Alternative, index: int, attribute: str) -> AttributeValue:
@@ -183,6 +188,7 @@ class Candidates:
 
         Raises:
             SelectorError: the expression of a derived attribute does not compile, fails, or yields another type.
+            SearchLimitError: time is up.
         """
         device = self.all[index].device
         for derived in alternative.request.derived_attributes:

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
 from allocator.counters import Counters, demand
-from allocator.errors import AllocatorError
 from allocator.model import ConstraintKind
 from allocator.plan import Plan
 from allocator.score import Scores, by_preference, by_waste
@@ -49,7 +48,7 @@ def _best_fit(view: View) -> Orders:
         return _first_fit(view)
     try:
         orders = {id(a): _by_waste(view, a) for a in alternatives}
-    except AllocatorError:
+    except UNJUDGED:
         return _first_fit(view)
     return lambda alternative: orders[id(alternative)]
 

@@ -8,10 +8,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 
-from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
 from allocator.constraints import covers
 from allocator.counters import CounterKey, demand
-from allocator.errors import AllocatorError
 from allocator.ledger import Ledger
 from allocator.model import ConstraintKind, ConstraintSpec
 from allocator.plan import Plan, Slot
@@ -55,7 +54,7 @@ class Pruning:
             return pruning
         try:
             pruning._judge_all()
-        except AllocatorError:
+        except UNJUDGED:
             return cls(plan, candidates, ledger)
         pruning._work_out()
         return pruning

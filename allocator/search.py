@@ -9,28 +9,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from allocator.candidates import Alternative, Candidates, Refusal
-from allocator.errors import NodeUnsuitableError, SearchLimitError
+from allocator.effort import Effort
+from allocator.errors import NodeUnsuitableError
 from allocator.ledger import Ledger, Undo
 from allocator.outcome import Cause
 from allocator.plan import MAX_RESULTS, Plan
 from allocator.pruning import Pruning
-
-Clock = Callable[[], float]
-"""Seconds that only ever grow."""
-
-_CLOCK_EVERY = 256
-"""Steps between looks at the clock, which costs about as much as a step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When to give up: devices tried, and seconds."""
-
-    steps: int = 100_000
-    seconds: float = 1.0
-
-
-DEFAULT_LIMITS = Limits()
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +47,6 @@ class Search:
 
     Attributes:
         places: the solution, or nothing.
-        steps: candidates tried.
         deepest: the last request that was reached.
         refused: per request: what spoke against devices that suit as such.
         busy: per request: the devices that were held, or taken by other requests of the pod.
@@ -75,20 +58,16 @@ class Search:
         candidates: Candidates,
         ledger: Ledger,
         orders: Callable[[Alternative], Sequence[int]],
-        limits: Limits,
-        clock: Clock,
+        effort: Effort,
     ) -> None:
         self._plan = plan
         self._candidates = candidates
         self._ledger = ledger
         self._orders = orders
-        self._limits = limits
-        self._clock = clock
-        self._until = clock() + limits.seconds
+        self._effort = effort
         self._pruning: Pruning | None = None
         self._hopeless: set[Hashable] = set()
         self.places: list[Place] = []
-        self.steps = 0
         self.deepest = 0
         self.refused: dict[int, set[Refusal]] = {}
         self.busy: dict[int, set[tuple[Alternative, int]]] = {}
@@ -196,7 +175,7 @@ class Search:
             place.cursor += 1
             if pruning is not None and pruning.classes[index] in place.failed:
                 continue
-            self._step()
+            self._effort.step()
             taken = self._ledger.take(alternative, index)
             if isinstance(taken, Refusal):
                 if taken.cause is Cause.IN_USE:
@@ -217,7 +196,7 @@ class Search:
         if place.cursor:
             return False
         place.cursor = 1
-        self._step()
+        self._effort.step()
         taken = self._ledger.take(place.alternative, index)
         if not isinstance(taken, Refusal):
             place.chosen, place.undo = index, taken
@@ -236,13 +215,6 @@ class Search:
         if place.undo is not None:
             place.undo()
         place.chosen = place.undo = None
-
-    def _step(self) -> None:
-        self.steps += 1
-        if self.steps > self._limits.steps:
-            raise SearchLimitError(self.steps - 1, "steps")
-        if self.steps % _CLOCK_EVERY == 0 and self._clock() > self._until:
-            raise SearchLimitError(self.steps, "time")
 
     def _note(self, slot: int, refusal: Refusal) -> None:
         self.refused.setdefault(slot, set()).add(refusal)

@@ -20,8 +20,8 @@ import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from allocator.effort import Limits
 from allocator.policy import POLICIES
-from allocator.search import Limits
 from allocator.selectors import Selectors
 from extender import logs
 from extender.cluster.api import Api

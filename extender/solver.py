@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from allocator.allocate import Task, allocate
+from allocator.effort import Clock, Limits
 from allocator.features import Features
 from allocator.model import Claim, Node
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policy import BEST_FIT, Policy
-from allocator.search import Clock, Limits
 from allocator.selectors import Selectors
 from extender.cluster.snapshot import Snapshot
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from allocator.effort import Limits
 from allocator.errors import (
     AllocatorError,
     InvalidClaimError,
@@ -17,7 +18,6 @@ from allocator.errors import (
 from allocator.model import Capacity, Claim, Device, DeviceClass, DeviceId, DeviceTaint, Request, RequestPolicy
 from allocator.outcome import Cause, Reason, Unsatisfiable
 from allocator.policy import BEST_FIT, FIRST_FIT, POLICIES
-from allocator.search import Limits
 from allocator.usage import Usage
 from tests.allocator.worlds import (
     DRIVER,

@@ -9,6 +9,7 @@ from immutables import Map
 
 from allocator.audit import Evidence, audit
 from allocator.candidates import Alternative, Candidates, Refusal
+from allocator.effort import Effort, Limits, TimedSelectors
 from allocator.features import Features
 from allocator.finding import Finding
 from allocator.ledger import Ledger
@@ -19,7 +20,7 @@ from allocator.policy import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.usage import Usage
 from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
-from tests.allocator.worlds import JUST_HERE, NODE, SELECTORS, claim, names, want
+from tests.allocator.worlds import JUST_HERE, NODE, SELECTORS, claim, names, ticks, want
 
 policies = st.sampled_from((FIRST_FIT, BEST_FIT))
 
@@ -109,7 +110,8 @@ def test_the_order_of_claims_does_not_matter_to_feasibility(puzzle: Puzzle) -> N
 @given(puzzles(), st.data())
 def test_undo_restores_the_ledger_exactly(puzzle: Puzzle, data: st.DataObject) -> None:
     task = puzzle.world.task(*puzzle.claims)
-    candidates = Candidates(task.claims, task.node, task.pools, task.usage, task.taint_rules, task.features, SELECTORS)
+    selectors = TimedSelectors(SELECTORS, Effort(Limits(), ticks()))
+    candidates = Candidates(task.claims, task.node, task.pools, task.usage, task.taint_rules, task.features, selectors)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, task.pools, task.features)
     alternatives = [a for slot in the_plan.slots for a in slot.alternatives]

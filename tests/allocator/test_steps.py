@@ -2,12 +2,12 @@
 
 import pytest
 
+from allocator.effort import Limits
 from allocator.errors import SearchLimitError
 from allocator.model import Device
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policy import BEST_FIT, FIRST_FIT, Policy
-from allocator.search import Limits
-from tests.allocator.worlds import World, claim, device, different, held, pool, same, ticks, want
+from tests.allocator.worlds import TICK, World, claim, device, different, held, pool, same, ticks, want
 
 
 def on_roots(number: int, roots: int) -> list[Device]:
@@ -78,3 +78,22 @@ def test_a_search_is_stopped_by_time() -> None:
     world = World(pool(*devices), limits=Limits(seconds=ticks()() / 2))
     with pytest.raises(SearchLimitError, match="limit on time"):
         world.allocate(claim(want("a", 1), want("b", 2), same("root", "b")))
+
+
+@pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
+class TestJudgingTakesTime:
+    """Selectors cost time before the first step is made, and after the last."""
+
+    TIME_FOR_FIVE = Limits(seconds=5.5 * TICK)
+
+    def test_a_search_whose_selectors_take_too_long_is_stopped(self, policy: Policy) -> None:
+        world = World(pool(*on_roots(16, 2)), policy=policy, limits=self.TIME_FOR_FIVE)
+        with pytest.raises(SearchLimitError, match="limit on time"):
+            world.allocate(claim(want("a", 8, "device.driver == 'other.example.com'")))
+
+    def test_a_no_stays_a_no_when_its_reasons_take_too_long(self, policy: Policy) -> None:
+        devices = on_roots(16, 2)
+        world = World(pool(*devices), held(*(d.id.device for d in devices)), policy=policy, limits=self.TIME_FOR_FIVE)
+        answer = world.allocate(claim(want("a", 1, "device.driver == 'gpu.example.com'")))
+        assert isinstance(answer, Unsatisfiable)
+        assert answer.summary == "no free device for request a"

@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from allocator.allocate import Task, allocate
+from allocator.effort import Limits
 from allocator.features import ALL_FEATURES, Features
 from allocator.model import (
     AllocationMode,
@@ -35,7 +36,6 @@ from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policy import FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.quantity import Quantity
-from allocator.search import Limits
 from allocator.selectors import Selectors
 from allocator.taints import NO_RULES, TaintRules
 from allocator.usage import Usage
@@ -178,14 +178,18 @@ class World:
         return replace(self, usage=usage)
 
 
+TICK = 1e-6
+"""Seconds from one look at the clock to the next."""
+
+
 class ticks(Iterator[float]):  # noqa: N801 - reads as a verb where it is used
-    """A clock that moves a microsecond whenever it is looked at."""
+    """A clock that moves on whenever it is looked at."""
 
     def __init__(self) -> None:
         self._now = 0.0
 
     def __next__(self) -> float:
-        self._now += 1e-6
+        self._now += TICK
         return self._now
 
     __call__ = __next__

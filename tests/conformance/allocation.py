@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from allocator.allocate import Task, allocate
+from allocator.effort import Limits
 from allocator.errors import AllocatorError
 from allocator.features import NO_FEATURES, Features
 from allocator.model import AllocationResult, Claim, DeviceClass, DeviceId, Node
@@ -15,7 +16,6 @@ from allocator.policy import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.quantity import Quantity
 from allocator.render import allocation_to_json
-from allocator.search import Limits
 from allocator.selectors import Selectors
 from allocator.usage import Usage
 

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
+from allocator.effort import Limits
 from allocator.policy import FIRST_FIT
-from allocator.search import Limits
 from allocator.selectors import Selectors
 from extender.cluster.api import PODS, RESOURCES, ObjectKey
 from extender.cluster.controller import Controller

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from allocator.effort import Limits
 from allocator.errors import SelectorError
-from allocator.search import Limits
 from extender.verbs.filter import FilterResult, filter_nodes, selector_reason
 from tests.extender.clusters import (
     DRIVER,

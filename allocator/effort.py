@@ -1,0 +1,93 @@
+"""What a decision may cost, and has cost: devices tried, and time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.errors import SearchLimitError
+from allocator.model import AttributeValue, Device
+from allocator.selectors import Selectors
+
+Clock = Callable[[], float]
+"""Seconds that only ever grow."""
+
+_CLOCK_EVERY: Final = 256
+"""Steps between looks at the clock, which costs about as much as a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to give up: devices tried, and seconds."""
+
+    steps: int = 100_000
+    seconds: float = 1.0
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Effort:
+    """Counts the steps of one decision and watches its time, from now on.
+
+    Attributes:
+        steps: devices tried for a place of a request.
+    """
+
+    __slots__ = ("_clock", "_limits", "_until", "steps")
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._until = clock() + limits.seconds
+        self.steps = 0
+
+    def step(self) -> None:
+        """Count a step.
+
+        Raises:
+            SearchLimitError: one too many, or time is up.
+        """
+        if self.steps >= self._limits.steps:
+            raise SearchLimitError(self.steps, "steps")
+        self.steps += 1
+        if self.steps % _CLOCK_EVERY == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Look at the clock: to be done before anything that may take long.
+
+        Raises:
+            SearchLimitError: time is up.
+        """
+        if self._clock() > self._until:
+            raise SearchLimitError(self.steps, "time")
+
+
+class TimedSelectors:
+    """Selectors on the time of one decision: each may take as long as its limit on cost lets it."""
+
+    __slots__ = ("_effort", "_selectors")
+
+    def __init__(self, selectors: Selectors, effort: Effort) -> None:
+        self._selectors = selectors
+        self._effort = effort
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """As `Selectors.matches`.
+
+        Raises:
+            CompileError, EvaluationError: as there.
+            SearchLimitError: time is up.
+        """
+        self._effort.look()
+        return self._selectors.matches(expression, device)
+
+    def derive(self, expression: str, device: Device) -> AttributeValue:
+        """As `Selectors.derive`.
+
+        Raises:
+            CompileError, EvaluationError: as there.
+            SearchLimitError: time is up.
+        """
+        self._effort.look()
+        return self._selectors.derive(expression, device)
