@@ -129,8 +129,9 @@ def _all_findings(
     nodes: Mapping[str, Node],
     selectors: Selectors,
 ) -> Iterator[Finding]:
-    """A request for all devices has every device of the node that matches; newer devices can't be told apart."""
+    """A request for all devices has every device of the node that matches and was published before."""
     node = _only_node(claim, nodes)
+    allocated_at = (claim.allocation.timestamp if claim.allocation else None) or ""
     for name, request in _requests(claim).items():
         got = {r.device for r in results if r.request == name}
         if request.mode is not AllocationMode.ALL or not got or node is None:
@@ -138,11 +139,18 @@ def _all_findings(
         for device, seen in published.items():
             if device in got or not placement_matches(seen.placement, node) or request.capacity:
                 continue
+            if not _was_there(seen.slice, allocated_at):
+                continue
             if not list(
                 _selector_findings(claim, results[0], request, classes.get(request.device_class), seen, selectors)
             ):
                 text = f"request {name}: all devices, but not this one"
                 yield Finding(Rule.COUNT, (str(claim),), seen.device.id, text)
+
+
+def _was_there(published: Slice, at: str) -> bool:
+    """Whether a slice was there at a time as it is now, as far as can be told; whole seconds, RFC 3339 in UTC."""
+    return published.revision <= 1 and not (at and published.created >= at)
 
 
 def _constraint_findings(

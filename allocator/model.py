@@ -189,7 +189,8 @@ class Slice:
         slice_count: how many slices the pool of this generation has (``resourceSliceCount``).
         placement: None when each device has its own (``perDeviceNodeSelection``) or nothing known is set.
         counter_sets: counter set to counter to its value (``sharedCounters``), in the order published.
-        counter_set_names: the same names with repetitions kept, so that a duplicate can be told.
+        created: when it was created, RFC 3339; empty if unknown.
+        revision: counts from 1 what its publisher has changed since (``metadata.generation``).
     """
 
     name: str
@@ -201,6 +202,8 @@ class Slice:
     devices: tuple[Device, ...] = ()
     counter_sets: tuple[tuple[str, Mapping[str, Quantity]], ...] = ()
     skip_node_operations: tuple[str, ...] = ()
+    created: str = ""
+    revision: int = 1
 
 
 @dataclass(frozen=True, slots=True)

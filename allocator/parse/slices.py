@@ -59,6 +59,8 @@ def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> 
             (each.required_text("name"), devices.counters(each)) for each in spec.children("sharedCounters")
         ),
         skip_node_operations=spec.texts("skipNodeOperations"),
+        created=reader.metadata.text("creationTimestamp"),
+        revision=reader.metadata.integer("generation", default=1),
     )
     reader.finish()
     return parsed

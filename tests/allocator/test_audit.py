@@ -295,6 +295,23 @@ class TestCounts:
         finding = only(evidence)
         assert (finding.rule, finding.device) == (Rule.COUNT, gpu("gpu-1"))
 
+    @pytest.mark.parametrize(
+        ("created", "revision", "is_found"),
+        [
+            ("", 1, True),
+            ("2026-01-01T11:59:59Z", 1, True),
+            ("2026-01-01T11:59:59Z", 2, False),
+            ("2026-01-01T12:00:00Z", 1, False),
+            ("2026-01-01T12:00:01Z", 1, False),
+        ],
+        ids=["undated", "published before", "changed since", "in the same second", "published later"],
+    )
+    def test_not_all_that_were_there(self, created: str, revision: int, is_found: bool) -> None:
+        slices = pool(*gpus(True, True), created=created, revision=revision)
+        evidence = self.drop(allocated(slices, claim(want("gpu", None))), 1)
+        evidence = changed(evidence, 0, lambda allocation: replace(allocation, timestamp="2026-01-01T12:00:00Z"))
+        assert rules(evidence) == ([Rule.COUNT] if is_found else [])
+
     def test_all_that_match_on_the_node(self) -> None:
         far = pool(device("far", {"big": True}, pool="far"), placement=Placement("node-2"))
         assert rules(allocated([*pool(*gpus(True, False, True)), *far], claim(want("gpu", None, BIG)))) == []
