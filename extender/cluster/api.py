@@ -57,6 +57,9 @@ TAINT_RULES: Final = Resource(
 )
 BUDGETS: Final = Resource("PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), namespaced=True)
 
+EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
+"""What we only write."""
+
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS)
 }
@@ -67,7 +70,7 @@ class ApiError(Exception):
     """The API server refused: what was asked for has not happened.
 
     Attributes:
-        status: HTTP status, 400 to 499.
+        status: HTTP status, 400 to 499; 0 if there was no answer because nothing was asked.
         reason: e.g. ``NotFound``, ``AlreadyExists``, ``Conflict``, ``Invalid``.
     """
 
@@ -86,6 +89,13 @@ class ApiError(Exception):
     def is_missing(self) -> bool:
         """There is no such object."""
         return self.status == 404
+
+
+class UnreachableError(ApiError):
+    """No connection could be made, so that nothing was asked: it has not happened."""
+
+    def __init__(self, operation: str, cause: str) -> None:
+        super().__init__(0, "Unreachable", f"{operation}: {cause}")
 
 
 class OutcomeUnknownError(Exception):

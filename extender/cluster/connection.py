@@ -14,7 +14,7 @@ import aiohttp
 import structlog
 
 from extender.cluster.credentials import ConnectError, Credentials, Origin, load_credentials
-from extender.cluster.transport import JSON_TYPE, Reply, Request, TransportError
+from extender.cluster.transport import JSON_TYPE, NotSentError, Reply, Request, TransportError
 
 _log = structlog.get_logger()
 
@@ -73,6 +73,8 @@ class Connection:
         try:
             async with await self._send(request) as response:
                 return Reply(response.status, await response.read(), _retry_after(response))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotSentError(_text(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise TransportError(_text(error)) from error
 

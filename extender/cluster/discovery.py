@@ -1,6 +1,7 @@
 """What an API server serves, in which version, and under which paths."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,6 +10,7 @@ from urllib.parse import quote
 
 from extender.cluster.api import (
     BUDGETS,
+    EVENTS,
     RESOURCES,
     TAINT_RULES,
     ApiError,
@@ -17,10 +19,15 @@ from extender.cluster.api import (
 )
 from extender.cluster.transport import Request, Transport, ask
 
+_DISCOVERED: Final = (*RESOURCES.values(), EVENTS)
+
 OPTIONAL: Final = frozenset({TAINT_RULES.kind, BUDGETS.kind})
 """Kinds that a server may lack: then there are none of them."""
 
 DISCOVERY_SECONDS: Final = 10.0
+
+_LEADING_DIGITS: Final = re.compile(r"[0-9]+")
+"""Some distributions write a minor version as ``36+``."""
 
 
 class NotServedError(ApiError):
@@ -76,14 +83,25 @@ async def discover(transport: Transport) -> Served:
         ApiError: the server refuses to tell.
         OutcomeUnknownError: no answer.
     """
-    groups = {resource.group for resource in RESOURCES.values()}
+    groups = {resource.group for resource in _DISCOVERED}
     found = await asyncio.gather(*(_group(transport, group) for group in sorted(groups)))
     return Served({kind: version for versions in found for kind, version in versions.items()})
 
 
+async def server_version(transport: Transport) -> tuple[int, int]:
+    """Major and minor version of the server; zeros if it does not say.
+
+    Raises:
+        UnreachableError, OutcomeUnknownError: no answer.
+    """
+    found = await _read(transport, "/version")
+    major, minor = (_LEADING_DIGITS.match(str(found.get(part, ""))) for part in ("major", "minor"))
+    return (int(major[0]), int(minor[0])) if major and minor else (0, 0)
+
+
 async def _group(transport: Transport, group: str) -> dict[str, str]:
     """The best version of each of our kinds in a group."""
-    ours = [resource for resource in RESOURCES.values() if resource.group == group]
+    ours = [resource for resource in _DISCOVERED if resource.group == group]
     wanted = {version for resource in ours for version in resource.versions}
     versions = wanted & await _versions(transport, group)
     plurals = {version: await _plurals(transport, group, version) for version in sorted(versions)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from extender.cluster.api import RESOURCES, ApiError, OutcomeUnknownError, Resource
 from extender.cluster.connection import open_connection
 from extender.cluster.credentials import ConnectError, Origin
-from extender.cluster.discovery import discover
+from extender.cluster.discovery import discover, server_version
 from extender.cluster.follow import Cache, Follower, Pace
 from extender.cluster.permissions import denied, needed
 from extender.cluster.remote import Patience, RemoteApi
@@ -103,7 +103,7 @@ async def usable_api(transport: Transport, url: str, *, random: Callable[[], flo
         served = await discover(transport)
         if served.missing:
             raise ConnectError(*(_not_served(url, resource) for resource in served.missing))
-        lacking = await denied(transport, needed(served))
+        lacking = await denied(transport, needed(served, await server_version(transport)))
     except (ApiError, OutcomeUnknownError) as error:
         raise ConnectError(f"{url}: {error}") from error
     if lacking:

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Resource
+from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Resource, UnreachableError
 from extender.cluster.discovery import Served
 from extender.cluster.transport import Request, Transport, ask
 
@@ -36,18 +36,29 @@ WRITES: Final = (
 )
 """Without these no pod with a claim is ever bound."""
 
+ALLOCATES: Final = Permission("update", CLAIMS, "binding")
+"""Since `ALLOCATES_SINCE`, without this a status write that changes allocation or reservedFor is refused as invalid."""
 
-def needed(served: Served) -> tuple[Permission, ...]:
-    """What nothing works without: to list and watch all kinds that are served, and to write claims and Bindings."""
+ALLOCATES_SINCE: Final = (1, 36)
+
+
+def needed(served: Served, version: tuple[int, int]) -> tuple[Permission, ...]:
+    """What nothing works without: to list and watch all kinds that are served, and to write claims and Bindings.
+
+    Args:
+        served: the kinds.
+        version: major and minor version of the server.
+    """
     kinds = [resource for kind, resource in RESOURCES.items() if kind in served.versions]
-    return (*(Permission(verb, resource) for resource in kinds for verb in ("list", "watch")), *WRITES)
+    reads = [Permission(verb, resource) for resource in kinds for verb in ("list", "watch")]
+    return (*reads, *WRITES, *((ALLOCATES,) if version >= ALLOCATES_SINCE else ()))
 
 
 async def denied(transport: Transport, permissions: Iterable[Permission]) -> tuple[Permission, ...]:
     """Those that we don't have; none if the server does not let us ask.
 
     Raises:
-        OutcomeUnknownError: no answer.
+        UnreachableError, OutcomeUnknownError: no answer.
     """
     asked = tuple(permissions)
     answers = await asyncio.gather(*(_is_allowed(transport, permission) for permission in asked))
@@ -68,6 +79,8 @@ async def _is_allowed(transport: Transport, permission: Permission) -> bool:
     }
     try:
         answer = await ask(transport, Request("POST", _REVIEWS, body=orjson.dumps(review)), _SECONDS)
+    except UnreachableError:
+        raise
     except ApiError:
         # Then the first list tells.
         return True

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import orjson
 
-from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource, UnreachableError
 from extender.cluster.discovery import Served, discover
 from extender.cluster.listing import list_each
 from extender.cluster.state import key_of
@@ -136,7 +136,7 @@ class RemoteApi:
                 return decode(request, await send(self.transport, request, seconds))
             except TooManyRequestsError as error:
                 pause = max(pause, min(error.retry_after, self._patience.longest_pause_seconds))
-            except OutcomeUnknownError:
+            except (OutcomeUnknownError, UnreachableError):
                 # A read that failed has changed nothing.
                 pass
             await asyncio.sleep(pause)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import orjson
 
-from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject
+from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, UnreachableError
 
 JSON_TYPE: Final = "application/json"
 MERGE_PATCH_TYPE: Final = "application/merge-patch+json"
@@ -23,6 +23,10 @@ _LONGEST_TEXT: Final = 500
 
 class TransportError(Exception):
     """No answer, or not all of it: the connection could not be made, or was cut."""
+
+
+class NotSentError(TransportError):
+    """The connection could not be made: nothing of the request has left."""
 
 
 class TooManyRequestsError(ApiError):
@@ -85,6 +89,7 @@ class Transport(Protocol):
         """Send a request, once, and wait for all of the answer.
 
         Raises:
+            NotSentError: there is no connection.
             TransportError: it may have been sent or not.
         """
         ...
@@ -107,7 +112,7 @@ async def ask(transport: Transport, request: Request, seconds: float) -> RawObje
         seconds: how long to wait for the whole answer.
 
     Raises:
-        ApiError: a refusal.
+        ApiError: a refusal; UnreachableError if nothing was sent.
         OutcomeUnknownError: no answer, not all of it, a 5xx, or not what an API server sends.
     """
     return decoded(request, await send(transport, request, seconds))
@@ -117,6 +122,7 @@ async def send(transport: Transport, request: Request, seconds: float) -> Reply:
     """Send a request, once, and have its answer, whatever that says.
 
     Raises:
+        UnreachableError: nothing was sent.
         OutcomeUnknownError: no answer within the seconds, or not all of it.
     """
     try:
@@ -124,6 +130,8 @@ async def send(transport: Transport, request: Request, seconds: float) -> Reply:
             return await transport.call(request)
     except TimeoutError as error:
         raise OutcomeUnknownError(str(request), f"no answer within {seconds:g} s") from error
+    except NotSentError as error:
+        raise UnreachableError(str(request), str(error)) from error
     except TransportError as error:
         raise OutcomeUnknownError(str(request), str(error)) from error
 

@@ -16,7 +16,7 @@ import orjson
 
 from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.state import key_of
-from extender.cluster.transport import Reply, Request, TransportError
+from extender.cluster.transport import NotSentError, Reply, Request, TransportError
 
 BOOKMARK_SECONDS = 60.0
 """Between bookmarks; there is another one two seconds before a watch ends."""
@@ -99,6 +99,7 @@ class FakeApi:
         chunk_sizes: into which bodies are cut, in turn.
         requests: that were made.
         denied: verb and plural (with subresource) that the account may not.
+        version: what the server says of itself.
     """
 
     served: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=lambda: ALL_VERSIONS)
@@ -109,6 +110,7 @@ class FakeApi:
     fault_for: Callable[[Request], Fault] = lambda _: HEALTHY
     chunk_sizes: tuple[int, ...] = (64 * 1024,)
     denied: frozenset[tuple[str, str]] = frozenset()
+    version: RawObject = field(default_factory=lambda: {"major": "1", "minor": "36"})
     requests: list[Request] = field(default_factory=list)
     revision: int = 100
     compacted: int = 0
@@ -188,7 +190,7 @@ class FakeApi:
         self.requests.append(request)
         fault = self.faults.popleft() if self.faults else self.fault_for(request)
         if fault.refused:
-            raise TransportError("connection refused")
+            raise NotSentError("connection refused")
         if fault.hangs:
             await asyncio.Event().wait()
         return fault
@@ -213,6 +215,8 @@ class FakeApi:
         return _json(found) if found else Reply(404, _status(Fault(404, reason="NotFound", message=f"no {key}")))
 
     def _discovery(self, path: str) -> RawObject | None:
+        if path == "/version":
+            return self.version
         if path == "/api":
             return {"kind": "APIVersions", "versions": list(self.served.get("", {}))}
         for group, versions in self.served.items():

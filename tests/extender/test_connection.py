@@ -19,7 +19,7 @@ from extender.cluster.connection import Connection, open_connection
 from extender.cluster.credentials import ConnectError, Credentials, Origin, find_origin, load_credentials
 from extender.cluster.live import connect
 from extender.cluster.state import ClusterState
-from extender.cluster.transport import MERGE_PATCH_TYPE, Request, Stream, TransportError
+from extender.cluster.transport import MERGE_PATCH_TYPE, NotSentError, Request, Stream, TransportError
 from tests.extender.fakeapi import FakeApi
 from tests.extender.livecluster import default, half, make_claim, now
 from tests.extender.virtualtime import run
@@ -262,6 +262,14 @@ async def test_a_write_whose_connection_is_cut_is_not_repeated(tmp_path: Path, m
         with pytest.raises(TransportError):
             await connection.call(Request(method, "/second", body=b"{}"))
     assert [seen.start.split()[1] for seen in server.seen] == ["/first", "/second"]
+
+
+async def test_a_write_that_finds_nobody_is_known_not_to_have_been_sent(tmp_path: Path) -> None:
+    async with serving(OK) as server:
+        origin = kubeconfig(tmp_path, server.url, {"token": "t"})
+    async with open_connection(origin) as connection:
+        with pytest.raises(NotSentError, match="Connect call failed"):
+            await connection.call(Request("POST", "/", body=b"{}"))
 
 
 async def test_redirects_are_not_followed(tmp_path: Path) -> None:

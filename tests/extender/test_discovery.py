@@ -16,7 +16,9 @@ from extender.cluster.api import (
     ApiError,
     ObjectKey,
     OutcomeUnknownError,
+    RawObject,
     Resource,
+    UnreachableError,
 )
 from extender.cluster.credentials import ConnectError
 from extender.cluster.discovery import NotServedError, Served, discover
@@ -89,7 +91,7 @@ def test_a_kind_that_is_not_served_has_no_path() -> None:
 
 @pytest.mark.parametrize("fault", [Fault(500), Fault(refused=True), Fault(hangs=True)])
 def test_discovery_without_an_answer_is_no_discovery(fault: Fault) -> None:
-    with pytest.raises(OutcomeUnknownError):
+    with pytest.raises(UnreachableError if fault.refused else OutcomeUnknownError):
         run(discover(FakeApi(fault_for=lambda _: fault)))
 
 
@@ -134,6 +136,28 @@ def test_what_the_account_may_not_is_named() -> None:
         f"{URL}: not allowed: update resourceclaims/status.resource.k8s.io (RBAC of our account)",
         f"{URL}: not allowed: create pods/binding (RBAC of our account)",
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "is_needed"),
+    [
+        ({"major": "1", "minor": "36"}, True),
+        ({"major": "1", "minor": "36+"}, True),
+        ({"major": "1", "minor": "37"}, True),
+        ({"major": "2", "minor": "0"}, True),
+        ({"major": "1", "minor": "35"}, False),
+        ({"major": "1", "minor": "unknown"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_the_right_to_bind_claims_is_needed_where_the_server_asks_for_it(version: RawObject, is_needed: bool) -> None:
+    fake = FakeApi(denied=frozenset({("update", "resourceclaims/binding")}), version=version)
+    if is_needed:
+        expected = f"{URL}: not allowed: update resourceclaims/binding.resource.k8s.io (RBAC of our account)"
+        assert problems(fake) == (expected,)
+    else:
+        assert use(fake).served.versions
 
 
 def test_kinds_that_are_not_served_need_no_permission() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 import pytest
 
-from extender.cluster.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
+from extender.cluster.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, UnreachableError
 from extender.cluster.remote import RemoteApi
 from extender.cluster.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
 from tests.extender.fakeapi import FakeApi, Fault
@@ -79,7 +79,7 @@ ANSWERS: dict[str, tuple[Fault, type[Exception], str]] = {
     "500": (Fault(500, message="etcd"), OutcomeUnknownError, "outcome unknown: HTTP 500: etcd"),
     "504": (Fault(504, message="timeout"), OutcomeUnknownError, "outcome unknown: HTTP 504: timeout"),
     "a redirect": (Fault(307), OutcomeUnknownError, "HTTP 307"),
-    "no connection": (Fault(refused=True), OutcomeUnknownError, "outcome unknown: connection refused"),
+    "no connection": (Fault(refused=True), UnreachableError, "connection refused"),
     "a cut": (Fault(cut_after=0), OutcomeUnknownError, "outcome unknown: cut"),
     "no answer": (Fault(hangs=True), OutcomeUnknownError, "outcome unknown: no answer within 10 s"),
 }
