@@ -3,12 +3,17 @@
 A write that was refused with 4xx has not happened. One that timed out, was cut, or got a 5xx may have: the object is
 read before anything else is done, and while that can't be, nothing is undone and what is in flight stays so. Every
 status write names the revision that it was made from, so that at most one of its repetitions can happen.
+
+Pods that share a claim are bound at the same time: here they write to it one after another, each from what the last one
+left, for of writers that don't know of each other all but one meet a conflict.
 """
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.cluster.objects import ClaimObject, Pod, parse_claim_object, parse_pod
@@ -73,6 +78,8 @@ class Writer:
     api: Api
     state: ClusterState
     now: Callable[[], datetime]
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
+    """By the uid of a claim, while somebody writes to it."""
 
     async def reserve(self, reservation: Reservation) -> ClaimObject:
         """Bring a claim to have its allocation and to be reserved for the pod.
@@ -88,10 +95,13 @@ class Writer:
         """
         goal = _Reserved(reservation, self.api, self.now)
         key, raw = reservation.claim.key, reservation.raw
+        turn = self._turn(reservation)
+        is_old = turn.locked()
         try:
-            if goal.is_reached(raw):
-                raw = await self._read(key)
-            raw = await self._reach(goal, key, raw)
+            async with turn:
+                if is_old or goal.is_reached(raw):
+                    raw = await self._read(key)
+                raw = await self._reach(goal, key, raw)
         except WriteRefusedError:
             self.state.forget(reservation.uid)
             raise
@@ -116,8 +126,9 @@ class Writer:
         """
         key = reservation.claim.key
         try:
-            raw = await self.api.get(CLAIMS, key)
-            await self._reach(_Released(reservation, self.api), key, raw)
+            async with self._turn(reservation):
+                raw = await self.api.get(CLAIMS, key)
+                await self._reach(_Released(reservation, self.api), key, raw)
         except ApiError as error:
             if not error.is_missing:
                 raise WriteRefusedError(f"claim {key}: {error}") from error
@@ -187,6 +198,10 @@ class Writer:
         if pod.uid != uid:
             raise WriteRefusedError(f"pod {key} was deleted and made again: its uid is {pod.uid}, not {uid}")
         return pod
+
+    def _turn(self, reservation: Reservation) -> asyncio.Lock:
+        """What to hold while writing to the claim; it is there as long as somebody holds it or waits for it."""
+        return self._turns.setdefault(reservation.uid, asyncio.Lock())
 
     async def _reach(self, goal: _Goal, key: ObjectKey, raw: RawObject) -> RawObject:
         """Write and read in turn until the claim is as wanted."""

@@ -140,6 +140,14 @@ class TestSuccess:
         scene.state.doubt(NODES, "nothing heard for 30 s")
         assert scene.run(scene.bind(node_name="somewhere")) == [""]
 
+    def test_pods_that_share_a_claim_are_bound_at_once(self) -> None:
+        """Each writes to the claim what the others have not seen yet: they take turns instead of giving up."""
+        names = [f"p{number}" for number in range(3 * ATTEMPTS)]
+        scene = Scene(claim("a", allocated=["n/gpu-0"]), *(pod(name, "a") for name in names))
+        assert scene.run(*(scene.bind(name) for name in names)) == [""] * len(names)
+        assert sorted(scene.users("a")) == sorted(names)
+        assert scene.transport.calls.count(ALLOCATE) == len(names)
+
     def test_a_shared_claim_follows_its_allocation(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"), pod("q", "a"))
         assert scene.run(scene.bind("p"), scene.bind("q")) == ["", "claim a is being allocated for another pod"]
