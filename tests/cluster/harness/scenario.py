@@ -1,13 +1,17 @@
 """What scenarios say and ask: pods' references to claims, who is bound where, why not, and what the audit finds."""
 
 from collections.abc import Callable
+from typing import Any
 
 from extender.auditing import audit_snapshot, listed
-from extender.cluster.api import PODS, ObjectKey, RawObject
+from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
-from tests.cluster.harness.objects import is_bound
+from tests.cluster.harness.objects import claim, is_bound, pod
 
 NODE_NAMES = ["served-0", "served-1"]
+SITE = {"site-0": "east", "site-1": "east", "site-2": "west"}
+"""The nodes of the fixture ``site``, each with its zone."""
+
 GPUS: list[RawObject] = [{"name": "gpu-0"}, {"name": "gpu-1"}]
 
 
@@ -24,6 +28,16 @@ def by_template(name: str) -> RawObject:
 def held(obj: RawObject) -> list[tuple[str, str]]:
     """Pool and device of each result of a claim's allocation."""
     return [(r["pool"], r["device"]) for r in obj["status"]["allocation"]["devices"]["results"]]
+
+
+async def add_pod(client: Client, namespace: str, name: str, **spec: Any) -> RawObject:
+    """A pod, and before it a claim of the same name.
+
+    Args:
+        spec: as of `tests.cluster.harness.objects.pod`.
+    """
+    await client.create(CLAIMS, claim(namespace, name))
+    return await client.create(PODS, pod(namespace, name, claims=[by_name(name)], **spec))
 
 
 async def bound(client: Client, key: ObjectKey) -> str:

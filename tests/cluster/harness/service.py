@@ -46,13 +46,17 @@ async def grant_rights(client: Client) -> None:
 
 
 @asynccontextmanager
-async def running_extender(plane: ControlPlane) -> AsyncIterator[Extender]:
-    """An extender over the control plane, ready, with the settings that we ship; flags only say where things are."""
+async def running_extender(plane: ControlPlane, *, kubeconfig: Path | None = None) -> AsyncIterator[Extender]:
+    """An extender over the control plane, ready, with the settings that we ship; flags only say where things are.
+
+    Args:
+        kubeconfig: its way to the API server, if that is not the straight one.
+    """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = (
         *(sys.executable, "-m", "extender", "serve", "--config", str(SETTINGS)),
-        *("--port", str(port), "--kubeconfig", str(plane.kubeconfig(EXTENDER))),
+        *("--port", str(port), "--kubeconfig", str(kubeconfig or plane.kubeconfig(EXTENDER))),
     )
     process = Process("dra-extender", command, answers(f"{url}/readyz"), plane.logs / f"dra-extender-{port}.log")
     plane.seconds[process.name] = await asyncio.to_thread(process.start, within=START_SECONDS)

@@ -1,0 +1,64 @@
+"""What must hold once a disturbance is over: nobody has lost anything, and nothing is held for nobody."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from extender.cluster.api import CLAIMS, PODS, RawObject
+from tests.cluster.harness.client import Client, key_of
+from tests.cluster.harness.objects import is_bound
+
+
+async def losses(client: Client, namespace: str) -> list[str]:
+    """All that is wrong with pods and claims of a namespace, each by its name.
+
+    Pods are bound, or are told why not. What a bound pod refers to is allocated and reserved for it. What is
+    allocated is reserved, and for bound pods only.
+    """
+    claims = (await client.list(CLAIMS, namespace)).items
+    pods = {pod["metadata"]["uid"]: pod for pod in (await client.list(PODS, namespace)).items}
+    return [*_of_pods(pods.values(), {key_of(claim).name: claim for claim in claims}), *_of_claims(claims, pods)]
+
+
+def consumers(claim: RawObject) -> list[str]:
+    """The uids of those that a claim is reserved for."""
+    return [each["uid"] for each in claim.get("status", {}).get("reservedFor") or []]
+
+
+def is_allocated(claim: RawObject | None) -> bool:
+    """Has it got devices?"""
+    return bool(claim and claim.get("status", {}).get("allocation"))
+
+
+def _of_pods(pods: Iterable[RawObject], claims: Mapping[str, RawObject]) -> Iterator[str]:
+    for pod in pods:
+        name = key_of(pod).name
+        if not is_bound(pod):
+            if not _reason(pod):
+                yield f"pod {name} waits, and nobody says for what"
+            continue
+        for claim in _claims_of(pod):
+            found = claims.get(claim, {})
+            if not is_allocated(found) or pod["metadata"]["uid"] not in consumers(found):
+                yield f"pod {name} is bound, and claim {claim} is not its own"
+
+
+def _of_claims(claims: Iterable[RawObject], pods: Mapping[str, RawObject]) -> Iterator[str]:
+    for claim in filter(is_allocated, claims):
+        name = key_of(claim).name
+        if not consumers(claim):
+            yield f"claim {name} is allocated for nobody"
+        for uid in consumers(claim):
+            if not is_bound(pods.get(uid)):
+                yield f"claim {name} is reserved for {'a pod that waits' if uid in pods else 'a pod that is gone'}"
+
+
+def _reason(pod: RawObject) -> str:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
+
+
+def _claims_of(pod: RawObject) -> Iterator[str]:
+    made = {each["name"]: each.get("resourceClaimName") for each in pod["status"].get("resourceClaimStatuses") or []}
+    for entry in pod["spec"].get("resourceClaims") or []:
+        name = entry.get("resourceClaimName") or made.get(entry["name"])
+        if name:
+            yield name

@@ -1,0 +1,57 @@
+"""A scheduler and the extender that it asks, which reaches the API server through a proxy of the test's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from tests.cluster.harness.access import EXTENDER, SCHEDULER
+from tests.cluster.harness.client import Client
+from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
+from tests.cluster.harness.proxy import Proxy, proxy
+from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.cluster.harness.service import Extender, grant_rights, running_extender
+
+SHIPPED_NAME = "dra-scheduler"
+"""The schedulerName in the configuration that we ship."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What runs.
+
+    Attributes:
+        name: the schedulerName of its pods.
+        proxy: between the extender and the API server.
+    """
+
+    name: str
+    extender: Extender
+    proxy: Proxy
+
+    def kill(self) -> None:
+        """End the extender, without giving it time to clean up."""
+        self.extender.process.kill()
+
+    async def restart(self) -> None:
+        """Start the extender again, and wait until it is ready."""
+        await asyncio.to_thread(self.extender.process.start, within=START_SECONDS)
+
+
+@asynccontextmanager
+async def pair(client: Client, plane: ControlPlane, name: str = SHIPPED_NAME) -> AsyncIterator[Pair]:
+    """An extender and a scheduler, with the configuration that we ship but for the name.
+
+    Args:
+        client: an administrator's.
+        name: of the scheduler and of its lease.
+    """
+    await grant_rights(client)
+    text = SHIPPED.read_text()
+    async with proxy(plane.access()) as between:
+        access = replace(plane.access(EXTENDER), url=between.url)
+        kubeconfig = access.write_kubeconfig(plane.folder / f"{name}-extender.kubeconfig")
+        async with running_extender(plane, kubeconfig=kubeconfig) as extender:
+            config = localize(text.replace(SHIPPED_NAME, name), extender.url, plane.kubeconfig(SCHEDULER))
+            async with scheduler(plane, config, shipped_flags(text)):
+                yield Pair(name, extender, between)
