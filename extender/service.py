@@ -7,7 +7,7 @@ checks and other calls are answered meanwhile; pods that need no devices are ans
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import anyio.to_thread
 
@@ -31,7 +31,13 @@ _SOLVING_SHARE = 0.8
 
 
 class RefusedError(Exception):
-    """The call can't be decided; the scheduler is to try again later."""
+    """The call can't be decided; the scheduler is to try again later.
+
+    Attributes:
+        code: by which programs tell the error; empty for those that are for people only.
+    """
+
+    code: ClassVar[str] = ""
 
 
 class Service:

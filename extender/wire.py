@@ -6,31 +6,13 @@ ordinary Kubernetes objects. Source: ``k8s.io/kube-scheduler/extender/v1``. Unkn
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import orjson
 
-from allocator.errors import InvalidObjectError
 from allocator.model import JSON
-from extender.cluster.objects import Pod, parse_pod
+from extender.body import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
+from extender.cluster.objects import Pod
 from extender.verbs.preempt import Victims
-
-_T = TypeVar("_T")
-
-_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
-
-
-class WireError(Exception):
-    """A request that no kube-scheduler sends.
-
-    Attributes:
-        field: path of the field, as ``NodeNames[3]``; empty for the body as a whole.
-    """
-
-    def __init__(self, field: str, problem: str) -> None:
-        self.field = field
-        self.problem = problem
-        super().__init__(f"{field}: {problem}" if field else problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +53,20 @@ def decode_filter(body: bytes) -> FilterArgs:
     Raises:
         WireError: the body is something else.
     """
-    root = _root(body)
-    pod = _pod(root)
+    root = root_of(body)
+    pod = as_pod(required(root, "Pod", dict), "Pod")
     if "NodeNames" not in root and "Nodes" not in root:
         raise WireError("NodeNames", "missing, and so is Nodes: one of them must be given")
-    if (nodes := _optional(root, "Nodes", dict)) is not None:
-        items = _optional(nodes, "items", list, "Nodes.") or []
-        by_name = {_node_name(item, index): item for index, item in enumerate(items)}
+    if (nodes := optional(root, "Nodes", dict)) is not None:
+        items = optional(nodes, "items", list, "Nodes.") or []
+        by_name = {name_of(item, f"Nodes.items[{index}]"): item for index, item in enumerate(items)}
         return FilterArgs(pod, tuple(by_name), by_name)
-    names = _optional(root, "NodeNames", list) or []
+    names = optional(root, "NodeNames", list) or []
     try:
         "".join(names)  # the quickest way to see that all are strings: there may be thousands
     except TypeError as error:
         wrong = next(index for index, name in enumerate(names) if not isinstance(name, str))
-        raise _mismatch(f"NodeNames[{wrong}]", str, names[wrong]) from error
+        raise mismatch(f"NodeNames[{wrong}]", str, names[wrong]) from error
     return FilterArgs(pod, names)
 
 
@@ -94,14 +76,14 @@ def decode_preempt(body: bytes) -> PreemptArgs:
     Raises:
         WireError: the body is something else.
     """
-    root = _root(body)
-    pod = _pod(root)
+    root = root_of(body)
+    pod = as_pod(required(root, "Pod", dict), "Pod")
     fields = ("NodeNameToVictims", "NodeNameToMetaVictims")
     if not any(field in root for field in fields):
         raise WireError(fields[1], f"missing, and so is {fields[0]}: one of them must be given")
     victims = {}
     for field in fields:
-        for node, entry in (_optional(root, field, dict) or {}).items():
+        for node, entry in (optional(root, field, dict) or {}).items():
             victims[node] = _victims(entry, f"{field}[{node}]")
     return PreemptArgs(pod, victims)
 
@@ -112,8 +94,8 @@ def decode_bind(body: bytes) -> BindArgs:
     Raises:
         WireError: the body is something else, or a field is empty.
     """
-    root = _root(body)
-    return BindArgs(*(_text(root, field) for field in ("PodName", "PodNamespace", "PodUID", "Node")))
+    root = root_of(body)
+    return BindArgs(*(text(root, field) for field in ("PodName", "PodNamespace", "PodUID", "Node")))
 
 
 def encode_filter(
@@ -147,13 +129,13 @@ def encode_bound() -> bytes:
     return as_line({})
 
 
-def encode_error(message: str) -> bytes:
-    """The answer "could not tell", for any verb.
+def encode_error(message: str, code: str = "") -> bytes:
+    """The answer "could not tell", for any verb; with a code where programs are to tell the error from others.
 
     Filter and bind have a field ``Error``. Preempt has none and reads the rest as an empty map: nobody is evicted. For
     prioritize an object is not a list: the scheduler goes on without our scores, as it would with an empty list.
     """
-    return as_line({"Error": message})
+    return as_line({"Error": message, "Code": code} if code else {"Error": message})
 
 
 def as_line(reply: object) -> bytes:
@@ -161,68 +143,14 @@ def as_line(reply: object) -> bytes:
     return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _root(body: bytes) -> dict[str, JSON]:
-    if not body:
-        raise WireError("", "the body is empty: expected a JSON object")
-    try:
-        root = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise WireError("", f"the body is not JSON: {error}") from error
-    if not isinstance(root, dict):
-        raise _mismatch("", dict, root)
-    return root
-
-
-def _pod(root: Mapping[str, JSON]) -> Pod:
-    if (raw := _optional(root, "Pod", dict)) is None:
-        raise WireError("Pod", "missing" if "Pod" not in root else "null")
-    try:
-        return parse_pod(raw)
-    except InvalidObjectError as error:
-        raise WireError("Pod", "; ".join(map(str, error.problems))) from error
-
-
-def _node_name(item: JSON, index: int) -> str:
-    where = f"Nodes.items[{index}]"
-    if not isinstance(item, dict):
-        raise _mismatch(where, dict, item)
-    metadata = _optional(item, "metadata", dict, f"{where}.") or {}
-    return _text(metadata, "name", f"{where}.metadata.")
-
-
-def _victims(entry: JSON, where: str) -> Victims:
-    if not isinstance(entry, dict):
-        raise _mismatch(where, dict, entry)
+def _victims(value: JSON, where: str) -> Victims:
+    entry = as_object(value, where)
     uids = []
-    for index, pod in enumerate(_optional(entry, "Pods", list, f"{where}.") or []):
+    for index, pod in enumerate(optional(entry, "Pods", list, f"{where}.") or []):
         at = f"{where}.Pods[{index}]"
-        if not isinstance(pod, dict):
-            raise _mismatch(at, dict, pod)
-        if (metadata := _optional(pod, "metadata", dict, f"{at}.")) is not None:
-            uids.append(_text(metadata, "uid", f"{at}.metadata."))
+        if (metadata := optional(as_object(pod, at), "metadata", dict, f"{at}.")) is not None:
+            uids.append(text(metadata, "uid", f"{at}.metadata."))
         else:
-            uids.append(_text(pod, "UID", f"{at}."))
-    violations = _optional(entry, "NumPDBViolations", int, f"{where}.") or 0
+            uids.append(text(pod, "UID", f"{at}."))
+    violations = optional(entry, "NumPDBViolations", int, f"{where}.") or 0
     return Victims(tuple(uids), violations)
-
-
-def _text(parent: Mapping[str, JSON], field: str, where: str = "") -> str:
-    value = _optional(parent, field, str, where)
-    if not value:
-        raise WireError(where + field, "missing" if value is None else "empty")
-    return value
-
-
-def _optional(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T | None:
-    value = parent.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise _mismatch(where + field, kind, value)
-    return value
-
-
-def _mismatch(where: str, kind: type, value: object) -> WireError:
-    shown = orjson.dumps(value).decode()
-    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
-    return WireError(where, f"expected {_NAMES[kind]}, not {shown}")

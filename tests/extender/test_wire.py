@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from extender import wire
+from extender.body import WireError
 from extender.verbs.preempt import Victims
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
@@ -67,14 +68,14 @@ FILTER_REFUSED: list[tuple[bytes, str]] = [
 
 @pytest.mark.parametrize(("sent", "message"), FILTER_REFUSED, ids=[message for _, message in FILTER_REFUSED])
 def test_a_filter_request_of_another_form_is_refused_by_field(sent: bytes, message: str) -> None:
-    with pytest.raises(wire.WireError) as caught:
+    with pytest.raises(WireError) as caught:
         wire.decode_filter(sent)
     assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("sent", [b"{", b'{"Pod": NaN}', b"\xff\xfe", b'{"a": "\\ud800"}', b"[" * 5000, b"{} {}"])
 def test_what_is_not_json_is_called_that(sent: bytes) -> None:
-    with pytest.raises(wire.WireError, match=r"^the body is not JSON: "):
+    with pytest.raises(WireError, match=r"^the body is not JSON: "):
         wire.decode_filter(sent)
 
 
@@ -115,7 +116,7 @@ def test_victims_are_told_by_uid_in_both_modes(fields: dict[str, Any]) -> None:
     ],
 )
 def test_a_preempt_request_of_another_form_is_refused_by_field(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(wire.WireError) as caught:
+    with pytest.raises(WireError) as caught:
         wire.decode_preempt(body(**fields))
     assert str(caught.value) == message
 
@@ -135,7 +136,7 @@ def test_bind() -> None:
 @pytest.mark.parametrize("field", sorted(BIND))
 @pytest.mark.parametrize(("value", "problem"), [(None, "missing"), ("", "empty"), (3, "expected a string, not 3")])
 def test_bind_needs_every_field(field: str, value: object, problem: str) -> None:
-    with pytest.raises(wire.WireError) as caught:
+    with pytest.raises(WireError) as caught:
         wire.decode_bind(orjson.dumps({**BIND, field: value}))
     assert str(caught.value) == f"{field}: {problem}"
 

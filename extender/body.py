@@ -1,0 +1,96 @@
+"""Reading a request's JSON strictly: what has another type than it must have is a `WireError` with its path.
+
+Fields have the names of Go and are read in exactly that case; null is the same as absent, fields that are not known are
+left alone. ``where`` is the path of the parent up to and including its dot, as in messages.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import orjson
+
+from allocator.errors import InvalidObjectError
+from allocator.model import JSON
+from extender.cluster.objects import Pod, parse_pod
+
+_T = TypeVar("_T")
+
+_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
+
+
+class WireError(Exception):
+    """A request that no client of ours sends.
+
+    Attributes:
+        field: path of the field, as ``NodeNames[3]``; empty for the body as a whole.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}" if field else problem)
+
+
+def root_of(body: bytes) -> dict[str, JSON]:
+    """The body, which must be an object."""
+    if not body:
+        raise WireError("", "the body is empty: expected a JSON object")
+    try:
+        root = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise WireError("", f"the body is not JSON: {error}") from error
+    return as_object(root, "")
+
+
+def optional(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T | None:
+    """A field of that type; None where it is absent."""
+    value = parent.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise mismatch(where + field, kind, value)
+    return value
+
+
+def required(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T:
+    """A field of that type that must be there."""
+    value = optional(parent, field, kind, where)
+    if value is None:
+        raise WireError(where + field, "missing" if field not in parent else "null")
+    return value
+
+
+def text(parent: Mapping[str, JSON], field: str, where: str = "") -> str:
+    """A string that must be there and not be empty."""
+    value = optional(parent, field, str, where)
+    if not value:
+        raise WireError(where + field, "missing" if value is None else "empty")
+    return value
+
+
+def as_object(value: JSON, where: str) -> dict[str, JSON]:
+    """A value that must be an object; ``where`` is its own path."""
+    if not isinstance(value, dict):
+        raise mismatch(where, dict, value)
+    return value
+
+
+def as_pod(value: JSON, where: str) -> Pod:
+    """A value that must be a Pod; ``where`` is its own path."""
+    try:
+        return parse_pod(as_object(value, where))
+    except InvalidObjectError as error:
+        raise WireError(where, "; ".join(map(str, error.problems))) from error
+
+
+def name_of(value: JSON, where: str) -> str:
+    """The name in the metadata of a value that must be an API object; ``where`` is its own path."""
+    metadata = optional(as_object(value, where), "metadata", dict, f"{where}.") or {}
+    return text(metadata, "name", f"{where}.metadata.")
+
+
+def mismatch(where: str, kind: type, value: object) -> WireError:
+    """The error that a value is of another type than it must be."""
+    shown = orjson.dumps(value).decode()
+    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
+    return WireError(where, f"expected {_NAMES[kind]}, not {shown}")
