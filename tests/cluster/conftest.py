@@ -6,21 +6,25 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import pytest_asyncio
 
 from extender.cluster.api import CLASSES, NODES, PODS, SLICES, ObjectKey
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.binaries import Binaries, BinariesError, find_binaries
 from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
 from tests.cluster.harness.controlplane import ALL_VERSIONS, ControlPlane, control_plane
+from tests.cluster.harness.driver import Driver, driver
 from tests.cluster.harness.objects import DEVICE_CLASS, add_node, device_class, resource_slice
 from tests.cluster.harness.objects import namespace as a_namespace
-from tests.cluster.harness.scenario import GPUS, NODE_NAMES
+from tests.cluster.harness.scenario import GPUS, NODE_NAMES, SITE
 from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.cluster.harness.service import Extender, grant_rights, running_extender
+from tests.cluster.harness.verbs import Verbs, connect_verbs
 
 _LOGS = pytest.StashKey[Path]()
 _FIGURES = pytest.StashKey[dict[str, float]]()
@@ -94,6 +98,38 @@ async def nodes(client: Client) -> AsyncIterator[list[str]]:
 async def extender(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIterator[Extender]:
     """The extender, and a scheduler that asks it, with the configuration that we ship."""
     assert nodes, "a scheduler without nodes asks nobody"
+    async with _asked_by_a_scheduler(client, plane) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(plane: ControlPlane) -> AsyncIterator[Extender]:
+    """Three nodes in two zones, an extender and a scheduler, for all tests of a module: devices are the tests' own."""
+    async with connect(plane.access()) as admin, AsyncExitStack() as stack:
+        for name, zone in SITE.items():
+            await add_node(admin, name)
+            labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
+            await admin.patch(NODES, ObjectKey("", name), {"metadata": {"labels": labels}})
+            stack.push_async_callback(admin.delete, NODES, ObjectKey("", name))
+        yield await stack.enter_async_context(_asked_by_a_scheduler(admin, plane))
+
+
+@pytest.fixture
+async def verbs(site: Extender) -> AsyncIterator[Verbs]:
+    """The site's extender, to be called by hand."""
+    async with connect_verbs(site.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def gpu(client: Client, verbs: Verbs, namespace: str) -> AsyncIterator[Driver]:
+    """A driver of the test's own."""
+    async with driver(client, verbs, f"gpu.{namespace}.example.com") as running:
+        yield running
+
+
+@asynccontextmanager
+async def _asked_by_a_scheduler(client: Client, plane: ControlPlane) -> AsyncIterator[Extender]:
     await grant_rights(client)
     text = SHIPPED.read_text()
     async with running_extender(plane) as running:

@@ -73,6 +73,24 @@ def claim_spec(count: int = 1, device_class: str = DEVICE_CLASS) -> RawObject:
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
 
 
+def request(name: str, device_class: str, **exactly: Any) -> RawObject:
+    """One request of a claim.
+
+    Args:
+        exactly: further fields beside the class, e.g. ``count``.
+    """
+    return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}
+
+
+def requests(*requests: RawObject, **devices: Any) -> RawObject:
+    """The spec of a claim.
+
+    Args:
+        devices: further fields beside the requests, e.g. ``constraints``.
+    """
+    return {"devices": {"requests": list(requests), **devices}}
+
+
 def claim(namespace: str, name: str, spec: RawObject | None = None) -> RawObject:
     return {
         "apiVersion": _DRA,
@@ -114,6 +132,30 @@ def allocation(*devices: str, node: str = "node-0", driver: str = DRIVER) -> Raw
         "devices": {"results": results},
         "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
     }
+
+
+def as_version(obj: RawObject, version: str) -> RawObject:
+    """A claim, class or slice as a user of another version of resource.k8s.io writes it.
+
+    Args:
+        obj: of v1.
+        version: the oldest has no layer ``exactly`` in requests, and one more, ``basic``, in devices.
+    """
+    obj = {**obj, "apiVersion": f"resource.k8s.io/{version}"}
+    if version != "v1beta1":
+        return obj
+    spec = dict(obj["spec"])
+    match obj["kind"]:
+        case "ResourceClaim":
+            flat = [{**r, **r.get("exactly", {})} for r in spec["devices"]["requests"]]
+            requests = [{name: value for name, value in r.items() if name != "exactly"} for r in flat]
+            spec["devices"] = spec["devices"] | {"requests": requests}
+        case "ResourceSlice":
+            spec["devices"] = [
+                {"name": d["name"], "basic": {name: value for name, value in d.items() if name != "name"}}
+                for d in spec["devices"]
+            ]
+    return obj | {"spec": spec}
 
 
 def consumer(name: str) -> RawObject:

@@ -1,0 +1,85 @@
+"""The extender's verbs, called as kube-scheduler calls them, one by one and when a test wants it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+from extender.cluster.api import RawObject
+from tests.cluster.harness.client import WAIT_SECONDS, key_of
+from tests.cluster.harness.waiting import INTERVAL
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Verbs:
+    """A connection to one extender."""
+
+    http: httpx.AsyncClient
+
+    async def filter(self, pod: RawObject, *nodes: str) -> RawObject:
+        """The reply as it is."""
+        reply: RawObject = await self._post("filter", {"Pod": pod, "NodeNames": list(nodes)})
+        return reply
+
+    async def prioritize(self, pod: RawObject, *nodes: str) -> dict[str, int]:
+        """The score of each node."""
+        reply = await self._post("prioritize", {"Pod": pod, "NodeNames": list(nodes)})
+        return {each["Host"]: each["Score"] for each in reply}
+
+    async def bind(self, pod: RawObject, node: str) -> str:
+        """The error; empty if the pod is bound."""
+        key = key_of(pod)
+        uid = pod["metadata"]["uid"]
+        reply = await self._post(
+            "bind", {"PodName": key.name, "PodNamespace": key.namespace, "PodUID": uid, "Node": node}
+        )
+        return str(reply.get("Error", ""))
+
+    async def known(self) -> dict[str, int]:
+        """How many objects of each kind the extender has seen."""
+        found: dict[str, int] = (await self.http.get("/")).raise_for_status().json()["cluster"]
+        return found
+
+    async def answered(self, verb: str) -> int:
+        """How many calls of a verb it has answered."""
+        text = (await self.http.get("/metrics")).raise_for_status().text
+        counts = re.findall(rf'_duration_seconds_count{{[^}}]*verb="{verb}"}} ([0-9.]+)', text)
+        return sum(int(float(count)) for count in counts)
+
+    async def wait_answered(self, verb: str, count: int) -> None:
+        """Wait until it has answered so many calls."""
+        await _poll(lambda: self.answered(verb), lambda found: found >= count, f"{count} calls of {verb}")
+
+    async def wait_known(self, **counts: int) -> None:
+        """Wait until it has seen just as many.
+
+        Raises:
+            AssertionError: not within `WAIT_SECONDS`.
+        """
+        await _poll(self.known, lambda known: counts.items() <= known.items(), f"the extender knows {counts}")
+
+    async def _post(self, verb: str, body: RawObject) -> Any:
+        return (await self.http.post(f"/{verb}", json=body)).raise_for_status().json()
+
+
+async def _poll(ask: Callable[[], Awaitable[_T]], is_enough: Callable[[_T], bool], what: str) -> None:
+    answer = await ask()
+    until = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while not is_enough(answer):
+        if asyncio.get_running_loop().time() > until:
+            raise AssertionError(f"{what}: not within {WAIT_SECONDS:g} s; last answer: {answer}")
+        await asyncio.sleep(INTERVAL)
+        answer = await ask()
+
+
+@asynccontextmanager
+async def connect_verbs(url: str) -> AsyncIterator[Verbs]:
+    """Verbs of the extender at ``url``, in the running event loop."""
+    async with httpx.AsyncClient(base_url=url, timeout=WAIT_SECONDS, trust_env=False) as http:
+        yield Verbs(http)
