@@ -20,9 +20,6 @@ from extender.cluster.objects import ClaimObject, Pod
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Finalizer of claims that are allocated: deleting them waits until they are released."""
 
-RELEASED: Final = "dra-extender/ClaimsReleased"
-"""Type of the condition of a pod whose claims were released because its bind failed."""
-
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),
     "bindingConditions": ("DRADeviceBindingConditions", lambda r: r.binding_conditions),
@@ -100,9 +97,9 @@ class Reservation:
         return {**raw, "status": status}
 
     def is_unmade(self, raw: RawObject) -> bool:
-        """Whether nothing of the reservation is left."""
+        """Whether nothing of the reservation is left, or the claim is on its way out, with all that it holds."""
         now = parse_claim(raw)
-        if now.uid != self.uid:
+        if now.uid != self.uid or now.deleting:
             return True
         return not is_reserved(now, self.pod.uid) and not self._frees(now)
 
@@ -153,19 +150,12 @@ def dropped_fields(sent: AllocationResult, reply: RawObject) -> tuple[str, ...]:
     )
 
 
-def fencing_patch(pod: RawObject, at: datetime) -> RawObject:
-    """A patch of a pod's status that always changes it: a condition that names the revision that it was made from."""
-    version = pod["metadata"]["resourceVersion"]
-    others = [c for c in pod.get("status", {}).get("conditions") or [] if c["type"] != RELEASED]
-    condition = {
-        "type": RELEASED,
-        "status": "True",
-        "reason": "BindFailed",
-        "message": f"claims are released as of revision {version}",
-        "lastTransitionTime": timestamp(at),
-    }
-    preconditions = {"uid": pod["metadata"]["uid"], "resourceVersion": version}
-    return {"metadata": preconditions, "status": {"conditions": [*others, condition]}}
+def deallocated(claim: ClaimObject) -> RawObject:
+    """The claim's JSON without allocation, and reserved for nobody."""
+    raw: RawObject = orjson.loads(claim.raw)
+    status = raw.get("status") or {}
+    gone = {"allocation", "devices", "reservedFor"}
+    return {**raw, "status": {name: value for name, value in status.items() if name not in gone}}
 
 
 def timestamp(at: datetime) -> str:

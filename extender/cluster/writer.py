@@ -16,13 +16,15 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.cluster.podconditions import DEVICES_CHANGED, RELEASED, condition_patch
 from extender.cluster.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.cluster.reservation import (
     Reservation,
     WriteRefusedError,
+    deallocated,
     dropped_fields,
-    fencing_patch,
     is_protected,
+    is_reserved,
     protected,
 )
 from extender.cluster.state import ClusterState, revision_of
@@ -148,7 +150,8 @@ class Writer:
                 unknown = error
             except ApiError as error:
                 if not error.is_conflict:
-                    raise WriteRefusedError(f"pod {pod.key}: {error}") from error
+                    # Should an earlier one still be on its way, an undo fences it.
+                    raise _refused(f"pod {pod.key}", error) from error
                 unknown = None
             else:
                 return
@@ -174,7 +177,8 @@ class Writer:
                 now = parse_pod(raw)
                 if now.uid != pod.uid or now.node_name:
                     return now.node_name if now.uid == pod.uid else ""
-                await self.api.patch_status(PODS, pod.key, fencing_patch(raw, self.now()))
+                patch = condition_patch(raw, RELEASED, "BindFailed", "claims are released", self.now())
+                await self.api.patch_status(PODS, pod.key, patch)
             except ApiError as error:
                 if error.is_missing:
                     return ""
@@ -184,6 +188,39 @@ class Writer:
                 return ""
         raise WriteRefusedError(f"pod {pod.key} was changed by others {ATTEMPTS} times")
 
+    async def deallocate(self, claim: ClaimObject, pod: Pod) -> None:
+        """Take a claim's devices back from a pod that can't go where they are: once, if nothing has changed meanwhile.
+
+        Args:
+            claim: as it was known; reserved for nobody, or for the pod alone.
+            pod: for whom it is in the way.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the claim may still have them.
+        """
+        if is_reserved(claim.claim, pod.uid):
+            bound = await self.fence(pod)
+            if bound:
+                raise WriteRefusedError(f"pod {pod.key} is bound to node {bound}")
+        try:
+            await self.api.update_status(CLAIMS, deallocated(claim))
+        except ApiError as error:
+            raise _refused(f"claim {claim.key}", error) from error
+
+    async def wake(self, pod: Pod) -> None:
+        """Change a pending pod, so that its scheduler looks at it again.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: it may not be changed by us. If others did so, they have woken it.
+        """
+        try:
+            raw = await self.api.get(PODS, pod.key)
+            check_unbound(_same_pod(raw, pod.key, pod.uid))
+            patch = condition_patch(raw, DEVICES_CHANGED, "DevicesChanged", "there may be devices now", self.now())
+            await self.api.patch_status(PODS, pod.key, patch)
+        except ApiError as error:
+            raise _refused(f"pod {pod.key}", error) from error
+
     async def read_pod(self, key: ObjectKey, uid: str) -> Pod:
         """The pod as the API server has it.
 
@@ -192,12 +229,9 @@ class Writer:
             OutcomeUnknownError: it can't be read.
         """
         try:
-            pod = parse_pod(await self.api.get(PODS, key))
+            return _same_pod(await self.api.get(PODS, key), key, uid)
         except ApiError as error:
-            raise WriteRefusedError(f"pod {key} is gone" if error.is_missing else f"pod {key}: {error}") from error
-        if pod.uid != uid:
-            raise WriteRefusedError(f"pod {key} was deleted and made again: its uid is {pod.uid}, not {uid}")
-        return pod
+            raise _refused(f"pod {key}", error) from error
 
     def _turn(self, reservation: Reservation) -> asyncio.Lock:
         """What to hold while writing to the claim; it is there as long as somebody holds it or waits for it."""
@@ -215,18 +249,26 @@ class Writer:
                 unknown = error
             except ApiError as error:
                 if not error.is_conflict:
-                    raise _refused(key, error) from error
+                    raise (None if error.is_missing else unknown) or _refused(f"claim {key}", error) from error
                 unknown = None
-            raw = await self._read(key)
+            raw = await self._read(key, unknown)
         if goal.is_reached(raw):
             return raw
         raise unknown or WriteRefusedError(f"claim {key} was changed by others {ATTEMPTS} times")
 
-    async def _read(self, key: ObjectKey) -> RawObject:
+    async def _read(self, key: ObjectKey, unknown: OutcomeUnknownError | None = None) -> RawObject:
+        """The claim as it is now; if it can't be had, an earlier write that is ``unknown`` stays so."""
         try:
             return await self.api.get(CLAIMS, key)
         except ApiError as error:
-            raise _refused(key, error) from error
+            raise (None if error.is_missing else unknown) or _refused(f"claim {key}", error) from error
+
+
+def _same_pod(raw: RawObject, key: ObjectKey, uid: str) -> Pod:
+    pod = parse_pod(raw)
+    if pod.uid != uid:
+        raise WriteRefusedError(f"pod {key} was deleted and made again: its uid is {pod.uid}, not {uid}")
+    return pod
 
 
 def check_unbound(pod: Pod) -> None:
@@ -243,5 +285,5 @@ def check_unbound(pod: Pod) -> None:
         raise WriteRefusedError(f"pod {pod.key} is finished")
 
 
-def _refused(key: ObjectKey, error: ApiError) -> WriteRefusedError:
-    return WriteRefusedError(f"claim {key} is gone" if error.is_missing else f"claim {key}: {error}")
+def _refused(what: str, error: ApiError) -> WriteRefusedError:
+    return WriteRefusedError(f"{what} is gone" if error.is_missing else f"{what}: {error}")
