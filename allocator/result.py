@@ -103,8 +103,8 @@ def _unless_all(requests: tuple[str, ...], chosen: Sequence[Chosen]) -> tuple[st
 
 
 def _node_selector(claim: Claim, devices: Sequence[Candidate], node: Node) -> NodeSelector | None:
-    fields: dict[Requirement, None] = {}
-    expressions: dict[Requirement, None] = {}
+    fields: list[Requirement] = []
+    expressions: list[Requirement] = []
     for candidate in devices:
         placement = _placement(candidate)
         if placement.node_name or candidate.device.binds_to_node:
@@ -116,11 +116,19 @@ def _node_selector(claim: Claim, devices: Sequence[Candidate], node: Node) -> No
                 str(claim), "", f"slice {candidate.slice.name} has a node selector of {len(terms)} terms"
             )
         for term in terms:
-            fields.update(dict.fromkeys(term.match_fields))
-            expressions.update(dict.fromkeys(term.match_expressions))
+            fields.extend(term.match_fields)
+            expressions.extend(term.match_expressions)
     if not fields and not expressions:
         return None
-    return NodeSelector((NodeSelectorTerm(tuple(expressions), tuple(fields)),))
+    return NodeSelector((NodeSelectorTerm(_distinct(expressions), _distinct(fields)),))
+
+
+def _distinct(requirements: Sequence[Requirement]) -> tuple[Requirement, ...]:
+    """The first of each; in which order values are listed makes no difference."""
+    seen: dict[tuple[str, str, frozenset[str]], Requirement] = {}
+    for each in requirements:
+        seen.setdefault((each.key, each.operator, frozenset(each.values)), each)
+    return tuple(seen.values())
 
 
 def _placement(candidate: Candidate) -> Placement:

@@ -132,6 +132,7 @@ EVERYWHERE = Placement(all_nodes=True)
 IN_RACK, IN_ZONE, IN_BOTH = (
     Placement(node_selector=term(*requirements)) for requirements in ((RACK,), (ZONE,), (ZONE, RACK))
 )
+ONE_OF = [Requirement("rack", "In", values) for values in (("2", "1"), ("1", "2"), ("1", "2", "1"))]
 BY_FIELD = Placement(node_selector=term(fields=(Requirement("metadata.name", "NotIn", ("node-9",)),)))
 
 SELECTORS = [
@@ -143,6 +144,7 @@ SELECTORS = [
     ([IN_RACK, IN_ZONE], term(RACK, ZONE)),
     ([IN_RACK, IN_RACK], term(RACK)),
     ([IN_RACK, IN_BOTH], term(RACK, ZONE)),
+    ([Placement(node_selector=term(each)) for each in ONE_OF], term(ONE_OF[0])),
     ([IN_RACK, EVERYWHERE], term(RACK)),
     ([EVERYWHERE, HERE], JUST_HERE),
     ([IN_RACK, HERE], JUST_HERE),
