@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
-from extender.cluster.podconditions import DEVICES_CHANGED, RELEASED, condition_patch
+from extender.cluster.conditions import DEVICES_CHANGED, RELEASED, condition_patch
 from extender.cluster.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.cluster.reservation import (
     Reservation,

@@ -226,7 +226,7 @@ class TestUndo:
     def test_the_binding_is_refused(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))
         scene.transport.script(BIND, action(lambda: scene.api.delete(PODS, ObjectKey("ns", "p"))))
-        assert scene.run(scene.bind()) == ['pod ns/p: pods "p" not found']
+        assert scene.run(scene.bind()) == ["pod ns/p is gone"]
         assert (scene.devices("a"), scene.users("a"), scene.held) == ([], [], set())
 
     def test_a_shared_claim_stays_with_the_others(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.quantity import Quantity
-from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, UnreachableError
 from extender.cluster.objects import Pod
 from extender.cluster.reservation import FINALIZER, Reservation, WriteRefusedError
 from extender.cluster.state import ClusterState
@@ -279,6 +279,44 @@ class TestUnknownOutcomes:
             scene.reserve()
         assert scene.held == {"gpu-0"}
 
+    @pytest.mark.parametrize("error", [FORBIDDEN, UnreachableError("GET", "connection refused")], ids=["403", "away"])
+    @pytest.mark.parametrize("call", [READ, ALLOCATE], ids=["read", "write"])
+    def test_a_later_refusal_does_not_tell_of_the_write_before_it(self, call: str, error: ApiError) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, Fault(late=2))
+        scene.transport.script(call, Fault(refused=error))
+
+        async def unknown() -> None:
+            reservation = scene.reservation()
+            scene.state.assume(reservation.uid, reservation.allocation, scene.pod.uid)
+            with pytest.raises(OutcomeUnknownError):
+                await scene.writer.reserve(reservation)
+            assert scene.held == {"gpu-0"}
+            await asyncio.sleep(3)
+
+        virtualtime.run(unknown())
+        assert (scene.device, scene.users, scene.state.snapshot.in_flight.get("uid-gpu")) == ("gpu-0", ["p"], None)
+
+    def test_a_claim_that_is_gone_can_not_be_written_any_more(self) -> None:
+        scene = Scene()
+
+        async def delete() -> None:
+            await scene.api.patch(CLAIMS, KEY, {"metadata": {"finalizers": None}})
+            await scene.api.delete(CLAIMS, KEY)
+
+        scene.transport.script(ALLOCATE, Fault(lost=True))
+        scene.transport.script(READ, Fault(before=delete))
+        with pytest.raises(WriteRefusedError, match="claim ns/gpu is gone"):
+            scene.reserve()
+        assert scene.held == set()
+
+    def test_no_connection_is_no_unknown_outcome(self) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, Fault(refused=UnreachableError("PUT", "connection refused")))
+        with pytest.raises(WriteRefusedError, match="claim ns/gpu: PUT: connection refused"):
+            scene.reserve()
+        assert scene.held == set()
+
     def test_until_the_claim_moves_on_without_it(self) -> None:
         scene = Scene()
         scene.transport.script(ALLOCATE, Fault(lost=True))
@@ -367,6 +405,13 @@ class TestRelease:
         assert (scene.device, scene.held) == (None, set())
 
 
+    def test_leaves_alone_what_is_being_deleted(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"], metadata={"finalizers": [FINALIZER]}))
+        virtualtime.run(scene.api.delete(CLAIMS, KEY))
+        scene.release()
+        assert writes(scene.transport.calls) == []
+
+
 class TestBinding:
     def bound(self, scene: Scene) -> str | None:
         raw = virtualtime.run(scene.api.get(PODS, POD))
@@ -404,7 +449,7 @@ class TestBinding:
         ("change", "message"),
         [
             (lambda api: api.bind_pod(POD, "m", uid="uid-p"), "pod ns/p is bound to node m already"),
-            (lambda api: api.delete(PODS, POD), r'pod ns/p: pods "p" not found'),
+            (lambda api: api.delete(PODS, POD), "pod ns/p is gone"),
             (lambda api: api.patch_status(PODS, POD, {"status": {"phase": "Failed"}}), "pod ns/p is finished"),
         ],
     )

@@ -1,0 +1,103 @@
+"""Binding conditions: what the devices of an allocated claim still wait for before a pod may be bound (KEP-5007).
+
+A driver reports them in ``status.devices``. Of a device whose driver has said nothing yet, none is true.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+import orjson
+
+from allocator.model import AllocationResult, DeviceId, DeviceResult
+from extender.cluster.api import RawObject
+from extender.cluster.objects import ClaimObject
+
+PATIENCE: Final = timedelta(seconds=600)
+"""After its allocation a claim waits no longer than this (upstream's default)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A condition that is not true yet.
+
+    Attributes:
+        until: when its time is up; None: never, for the allocation does not say since when it is there.
+    """
+
+    condition: str
+    device: DeviceId
+    until: datetime | None
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether it has waited long enough."""
+        return self.until is not None and now > self.until
+
+    def __str__(self) -> str:
+        return f"waiting for {self.condition} of {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A condition that says that the device will not get ready."""
+
+    condition: str
+    device: DeviceId
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.condition} of {self.device}" + (f": {self.message}" if self.message else "")
+
+
+Unmet: TypeAlias = Waiting | Failed
+
+
+def unmet(claim: ClaimObject) -> Unmet | None:
+    """Why an allocated claim is not ready: a failure if there is one, else the first condition that is not true."""
+    allocation = claim.claim.allocation
+    if allocation is None or not any(result.binding_conditions for result in allocation.results):
+        return None
+    lacking = list(_lacking(allocation, _reported(orjson.loads(claim.raw))))
+    return next((each for each in lacking if isinstance(each, Failed)), lacking[0] if lacking else None)
+
+
+_Reported: TypeAlias = Mapping[tuple[DeviceId, str | None], Mapping[str, RawObject]]
+
+
+def _lacking(allocation: AllocationResult, reported: _Reported) -> Iterator[Unmet]:
+    until = _until(allocation)
+    for result in allocation.results:
+        if result.binding_conditions:
+            yield from _of_device(result, reported.get((result.device, result.share_id), {}), until)
+
+
+def _of_device(result: DeviceResult, conditions: Mapping[str, RawObject], until: datetime | None) -> Iterator[Unmet]:
+    for name in result.binding_failure_conditions or ():
+        if _is_true(conditions, name):
+            yield Failed(name, result.device, str(conditions[name].get("message") or ""))
+    for name in result.binding_conditions or ():
+        if not _is_true(conditions, name):
+            yield Waiting(name, result.device, until)
+
+
+def _is_true(conditions: Mapping[str, RawObject], name: str) -> bool:
+    return name in conditions and conditions[name].get("status") == "True"
+
+
+def _reported(raw: RawObject) -> _Reported:
+    """What drivers say: device and share to conditions by type."""
+    devices = (raw.get("status") or {}).get("devices") or []
+    return {
+        (DeviceId(each["driver"], each["pool"], each["device"]), each.get("shareID")): {
+            condition["type"]: condition for condition in each.get("conditions") or []
+        }
+        for each in devices
+    }
+
+
+def _until(allocation: AllocationResult) -> datetime | None:
+    try:
+        return datetime.fromisoformat(allocation.timestamp or "") + PATIENCE
+    except ValueError:
+        return None
