@@ -128,6 +128,13 @@ async def gpu(client: Client, verbs: Verbs, namespace: str) -> AsyncIterator[Dri
         yield running
 
 
+@pytest.fixture
+async def nic(client: Client, verbs: Verbs, namespace: str) -> AsyncIterator[Driver]:
+    """A second one."""
+    async with driver(client, verbs, f"nic.{namespace}.example.com") as running:
+        yield running
+
+
 @asynccontextmanager
 async def _asked_by_a_scheduler(client: Client, plane: ControlPlane) -> AsyncIterator[Extender]:
     await grant_rights(client)

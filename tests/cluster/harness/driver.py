@@ -46,6 +46,8 @@ class Driver:
         """
         name = f"{self.name}-{pool}-{generation}-{part}"
         place = {} if _PLACES & spec.keys() else {"nodeName": pool}
+        if devices:
+            spec["devices"] = list(devices)
         in_pool = {"name": pool, "generation": generation, "resourceSliceCount": of}
         made = await self.client.create(
             SLICES,
@@ -54,7 +56,7 @@ class Driver:
                     "apiVersion": "resource.k8s.io/v1",
                     "kind": "ResourceSlice",
                     "metadata": {"name": name},
-                    "spec": {"driver": self.name, "pool": in_pool, "devices": list(devices), **place, **spec},
+                    "spec": {"driver": self.name, "pool": in_pool, **place, **spec},
                 },
                 self.client.version,
             ),
