@@ -10,7 +10,7 @@ from http import HTTPStatus
 import orjson
 
 from allocator.errors import InvalidObjectError
-from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Listing, ObjectKey, RawObject, Resource
+from extender.cluster.api import CLAIMS, EVENTS, PODS, RESOURCES, ApiError, Listing, ObjectKey, RawObject, Resource
 from extender.cluster.claimrules import drop_freed_devices, spec_problems, status_problems
 from extender.cluster.kinds import Kind, all_kinds
 from extender.cluster.reservation import timestamp
@@ -31,7 +31,7 @@ class MemoryApi:
         self._now = now
         self._new_uid = new_uid
         self._kinds: Mapping[str, Kind[object]] = all_kinds()
-        self._objects: dict[str, dict[ObjectKey, bytes]] = {kind: {} for kind in RESOURCES}
+        self._objects: dict[str, dict[ObjectKey, bytes]] = {kind: {} for kind in (*RESOURCES, EVENTS.kind)}
         self._revision = 0
         self._sinks: list[Sink] = []
 
@@ -198,12 +198,18 @@ class MemoryApi:
         return _copy(last)
 
     def _tell(self, event: Event) -> None:
+        if event.resource.kind not in self._kinds:
+            return
         for sink in self._sinks:
             sink.apply(Event(event.type, event.resource, _copy(event.object)))
 
     def _check_readable(self, resource: Resource, key: ObjectKey, obj: RawObject) -> None:
+        kind = self._kinds.get(resource.kind)
+        if kind is None:
+            # Of a kind that is only written.
+            return
         try:
-            self._kinds[resource.kind].parse(obj)
+            kind.parse(obj)
         except InvalidObjectError as error:
             _refuse(resource, key, [str(problem) for problem in error.problems])
 

@@ -1,0 +1,187 @@
+"""Events on pods, for whoever asks ``kubectl describe pod``: what is said again is counted, not written again.
+
+To be told is no condition of anything: an Event that can't be written is logged and forgotten.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from extender.cluster.api import EVENTS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.cluster.objects import Pod
+
+REPORTER: Final = "dra-extender"
+
+_LONGEST_NOTE: Final = 1024
+"""In bytes."""
+
+_LONGEST_PREFIX: Final = 230
+"""Of an Event's name, which is 253 characters at most."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much is written.
+
+    Attributes:
+        series: what is said again is written again after so long at the earliest, with its count.
+        pause: seconds between two writes, whatever they say.
+        per_pod: different Events on one pod within `renewal`; more are dropped.
+        renewal: see `per_pod`.
+        kept: Events to remember; the one told longest ago is forgotten first.
+    """
+
+    series: timedelta = timedelta(minutes=5)
+    pause: float = 0.05
+    per_pod: int = 10
+    renewal: timedelta = timedelta(minutes=10)
+    kept: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to be told of a pod.
+
+    Attributes:
+        reason: CamelCase, for programs.
+        text: for people; stable, or it is another Event each time.
+        action: CamelCase, what we were about to do.
+        is_warning: it needs attention.
+    """
+
+    reason: str
+    text: str
+    action: str = "Scheduling"
+    is_warning: bool = True
+
+
+@dataclass(slots=True)
+class _Told:
+    """An Event and how often it has been told. ``name`` is empty until it is written."""
+
+    pod: Pod
+    note: Note
+    first: datetime
+    last: datetime
+    count: int = 1
+    name: str = ""
+    written: datetime | None = None
+
+
+class Recorder:
+    """Writes Events in the background.
+
+    Args:
+        api: where to.
+        now: the time.
+        instance: which of several extenders this is.
+    """
+
+    def __init__(self, api: Api, now: Callable[[], datetime], *, instance: str, pace: Pace = Pace()) -> None:
+        self._api = api
+        self._now = now
+        self._instance = instance
+        self._pace = pace
+        self._told: OrderedDict[tuple[str, Note], _Told] = OrderedDict()
+        self._waiting: dict[tuple[str, Note], None] = {}
+        self._new_of_pod: OrderedDict[str, list[datetime]] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+
+    def record(self, pod: Pod, note: Note) -> None:
+        """Tell something of a pod, soon: the event loop that runs will write it."""
+        key, now = (pod.uid, note), self._now()
+        told = self._told.get(key)
+        if told is None:
+            if not self._may_tell(pod, now):
+                return
+            told = self._told[key] = _Told(pod, note, now, now)
+        else:
+            told.last = now
+            told.count += 1
+        self._told.move_to_end(key)
+        while len(self._told) > self._pace.kept:
+            self._waiting.pop(self._told.popitem(last=False)[0], None)
+        if told.written is None or now - told.written >= self._pace.series:
+            self._waiting[key] = None
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._write_all(), name="write events")
+
+    def _may_tell(self, pod: Pod, now: datetime) -> bool:
+        """Whether there is room for another Event on the pod."""
+        recent = [each for each in self._new_of_pod.get(pod.uid, ()) if now - each < self._pace.renewal]
+        may = len(recent) < self._pace.per_pod
+        self._new_of_pod[pod.uid] = [*recent, now] if may else recent
+        self._new_of_pod.move_to_end(pod.uid)
+        while len(self._new_of_pod) > self._pace.kept:
+            self._new_of_pod.popitem(last=False)
+        return may
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            key = next(iter(self._waiting))
+            del self._waiting[key]
+            told = self._told[key]
+            told.written = self._now()
+            try:
+                await self._write(told)
+            except (ApiError, OutcomeUnknownError) as error:
+                _log.warning("event not written", pod=str(told.pod), reason=told.note.reason, error=str(error))
+            await asyncio.sleep(self._pace.pause)
+
+    async def _write(self, told: _Told) -> None:
+        if told.name:
+            series = {"count": told.count, "lastObservedTime": _precise(told.last)}
+            try:
+                await self._api.patch(EVENTS, ObjectKey(told.pod.namespace, told.name), {"series": series})
+            except ApiError as error:
+                if not error.is_missing:
+                    raise
+                # It has expired there.
+                told.name, told.count, told.first = "", 1, told.last
+            else:
+                return
+        event = _event(told, self._instance)
+        await self._api.create(EVENTS, event)
+        told.name = event["metadata"]["name"]
+
+
+def _event(told: _Told, instance: str) -> RawObject:
+    pod, note = told.pod, told.note
+    identity = hashlib.sha256(f"{pod.uid} {note} {told.first} {instance}".encode()).hexdigest()[:16]
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": EVENTS.kind,
+        "metadata": {"namespace": pod.namespace, "name": f"{pod.name[:_LONGEST_PREFIX].rstrip('.-')}.{identity}"},
+        "eventTime": _precise(told.first),
+        "reportingController": REPORTER,
+        "reportingInstance": instance,
+        "type": "Warning" if note.is_warning else "Normal",
+        "reason": note.reason,
+        "action": note.action,
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "note": _cut(note.text),
+    }
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    return text if len(encoded) <= _LONGEST_NOTE else encoded[: _LONGEST_NOTE - 3].decode(errors="ignore") + "..."
+
+
+def _precise(at: datetime) -> str:
+    """A time as MicroTime has it."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
