@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench test-cluster clean
+.PHONY: help serve test check format bench test-cluster test-upstream clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -36,6 +36,9 @@ test: $(VENV)/.dev  ## the quick suites, with branch coverage
 test-cluster: $(VENV)/.dev  ## the suites on a real control plane: built from Go modules (once, minutes) or KUBEBUILDER_ASSETS
 	$(BIN)/python -m tests.cluster.harness.binaries
 	$(BIN)/python -m pytest tests/cluster
+
+test-upstream: $(VENV)/.dev  ## random cases, answered by upstream's allocator (Go) and by ours
+	$(BIN)/python -m tests.conformance.fuzz --seed 0 --cases 5000
 
 bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians with a calibration otherwise
 	$(BIN)/python -m loadtest.cel_bench

@@ -58,8 +58,11 @@ class Compatibility:
 
 
 def _join(common: dict[SetKey, frozenset[str]], device: Device) -> None:
+    """Fold in what a device allows. Where some have groups and some have none, against the rule, the first count."""
     for key, groups in _memberships(device):
-        common[key] = common[key] & groups if key in common else groups
+        before = common.get(key, groups)
+        is_mixed = (before == _NO_GROUPS) != (groups == _NO_GROUPS)
+        common[key] = before if is_mixed else before & groups
 
 
 def _memberships(device: Device) -> tuple[tuple[SetKey, frozenset[str]], ...]:

@@ -169,6 +169,18 @@ class TestCompatibilityGroups:
         world = World(pool(*devices, counters={"s": {"x": 9}}), held("a"))
         assert world.devices(claim(want())) == [["a-too"]]
 
+    @pytest.mark.parametrize(
+        ("groups", "gets"),
+        [([("a",), ()], ["free-a"]), ([(), ("a",)], ["free"]), ([("a",), ("b",)], None)],
+        ids=["first with a group", "first without", "different groups"],
+    )
+    def test_what_is_held_against_the_rule(self, groups: list[tuple[str, ...]], gets: list[str] | None) -> None:
+        """A slice that changed, or a gate that was off: the first kind counts; what differs joins no more."""
+        taken = [self.grouped(f"taken-{i}", *g) for i, g in enumerate(groups)]
+        free = [self.grouped("free"), self.grouped("free-a", "a")]
+        world = World(pool(*taken, *free, counters={"s": {"x": 9}}), held("taken-0", "taken-1"))
+        assert world.devices(claim(want())) == ("no compatible device for request gpu" if gets is None else [gets])
+
     def test_every_set_must_admit_a_device(self) -> None:
         devices = [
             self.grouped("a", "a"),
