@@ -39,6 +39,8 @@ _EXACT_FIELDS: Final = (
     "capacity",
     "derivedAttributes",
 )
+_UNSET: Final = {"deviceClassName": "", "allocationMode": "", "count": 0}
+"""What says nothing of an exact request; v1beta1 servers send the first of these with alternatives."""
 
 
 def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
@@ -155,7 +157,8 @@ def _request(fields: Fields, interner: Interner, *, flat: bool) -> Request:
     subrequests = fields.children("firstAvailable")
     exactly = fields.child_or_none("exactly")
     if flat:
-        exactly = fields if any(fields.has(field) for field in _EXACT_FIELDS) else None
+        is_exact = any(fields.has(field) and fields.data[field] != _UNSET.get(field) for field in _EXACT_FIELDS)
+        exactly = fields if is_exact else None
     if subrequests and exactly is not None:
         fields.problem("", "exactly one of exactly and firstAvailable is allowed, but both are set")
     if subrequests:

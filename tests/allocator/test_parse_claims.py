@@ -200,6 +200,14 @@ def test_a_problem_names_path_and_value(request_: dict[str, Any], problem: str) 
     assert problems_of([{"name": "r", **request_}]) == [f"spec.devices.requests[0]{problem}"]
 
 
+@pytest.mark.parametrize("empty", [{"deviceClassName": ""}, {"allocationMode": "", "count": 0, "selectors": None}])
+def test_v1beta1_has_no_exact_request_where_nothing_is_said_of_one(empty: dict[str, Any]) -> None:
+    """A real API server of that version sends the class of every request, empty beside alternatives."""
+    request = {"name": "r", **empty, "firstAvailable": [{"name": "x", "deviceClassName": "c"}]}
+    (parsed,) = parse_claim_spec({"devices": {"requests": [request]}}, VERSIONS[2]).requests
+    assert [alternative.device_class for alternative in parsed.alternatives] == ["c"]
+
+
 def test_v1beta1_refuses_both_ways_at_once() -> None:
     request = {"name": "r", "deviceClassName": "c", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]}
     with pytest.raises(InvalidObjectError, match=r"spec.devices.requests\[0\]: exactly one of"):
