@@ -64,6 +64,14 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     return claims if isinstance(claims, Blocked) else Case(pod, claims, snapshot, solver)
 
 
+def refreshed(pod: Pod, snapshot: Snapshot) -> Pod:
+    """The pod with the claims that have been made for it since the scheduler looked."""
+    known = snapshot.pod(pod.uid)
+    if known is None or known.claim_statuses == pod.claim_statuses:
+        return pod
+    return replace(pod, claim_statuses={**pod.claim_statuses, **known.claim_statuses})
+
+
 def fits(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool:
     """Whether the pod's claims could be served on the node.
 
@@ -104,11 +112,16 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot
         except AllocatorError:
             continue
         if isinstance(found, Allocation):
-            usage = held.usage
-            for allocation in found.results:
-                usage = usage.with_allocation(allocation)
-            held = replace(held, usage=usage)
+            held = holding(found, held)
     return held
+
+
+def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
+    """The cluster in which what was found for somebody is taken."""
+    usage = snapshot.usage
+    for allocation in found.results:
+        usage = usage.with_allocation(allocation)
+    return replace(snapshot, usage=usage)
 
 
 def _nominated_before(pod: Pod, snapshot: Snapshot) -> Iterator[tuple[Pod, NodeObject]]:
@@ -116,7 +129,7 @@ def _nominated_before(pod: Pod, snapshot: Snapshot) -> Iterator[tuple[Pod, NodeO
     others = (other for name in snapshot.nominated if name in snapshot.nodes for other in snapshot.nominated_to(name))
     for other in sorted(others, key=_turn):
         is_before = _turn(other) < _turn(pod) if pod.nominated_node else other.priority >= pod.priority
-        if other.uid != pod.uid and is_before:
+        if other.uid != pod.uid and is_before and not other.deleting and not other.is_finished:
             yield other, snapshot.nodes[other.nominated_node]
 
 

@@ -1,0 +1,78 @@
+"""Deallocate: a claim that nobody else uses gives its devices back if they keep its pod off every node.
+
+kube-scheduler's own plugin does so in PostFilter, which extenders have not (Kubernetes 1.36, plugin DynamicResources).
+The claim's update wakes the pod.
+"""
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from extender.claims import Blocked, PodClaims, claims_of, node_problem
+from extender.cluster.api import OutcomeUnknownError
+from extender.cluster.objects import ClaimObject, NodeObject, Pod
+from extender.cluster.reservation import WriteRefusedError
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState
+from extender.cluster.writer import Writer
+
+logger = structlog.get_logger()
+
+
+def claim_in_the_way(pod: Pod, nodes: Iterable[NodeObject], snapshot: Snapshot) -> ClaimObject | None:
+    """A claim of the pod that rules out one of the nodes, and that nobody but the pod would miss.
+
+    Args:
+        pod: for which no node was left.
+        nodes: those that were asked about.
+        snapshot: the cluster.
+    """
+    claims = claims_of(pod, snapshot)
+    if isinstance(claims, Blocked):
+        return None
+    idle = [each for each in claims.allocated if _is_idle(each, pod, snapshot)]
+    if not idle:
+        return None
+    found = ((each, node) for node in nodes for each in idle)
+    return next((each for each, node in found if node_problem(PodClaims(allocated=(each,)), node)), None)
+
+
+def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
+    is_flying = found.claim.uid in snapshot.in_flight
+    return not is_flying and all(consumer.uid == pod.uid for consumer in found.claim.reserved_for)
+
+
+class Deallocator:
+    """Deallocates claims that were found to be in the way.
+
+    Args:
+        state: the cluster.
+        writer: writes to it.
+        is_binding: whether a bind of the pod with this uid is running.
+    """
+
+    def __init__(self, state: ClusterState, writer: Writer, is_binding: Callable[[str], bool]) -> None:
+        self._state = state
+        self._writer = writer
+        self._is_binding = is_binding
+        self._proposed: dict[str, tuple[ClaimObject, Pod]] = {}
+
+    def propose(self, pod: Pod, nodes: Iterable[NodeObject]) -> None:
+        """Filter has left the pod none of these nodes. Nothing is written yet: the answer goes first."""
+        found = None if self._is_binding(pod.uid) else claim_in_the_way(pod, nodes, self._state.snapshot)
+        if found is not None:
+            self._proposed[found.claim.uid] = (found, pod)
+
+    async def work(self) -> None:
+        """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter."""
+        while self._proposed:
+            uid = next(iter(self._proposed))
+            claim, pod = self._proposed.pop(uid)
+            if self._is_binding(pod.uid) or uid in self._state.snapshot.in_flight:
+                continue
+            try:
+                await self._writer.deallocate(claim, pod)
+            except (WriteRefusedError, OutcomeUnknownError) as error:
+                logger.info("claim not deallocated", claim=str(claim.key), pod=str(pod), error=str(error))
+            else:
+                logger.info("claim deallocated", claim=str(claim.key), pod=str(pod))

@@ -1,0 +1,103 @@
+"""What the changes between two snapshots can do for pods that were rejected: on which nodes to look again.
+
+A sound answer, not a sharp one: a node that is not named has no more to offer than before; one that is named may have.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.model import PoolId
+from allocator.usage import FREE, NOTHING_USED
+from extender.claims import claim_keys
+from extender.cluster.api import ObjectKey
+from extender.cluster.changes import Change, Topic
+from extender.cluster.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """Where rejected pods may fit now.
+
+    Attributes:
+        everywhere: on any node.
+        nodes: names of nodes.
+        claims: claims that have changed; their pods may fit on any node.
+    """
+
+    everywhere: bool = False
+    nodes: frozenset[str] = frozenset()
+    claims: frozenset[ObjectKey] = frozenset()
+
+
+EVERYWHERE: Final = Relief(everywhere=True)
+
+
+def relief(changes: Iterable[Change] | None, before: Snapshot, after: Snapshot) -> Relief:
+    """What can be better after some changes.
+
+    Args:
+        changes: all between the two snapshots; None if they are not known any more.
+        before: the cluster as it was when the pods were rejected.
+        after: the cluster as it is now.
+    """
+    nodes: set[str] = set()
+    claims: set[ObjectKey] = set()
+    if changes is None:
+        return EVERYWHERE
+    for topic, key in dict.fromkeys((change.topic, change.key) for change in changes):
+        match topic, key:
+            case Topic.NODE, str() if key in after.nodes:
+                nodes.add(key)
+            case Topic.CLAIM, ObjectKey() if _was_wanted(key, before, after):
+                return EVERYWHERE
+            case Topic.CLAIM, ObjectKey():
+                claims.add(key)
+            case Topic.POOL, PoolId() if _has_more(key, before, after):
+                if _roams(key, before, after):
+                    return EVERYWHERE
+                nodes |= _local_nodes(key, before, after)
+            case Topic.CLASS, _:
+                return EVERYWHERE
+            case Topic.TAINT_RULE, str() if key in before.rules:
+                return EVERYWHERE
+            case Topic.POD, ObjectKey() if _gave_up_nomination(key, before, after):
+                return EVERYWHERE
+    return Relief(nodes=frozenset(nodes), claims=frozenset(claims))
+
+
+def _has_more(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
+    """Its slices are others, or of a device that was in use something else is held."""
+    if before.inventory.pools.get(pool) is not after.inventory.pools.get(pool):
+        return True
+    old, new = (each.usage.pools.get(pool, NOTHING_USED) for each in (before, after))
+    return any(new.get(device, FREE) != usage for device, usage in old.items())
+
+
+def _roams(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
+    return any(pool in each.inventory.roaming for each in (before, after))
+
+
+def _local_nodes(pool: PoolId, before: Snapshot, after: Snapshot) -> set[str]:
+    found = (each.inventory.pools[pool] for each in (before, after) if pool in each.inventory.pools)
+    slices = (each for pool in found for each in pool.slices)
+    return {each.placement.node_name for each in slices if each.placement is not None and each.placement.node_name}
+
+
+def _gave_up_nomination(key: ObjectKey, before: Snapshot, after: Snapshot) -> bool:
+    """A pod no longer keeps others from what it needs on the node that it was nominated for."""
+    old, new = before.pods.get(key), after.pods.get(key)
+    if old is None or old.node_name or not old.nominated_node:
+        return False
+    if new is None or new.uid != old.uid or new.deleting or new.is_finished:
+        return True
+    return (new.node_name or new.nominated_node) != old.nominated_node
+
+
+def _was_wanted(key: ObjectKey, before: Snapshot, after: Snapshot) -> bool:
+    """A claim is gone, or on its way, for which a nominated pod kept others from devices."""
+    claim = after.claims.get(key)
+    if claim is not None and not claim.claim.deleting:
+        return False
+    pods = (pod for node in before.nominated for pod in before.nominated_to(node))
+    return any(key in claim_keys(pod) for pod in pods)

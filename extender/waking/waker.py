@@ -1,0 +1,252 @@
+"""Whom to wake: pending pods that some node would take now, and no more of them than the devices suffice for."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Final, TypeAlias
+
+import anyio.to_thread
+import structlog
+
+from allocator.outcome import Allocation
+from extender.claims import claim_keys
+from extender.cluster.api import PODS, OutcomeUnknownError
+from extender.cluster.objects import Pod, revision
+from extender.cluster.reservation import WriteRefusedError
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState
+from extender.cluster.writer import Writer
+from extender.solver import Solver
+from extender.verbs.case import NOTHING_TO_ALLOCATE, holding, refreshed
+from extender.verbs.filter import filter_nodes
+from extender.waking.relief import Relief, relief
+
+MOST_PODS: Final = 1024
+"""Rejected pods that are remembered; those rejected longest ago are forgotten first."""
+
+MOST_AT_ONCE: Final = 10
+"""Pods woken in one look."""
+
+LOOK_SECONDS: Final = 0.5
+"""How long one look may take; what it has not got to is for the next."""
+
+ANSWER_SECONDS: Final = 15.0
+"""How long others that wait must leave a woken pod what it was woken for: longer than the longest backoff, so that it
+has been tried by then, or something else than devices keeps it from being tried."""
+
+_CHUNK: Final = 64
+"""Nodes judged before asking whether one of them would do."""
+
+logger = structlog.get_logger()
+
+
+class _Attention(Enum):
+    """When a rejected pod is to be looked at."""
+
+    CHANGES = "when something changes that may help it"
+    RELEASE = "also when a woken pod has not taken what it was woken for"
+    NOW = "in any case"
+
+
+@dataclass(slots=True)
+class _Rejected:
+    """A pod that filter left no node.
+
+    Attributes:
+        names: the nodes asked about, sorted; the others the scheduler had ruled out itself. None for all.
+    """
+
+    pod: Pod
+    names: tuple[str, ...] | None
+    attention: _Attention = _Attention.CHANGES
+
+    def targets(self, pod: Pod, news: Relief, snapshot: Snapshot) -> Sequence[str]:
+        """The nodes to look at."""
+        is_open = self.attention is _Attention.NOW or news.everywhere
+        if is_open or (news.claims and not news.claims.isdisjoint(claim_keys(pod))):
+            return tuple(snapshot.nodes) if self.names is None else self.names
+        return [name for name in news.nodes if self.names is None or _has(self.names, name)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Woken:
+    """What a pod that was woken may get, and until when it is left for it."""
+
+    found: Allocation
+    until: float
+
+
+_Candidate: TypeAlias = tuple[_Rejected, Pod, Sequence[str]]
+"""A rejected pod, as it is now, and nodes that may take it."""
+
+
+class Waker:
+    """Remembers pods that filter left no node, and wakes each once when one of its nodes would take it.
+
+    Args:
+        state: the cluster.
+        solver: the allocator; its clock counts.
+        writer: writes to the cluster.
+    """
+
+    def __init__(self, state: ClusterState, solver: Solver, writer: Writer) -> None:
+        self._state = state
+        self._solver = solver
+        self._writer = writer
+        self._seen = state.snapshot
+        self._rejected: dict[str, _Rejected] = {}
+        self._woken: dict[str, _Woken] = {}
+        self._schedulers: set[str] = set()
+
+    def rejected(self, pod: Pod, names: Sequence[str], snapshot: Snapshot) -> None:
+        """Filter has left a pod none of these nodes of a snapshot."""
+        self._meet(pod.scheduler_name, snapshot)
+        self.accepted(pod)
+        self._release(self._woken.pop(pod.uid, None))
+        # Neither the names that came with the request nor the list is kept, where there is another to share.
+        own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(_known(names, snapshot)))
+        missed = snapshot.version < self._seen.version
+        self._rejected[pod.uid] = _Rejected(pod, own, _Attention.NOW if missed else _Attention.CHANGES)
+        while len(self._rejected) > MOST_PODS:
+            del self._rejected[next(iter(self._rejected))]
+
+    def accepted(self, pod: Pod) -> None:
+        """Filter has found a node for a pod."""
+        self._rejected.pop(pod.uid, None)
+
+    async def look(self) -> int:
+        """Wake those that can be helped by what has changed since the last look; returns how many were woken."""
+        if self._state.not_ready:
+            return 0
+        before, snapshot = self._seen, self._state.snapshot
+        changes = self._state.changes_since(before.version)
+        self._seen = snapshot
+        self._drop_gone(snapshot)
+        if not self._rejected:
+            return 0
+        candidates = list(self._candidates(relief(changes, before, snapshot), snapshot))
+        if not candidates:
+            return 0
+        for each, _, _ in candidates:
+            each.attention = _Attention.NOW
+        held = [woken.found for woken in self._woken.values()]
+        judge = partial(_judge, candidates, snapshot, held, self._solver)
+        fitting, refused = await anyio.to_thread.run_sync(judge, abandon_on_cancel=True)
+        attention = _Attention.RELEASE if held or fitting else _Attention.CHANGES
+        for each in refused:
+            each.attention = attention
+        return sum([await self._wake(each, found) for each, found in fitting])
+
+    async def _wake(self, rejected: _Rejected, found: Allocation) -> bool:
+        """Wake a pod, unless filter has been asked about it meanwhile."""
+        pod = rejected.pod
+        if self._rejected.get(pod.uid) is not rejected:
+            return False
+        try:
+            await self._writer.wake(pod)
+        except OutcomeUnknownError as error:
+            logger.info("pod not woken", pod=str(pod), error=str(error))
+            return False
+        except WriteRefusedError as error:
+            logger.info("pod not woken", pod=str(pod), error=str(error))
+            self._rejected.pop(pod.uid, None)
+            return False
+        if self._rejected.get(pod.uid) is rejected:
+            del self._rejected[pod.uid]
+            self._woken[pod.uid] = _Woken(found, self._solver.clock() + ANSWER_SECONDS)
+        logger.info("pod woken", pod=str(pod))
+        return True
+
+    def _candidates(self, news: Relief, snapshot: Snapshot) -> Iterator[_Candidate]:
+        """Rejected pods that may be helped: the most important first, then who has waited longest."""
+        for each in sorted(self._rejected.values(), key=lambda rejected: -rejected.pod.priority):
+            pod = refreshed(each.pod, snapshot)
+            targets = each.targets(pod, news, snapshot)
+            if targets:
+                yield each, pod, targets
+
+    def _meet(self, scheduler: str, snapshot: Snapshot) -> None:
+        """Of a scheduler that was not heard of before, any pending pod may have been rejected before we started."""
+        if scheduler in self._schedulers:
+            return
+        self._schedulers.add(scheduler)
+        for pod in snapshot.pods.values():
+            if pod.scheduler_name == scheduler and _is_pending(pod) and len(self._rejected) < MOST_PODS:
+                self._rejected.setdefault(pod.uid, _Rejected(pod, None))
+
+    def _drop_gone(self, snapshot: Snapshot) -> None:
+        """Forget pods that need not be woken any more, and what was left for woken pods for long enough."""
+        known = self._state.seen(PODS)
+        for uid, each in list(self._rejected.items()):
+            pod = snapshot.pod(uid)
+            is_gone = revision(each.pod.resource_version) <= known if pod is None else not _is_pending(pod)
+            if is_gone:
+                del self._rejected[uid]
+        now = self._solver.clock()
+        for uid, woken in list(self._woken.items()):
+            pod = snapshot.pod(uid)
+            if now >= woken.until or pod is None or not _is_pending(pod):
+                self._release(self._woken.pop(uid))
+
+    def _release(self, woken: _Woken | None) -> None:
+        """What was left for a woken pod may be had by others."""
+        if woken is not None:
+            for each in self._rejected.values():
+                if each.attention is _Attention.RELEASE:
+                    each.attention = _Attention.NOW
+
+
+def _judge(
+    candidates: Iterable[_Candidate], snapshot: Snapshot, held: Iterable[Allocation], solver: Solver
+) -> tuple[list[tuple[_Rejected, Allocation]], list[_Rejected]]:
+    """Who would get what, each after those before; and who nothing. Of those not got to in time nothing is said."""
+    until = solver.clock() + LOOK_SECONDS
+    fitting: list[tuple[_Rejected, Allocation]] = []
+    refused: list[_Rejected] = []
+    for allocation in held:
+        snapshot = holding(allocation, snapshot)
+    for each, pod, names in candidates:
+        try:
+            found = _found(pod, names, snapshot, solver, until)
+        except TimeoutError:
+            break
+        if found is None:
+            refused.append(each)
+            continue
+        fitting.append((each, found))
+        snapshot = holding(found, snapshot)
+        if len(fitting) == MOST_AT_ONCE:
+            break
+    return fitting, refused
+
+
+def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver, until: float) -> Allocation | None:
+    """What the pod would get on the first of the nodes that filter lets pass; a pod that needs nothing new, nothing.
+
+    Raises:
+        TimeoutError: not all nodes were judged in time.
+    """
+    for start in range(0, len(names), _CHUNK):
+        result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, until=until)
+        if result.passed:
+            return result.decisions.get(result.passed[0], NOTHING_TO_ALLOCATE)
+    return None
+
+
+def _is_pending(pod: Pod) -> bool:
+    return not (pod.node_name or pod.deleting or pod.is_finished)
+
+
+def _known(names: Iterable[str], snapshot: Snapshot) -> Iterator[str]:
+    """The names, as the snapshot has them where it has them: so they are in memory once."""
+    for name in names:
+        node = snapshot.nodes.get(name)
+        yield name if node is None else node.name
+
+
+def _has(names: Sequence[str], name: str) -> bool:
+    """Whether a sorted list has a name."""
+    index = bisect_left(names, name)
+    return index < len(names) and names[index] == name
