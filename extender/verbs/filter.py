@@ -71,6 +71,11 @@ def filter_nodes(
         return FilterResult(names)
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver))
     try:
+        if pod.nominated_node in names:
+            # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
+            there = _filter(case, (pod.nominated_node,), sent, until)
+            if there.passed:
+                return there
         return _filter(case, names, sent, until)
     except InvalidClaimError as error:
         return _nowhere(names, str(error))

@@ -206,13 +206,25 @@ NOMINATED = (claim("n"), pod("n", "n", nominated="a", priority=5, created="2026-
         (pod("p", "c", priority=4), ["b"]),
         (pod("p", "c", priority=5), ["b"]),
         (pod("p", "c", priority=6), ["a", "b"]),
-        (pod("p", "c", priority=5, nominated="a", created="2026-01-01T00:00:00Z"), ["a", "b"]),
+        (pod("p", "c", priority=5, nominated="a", created="2026-01-01T00:00:00Z"), ["a"]),
         (pod("p", "c", priority=5, nominated="a", created="2026-01-03T00:00:00Z"), ["b"]),
     ],
     ids=["lower", "equal", "higher", "equal, nominated too and older", "equal, nominated too and younger"],
 )
 def test_what_a_nominated_pod_needs_is_taken_for_those_that_come_after_it(asked: Object, passed: list[str]) -> None:
     assert list(filtered(asked, *TWO_NODES, claim("c"), *NOMINATED).passed) == passed
+
+
+def test_a_node_that_room_was_made_on_is_the_only_answer() -> None:
+    result = filtered(MINE, *TWO_NODES, claim("c"), names=("b", "a"))
+    assert (list(result.passed), list(result.decisions)) == (["a"], ["a"])
+
+
+@pytest.mark.parametrize("gone", [{"deleting": True}, {"phase": "Failed"}], ids=["on its way out", "finished"])
+def test_a_nominated_pod_that_will_not_run_holds_nothing(gone: dict[str, Any]) -> None:
+    nominated = pod("n", "n", nominated="a", priority=5, deleting="deleting" in gone)
+    nominated["status"] |= {"phase": gone.get("phase", "Pending")}
+    assert list(filtered(pod("p", "c"), *TWO_NODES, claim("c"), claim("n"), nominated).passed) == ["a", "b"]
 
 
 def test_a_nominated_pod_holds_devices_that_are_still_to_be_freed() -> None:
