@@ -62,26 +62,18 @@ class Driver:
             ),
         )
         self._slices[name] = key_of(made)
-        await self._wait_known()
+        await self.verbs.wait_in_step(self.client)
 
     async def withdraw(self, pool: str, *, generation: int = 1, part: int = 1) -> None:
         """Take one slice of a pool back."""
         await self.client.delete(SLICES, self._slices.pop(f"{self.name}-{pool}-{generation}-{part}"))
-        await self._wait_known()
+        await self.verbs.wait_in_step(self.client)
 
     async def withdraw_all(self) -> None:
         """Take back every slice."""
         for key in self._slices.values():
             await self.client.delete(SLICES, key)
         self._slices.clear()
-
-    async def _wait_known(self) -> None:
-        """Wait until the extender has as many slices and classes as there are."""
-        counts = {
-            "slices": len((await self.client.list(SLICES)).items),
-            "deviceClasses": len((await self.client.list(CLASSES)).items),
-        }
-        await self.verbs.wait_known(**counts)
 
 
 @asynccontextmanager

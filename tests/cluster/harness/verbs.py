@@ -5,15 +5,18 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 
-from extender.cluster.api import RawObject
-from tests.cluster.harness.client import WAIT_SECONDS, key_of
+from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject
+from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
 from tests.cluster.harness.waiting import INTERVAL
 
 _T = TypeVar("_T")
+
+_COUNTED: Final = {"nodes": NODES, "slices": SLICES, "deviceClasses": CLASSES, "claims": CLAIMS}
+"""By the name of their number in what the extender says of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,17 @@ class Verbs:
         """Wait until it has answered so many calls."""
         await _poll(lambda: self.answered(verb), lambda found: found >= count, f"{count} calls of {verb}")
 
-    async def wait_known(self, **counts: int) -> None:
-        """Wait until it has seen just as many.
+    async def wait_in_step(self, client: Client) -> None:
+        """Wait until it has seen as many objects as there are."""
 
-        Raises:
-            AssertionError: not within `WAIT_SECONDS`.
-        """
-        await _poll(self.known, lambda known: counts.items() <= known.items(), f"the extender knows {counts}")
+        async def difference() -> dict[str, tuple[int, int]]:
+            known = await self.known()
+            there = {name: len((await client.list(resource)).items) for name, resource in _COUNTED.items()}
+            pods = (await client.list(PODS)).items
+            there["podsWithDevices"] = sum(bool(pod["spec"].get("resourceClaims")) for pod in pods)
+            return {name: (known[name], count) for name, count in there.items() if known[name] != count}
+
+        await _poll(difference, lambda found: not found, "the extender knows what there is")
 
     async def _post(self, verb: str, body: RawObject) -> Any:
         return (await self.http.post(f"/{verb}", json=body)).raise_for_status().json()
