@@ -10,6 +10,7 @@ from typing import Final
 from allocator.model import ClaimSpec
 from allocator.nodes import selector_matches
 from extender.cluster.api import CLAIMS, CLASSES, ObjectKey
+from extender.cluster.check import clash, is_in_use
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import IMPLICIT_PREFIX, ClaimObject, NodeObject, Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
@@ -41,13 +42,22 @@ NOTHING: Final = PodClaims()
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Why the pod can go nowhere as things stand; some change of its claims or classes will wake it."""
+    """Why the pod can go nowhere as things stand; some change of its claims or classes will wake it.
+
+    Attributes:
+        void: a claim whose allocation is void: it has to give it back.
+    """
 
     reason: str
+    void: ClaimObject | None = None
 
 
 class _BlockedError(Exception):
     """Ends looking at a pod's claims at the first that blocks it."""
+
+    def __init__(self, reason: str, void: ClaimObject | None = None) -> None:
+        self.blocked = Blocked(reason, void)
+        super().__init__(reason)
 
 
 def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
@@ -65,7 +75,7 @@ def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
             if claim is not None:
                 (pending if claim.claim.allocation is None else allocated)[claim.claim.uid] = claim
     except _BlockedError as blocked:
-        return Blocked(str(blocked))
+        return blocked.blocked
     return PodClaims(tuple(allocated.values()), tuple(pending.values()), extended_resources(pod, snapshot))
 
 
@@ -159,6 +169,8 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
         consumers = claim.reserved_for
         if len(consumers) >= MAX_CONSUMERS and all(consumer.uid != pod.uid for consumer in consumers):
             raise _BlockedError(f"claim {claim.name} is reserved for {MAX_CONSUMERS} pods already")
+        if not is_in_use(snapshot, claim.uid) and clash(snapshot, claim.uid):
+            raise _BlockedError(f"the allocation of claim {claim.name} is void: others hold its devices", found)
         return found
     flight = snapshot.in_flight.get(claim.uid)
     if flight is None:

@@ -28,6 +28,11 @@ class Metrics:
         self._steps = Counter(
             "dra_extender_allocator_steps", "Devices tried by the allocator's search.", registry=registry
         )
+        self._clashes = Counter(
+            "dra_extender_clashes",
+            "Allocations, ours or others', that came after another one for the same devices.",
+            registry=registry,
+        )
         for verb in VERBS:
             for code in ("ok", "error"):
                 self._duration.labels(verb, code)
@@ -35,6 +40,10 @@ class Metrics:
     def verb(self, verb: str, code: str, seconds: float) -> None:
         """One call has been answered."""
         self._duration.labels(verb, code).observe(seconds)
+
+    def clashed(self) -> None:
+        """An allocation came after another one for the same devices."""
+        self._clashes.inc()
 
     def filtered(self, *, passed: int, failed: int, unresolvable: int, steps: int) -> None:
         """One pod that needs devices has been filtered."""

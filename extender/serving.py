@@ -26,6 +26,7 @@ from allocator.selectors import Selectors
 from extender import logs
 from extender.cluster.api import Api
 from extender.cluster.credentials import Origin
+from extender.cluster.events import Recorder
 from extender.cluster.live import connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
@@ -37,6 +38,7 @@ from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
 from extender.verbs.bind import Binder
+from extender.verbs.clashes import Clashes
 
 _T = TypeVar("_T")
 logger = structlog.get_logger()
@@ -71,7 +73,8 @@ def make_service(api: Api, state: ClusterState, solver: Solver, settings: Settin
     """The verbs over a cluster: what its API server takes, and what is known of it."""
     deadline = settings.scheduling.deadline_seconds
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
-    binder = Binder(state, writer, solver, deadline=deadline)
+    recorder = Recorder(api, writer.now, instance=socket.gethostname())
+    binder = Binder(state, writer, solver, deadline=deadline, clashes=Clashes(metrics.clashed, recorder.record))
     return Service(state, solver, binder, metrics, deadline_seconds=deadline)
 
 

@@ -5,8 +5,17 @@ there when we first looked may be older than anything.
 """
 
 from allocator.audit import device_findings
+from allocator.model import AllocationResult
+from allocator.usage import DeviceUsage
 from extender.cluster.objects import ClaimObject
 from extender.cluster.snapshot import Snapshot, pools_of
+
+
+def is_in_use(snapshot: Snapshot, uid: str) -> bool:
+    """Whether a bound pod uses a claim: then it was checked before that pod was bound."""
+    claim = snapshot.claim(uid)
+    users = () if claim is None else (snapshot.pod(consumer.uid) for consumer in claim.claim.reserved_for)
+    return any(user is not None and user.node_name for user in users)
 
 
 def clash(snapshot: Snapshot, uid: str) -> str:
@@ -15,7 +24,7 @@ def clash(snapshot: Snapshot, uid: str) -> str:
     The snapshot must have all revisions of claims up to the one that brought the allocation.
     """
     claim = snapshot.claim(uid)
-    if claim is None or claim.claim.allocation is None:
+    if claim is None or claim.claim.allocation is None or _is_alone(snapshot, claim.claim.allocation):
         return ""
     earlier = [other for other in _neighbours(snapshot, claim) if _is_before(other, claim)]
     pools = pools_of(claim.claim.allocation)
@@ -25,6 +34,15 @@ def clash(snapshot: Snapshot, uid: str) -> str:
     claims = [each.claim for each in (*earlier, claim)]
     name = str(claim.claim)
     return "; ".join(str(finding) for finding in device_findings(claims, slices) if name in finding.claims)
+
+
+def _is_alone(snapshot: Snapshot, allocation: AllocationResult) -> bool:
+    """Whether nobody else holds anything that matters: the usual case, told without looking at other claims."""
+    held = [result.device for result in allocation.results if not result.admin_access]
+    if any(snapshot.usage.device(device) != DeviceUsage(holders=1) for device in held):
+        return False
+    pools = (snapshot.inventory.pools.get(pool) for pool in {device.pool_id for device in held})
+    return not any(each.counter_sets for pool in pools if pool is not None for each in pool.slices)
 
 
 def _neighbours(snapshot: Snapshot, claim: ClaimObject) -> list[ClaimObject]:

@@ -5,22 +5,28 @@ has one bind at a time, and whoever calls again gets the answer of the one that 
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
+
+import structlog
 
 from allocator.errors import AllocatorError
 from allocator.outcome import Allocation
 from extender.claims import Blocked, PodClaims
 from extender.cluster.api import CLAIMS, ObjectKey, OutcomeUnknownError
-from extender.cluster.check import clash
-from extender.cluster.objects import Pod
+from extender.cluster.check import clash, is_in_use
+from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.readiness import Failed, unmet
 from extender.cluster.reservation import Reservation, WriteRefusedError, is_reserved
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer, check_unbound
 from extender.solver import Solver
 from extender.verbs.case import UNKNOWN_NODE, No, held_for_nominated, open_case
+from extender.verbs.clashes import Clashes
+
+logger = structlog.get_logger()
 
 _OWN_SHARE: Final = 0.9
 """Of a call's time, after which no step begins: the answer must still get there."""
@@ -30,8 +36,16 @@ class BindError(Exception):
     """The pod is not bound, as far as we know; the scheduler is to try again."""
 
 
-class ClashError(BindError):
-    """Another writer gave the same devices to another claim before us; what this bind allocated is given back."""
+class GivenBackError(BindError):
+    """What the pod's claims have been allocated is of no use; it is given back."""
+
+
+class ClashError(GivenBackError):
+    """Another writer gave the same devices to another claim before us."""
+
+
+class LapsedError(GivenBackError):
+    """A device did not get ready."""
 
 
 class Binder:
@@ -40,13 +54,17 @@ class Binder:
     Args:
         deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
             but posts no Binding any more: the next call carries on from what it has written.
+        clashes: told of every clash that is found.
     """
 
-    def __init__(self, state: ClusterState, writer: Writer, solver: Solver, *, deadline: float) -> None:
+    def __init__(
+        self, state: ClusterState, writer: Writer, solver: Solver, *, deadline: float, clashes: Clashes
+    ) -> None:
         self._state = state
         self._writer = writer
         self._solver = solver
         self._deadline = deadline
+        self._clashes = clashes
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
     async def bind(self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None) -> None:
@@ -69,10 +87,29 @@ class Binder:
             if target == node or not task.done():
                 _raise(error)
                 return
-        task = asyncio.create_task(self._outcome(key, uid, node, seen, own))
+        _raise(await _answer(self._start(uid, node, self._outcome(key, uid, node, seen, own)), until))
+
+    def is_binding(self, uid: str) -> bool:
+        """Whether a bind of the pod of that uid is running, or an undo."""
+        return uid in self._running
+
+    def give_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
+        """Take allocations from a pod that can't be bound with them, in the background; not while it is being bound.
+
+        Args:
+            pod: waits to be bound.
+            claims: as they are known; what other pods use as well they keep.
+        """
+        if not self.is_binding(pod.uid):
+            self._start(pod.uid, "", self._given_back(pod, claims))
+
+    def _start(
+        self, uid: str, node: str, work: Coroutine[None, None, BindError | None]
+    ) -> asyncio.Task[BindError | None]:
+        task = asyncio.create_task(work)
         self._running[uid] = (node, task)
         task.add_done_callback(lambda _: self._running.pop(uid, None))
-        _raise(await _answer(task, until))
+        return task
 
     async def _outcome(self, key: ObjectKey, uid: str, node: str, seen: Pod | None, until: float) -> BindError | None:
         """The bind's error as a value: perhaps nobody waits for it any more."""
@@ -94,9 +131,10 @@ class Binder:
             return
         made: list[Reservation] = []
         try:
-            await self._reserve(self._decide(pod, node), made, until)
+            await self._reserve(self._decide(pod, node, made), made, until)
+            self._check(made)
             await self._writer.bind(pod, node)
-        except (WriteRefusedError, ClashError) as error:
+        except (WriteRefusedError, GivenBackError) as error:
             left = await self._undo(pod, node, made)
             if left is None:
                 return
@@ -104,8 +142,11 @@ class Binder:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
 
-    def _decide(self, pod: Pod, node_name: str) -> tuple[Reservation, ...]:
-        """What is to be written, with new allocations in flight from here on. Nothing else runs meanwhile."""
+    def _decide(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Reservation, ...]:
+        """What is to be written, with new allocations in flight from here on. Nothing else runs meanwhile.
+
+        A claim whose allocation is void is added to `made`: it is to be given back.
+        """
         if self._state.not_ready:
             raise BindError(f"not ready: {self._state.not_ready}")
         snapshot = self._state.snapshot
@@ -114,7 +155,11 @@ class Binder:
             raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
         case = open_case(pod, held_for_nominated(pod, snapshot, self._solver), self._solver)
         if isinstance(case, Blocked):
-            raise BindError(case.reason)
+            if case.void is None:
+                raise BindError(case.reason)
+            made += _given_back(pod, [case.void])
+            self._clashes.found(case.void, clash(snapshot, case.void.claim.uid), snapshot)
+            raise ClashError(case.reason)
         try:
             verdict = case.at(node)
         except AllocatorError as error:
@@ -128,7 +173,7 @@ class Binder:
         return reservations
 
     async def _reserve(self, reservations: Sequence[Reservation], made: list[Reservation], until: float) -> None:
-        """Write them one by one, and check all. `made` gets those that were written."""
+        """Write them one by one, and wait until all is known that was written before. `made` gets those written."""
         revision = 0
         try:
             for each in reservations:
@@ -143,20 +188,48 @@ class Binder:
                 await self._state.passed(CLAIMS, revision)
         except TimeoutError as error:
             raise BindError("out of time: what others have written to claims is not known yet") from error
-        self._check(made)
         if asyncio.get_running_loop().time() >= until:
             raise BindError("out of time: the claims are reserved, the pod is not bound yet")
 
     def _check(self, made: list[Reservation]) -> None:
-        """Compare with what others have written to claims before us. A claim that a bound pod uses was checked then."""
+        """Check that the pod may be bound with what was reserved for it: the last look before the Binding."""
         snapshot = self._state.snapshot
         for index, each in enumerate(made):
-            if _is_in_use(each, snapshot):
-                continue
-            found = clash(snapshot, each.uid)
-            if found:
+            claim = snapshot.claim(each.uid)
+            if claim is None or claim.claim.allocation is None or not is_reserved(claim.claim, each.pod.uid):
+                raise BindError(f"claim {each.claim.key} was taken from the pod meanwhile")
+            try:
+                self._check_against_others(claim, snapshot)
+                self._check_readiness(claim)
+            except GivenBackError:
                 made[index] = replace(each, frees=True)
-                raise ClashError(f"claim {each.claim.key} was allocated after others: {found}")
+                raise
+
+    def _check_against_others(self, claim: ClaimObject, snapshot: Snapshot) -> None:
+        """Compare with what others have written before us. A claim that a bound pod uses was checked then."""
+        found = "" if is_in_use(snapshot, claim.claim.uid) else clash(snapshot, claim.claim.uid)
+        if found:
+            self._clashes.found(claim, found, snapshot)
+            raise ClashError(f"claim {claim.key} was allocated after others: {found}")
+
+    def _check_readiness(self, claim: ClaimObject) -> None:
+        """See whether the devices are ready to be bound."""
+        lack = unmet(claim) if self._solver.features.binding_conditions else None
+        if isinstance(lack, Failed):
+            raise LapsedError(f"claim {claim.key}: {lack}")
+        if lack is not None and lack.is_over(self._writer.now()):
+            raise LapsedError(f"claim {claim.key}: no longer {lack}")
+        if lack is not None:
+            raise BindError(str(lack))
+
+    async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
+        """Undo, fenced only where a Binding may be on its way: a fence wakes the pod."""
+        made = _given_back(pod, claims)
+        if any(is_reserved(each.claim, pod.uid) for each in claims):
+            left = await self._undo(pod, "", made)
+        else:
+            left = await self._release(made)
+        logger.info("claims given back", pod=str(pod), claims=[str(each.key) for each in claims], left=left)
 
     async def _undo(self, pod: Pod, node: str, made: Sequence[Reservation]) -> list[str] | None:
         """Take back what was made; returns what could not be, or None if the pod turns out to be bound to the node."""
@@ -168,6 +241,10 @@ class Binder:
             return [f"claims are not released: {error}"]
         if bound:
             return None if bound == node else [f"claims are not released: the pod is bound to node {bound}"]
+        return await self._release(made)
+
+    async def _release(self, made: Sequence[Reservation]) -> list[str]:
+        """Release all that can be; returns what could not."""
         left = []
         for each in made:
             try:
@@ -188,11 +265,10 @@ async def _answer(task: asyncio.Task[BindError | None], until: float) -> BindErr
     return task.result() if done else BindError("the bind of this pod is still running")
 
 
-def _is_in_use(reservation: Reservation, snapshot: Snapshot) -> bool:
-    claim = snapshot.claim(reservation.uid)
-    consumers = () if claim is None else claim.claim.reserved_for
-    users = (snapshot.pod(consumer.uid) for consumer in consumers)
-    return any(user is not None and user.node_name for user in users)
+def _given_back(pod: Pod, claims: Iterable[ClaimObject]) -> list[Reservation]:
+    """As if the pod had reserved the claims for itself: to be undone."""
+    allocated = [(each, each.claim.allocation) for each in claims]
+    return [Reservation(each, pod, has, allocates=False, frees=True) for each, has in allocated if has is not None]
 
 
 def _reservations(pod: Pod, claims: PodClaims, decided: Allocation, snapshot: Snapshot) -> Iterator[Reservation]:

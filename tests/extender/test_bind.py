@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,9 +13,20 @@ from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import ClusterState, Event
 from extender.cluster.writer import ATTEMPTS, Writer
 from extender.verbs.bind import Binder, BindError, ClashError
+from extender.verbs.clashes import Clashes
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api, writes
-from tests.extender.clusters import claim, device_class, local_slice, node, pod, solver
+from tests.extender.clusters import (
+    DRIVER,
+    claim,
+    device_class,
+    local_slice,
+    network_slice,
+    node,
+    pod,
+    request,
+    solver,
+)
 
 PROTECT, ALLOCATE, BIND = "update resourceclaims", "update_status resourceclaims", "bind pods"
 GET_CLAIM = "get resourceclaims"
@@ -48,6 +60,8 @@ class Lagging:
 class Scene:
     """Nodes n and m with two devices each, and a binder over an API server."""
 
+    now = NOW
+
     def __init__(self, *objects: RawObject) -> None:
         nodes = [node("n"), node("m"), local_slice("n", 2), local_slice("m", 2), device_class()]
         self.api = memory_api(*nodes, *objects)
@@ -55,8 +69,13 @@ class Scene:
         self.watch = Lagging(self.state)
         self.api.follow(self.watch)
         self.transport = Transport(self.api)
-        writer = Writer(self.transport, self.state, lambda: NOW)
-        self.binder = Binder(self.state, writer, solver(), deadline=DEADLINE)
+        writer = Writer(self.transport, self.state, lambda: self.now)
+        self.counted: list[None] = []
+        self.told: list[tuple[str, str]] = []
+        self.clashes = Clashes(
+            count=lambda: self.counted.append(None), tell=lambda pod, note: self.told.append((pod.name, note.reason))
+        )
+        self.binder = Binder(self.state, writer, solver(), deadline=DEADLINE, clashes=self.clashes)
 
     async def bind(self, name: str = "p", node_name: str = "n", **more: Any) -> None:
         await self.binder.bind(ObjectKey("ns", name), more.pop("uid", f"uid-{name}"), node_name, **more)
@@ -417,9 +436,34 @@ class TestOtherWriters:
         """Both claims are there when we start: which one was first is unknown, so ours is not used."""
         left = claim("a", allocated=["n/gpu-0"], users=["p"])
         scene = Scene(left, claim("other", allocated=["n/gpu-0"], users=["q"]), pod("p", "a"))
-        (answer,) = scene.run(scene.bind())
-        assert "device held twice" in answer
+        assert scene.run(scene.bind()) == ["the allocation of claim a is void: others hold its devices"]
         assert (scene.devices("a"), scene.devices("other")) == ([], ["n/gpu-0"])
+
+    def test_no_pod_is_reserved_on_an_allocation_that_is_void_whoever_made_it(self) -> None:
+        void = claim("a", allocated=["n/gpu-0"], users=["r"])
+        scene = Scene(void, claim("other", allocated=["n/gpu-0"], users=["q"]), pod("p", "a"))
+        assert scene.run(scene.bind()) == ["the allocation of claim a is void: others hold its devices"]
+        assert (scene.users("a"), scene.devices("a")) == (["r"], ["n/gpu-0"])
+
+    def test_each_clash_is_counted_and_told_once(self) -> None:
+        scene = Scene(claim("a"), claim("other"), pod("p", "a"))
+        scene.transport.script(ALLOCATE, action(stolen(scene, "n/gpu-0")), Fault(), Fault(refused=FORBIDDEN))
+        scene.run(scene.bind(), scene.bind())
+        assert (len(scene.counted), scene.told) == (1, [("p", "DevicesTaken")])
+
+    def test_a_claim_that_is_taken_from_the_pod_meanwhile(self) -> None:
+        scene = Scene(claim("a"), pod("p", "a"))
+        scene.watch.is_behind = True
+
+        async def taken() -> None:
+            asyncio.get_running_loop().call_later(2, scene.watch.catch_up)
+            bind = asyncio.create_task(scene.bind())
+            await asyncio.sleep(1)
+            await scene.api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": {"reservedFor": None}})
+            await bind
+
+        assert scene.run(taken()) == ["claim ns/a was taken from the pod meanwhile"]
+        assert scene.node_of("p") is None
 
     def test_a_claim_that_a_bound_pod_uses_is_not_checked_again(self) -> None:
         used = claim("a", allocated=["n/gpu-0"], users=["r"])
@@ -436,3 +480,118 @@ def test_the_finalizer_protects_what_is_allocated() -> None:
     scene = Scene(claim("a"), pod("p", "a"))
     scene.run(scene.bind())
     assert scene.get("a")["metadata"]["finalizers"] == [FINALIZER]
+
+
+class Fabric(Scene):
+    """With a device that every node reaches, once it is attached: its driver says when."""
+
+    ATTACHED, BROKEN = "example.com/attached", "example.com/broken"
+    WAITING = f"waiting for {ATTACHED} of gpu.example.com/fabric/gpu-0"
+
+    def __init__(self) -> None:
+        conditions = {"bindingConditions": [self.ATTACHED], "bindingFailureConditions": [self.BROKEN]}
+        device = {"attributes": {"nic": {"bool": True}}, "bindsToNode": True, **conditions}
+        nic = device_class("nic", selectors=['"nic" in device.attributes["gpu.example.com"]'])
+        asking = claim("a", request(device_class="nic"))
+        super().__init__(network_slice("fabric", 1, **device), nic, asking, pod("p", "a"))
+
+    def report(self, condition: str) -> None:
+        conditions = [{"type": condition, "status": "True", "message": "said the driver"}]
+        device = {"driver": DRIVER, "pool": "fabric", "device": "gpu-0", "conditions": conditions}
+        patch = {"status": {"devices": [device]}}
+        virtualtime.run(self.api.patch_status(CLAIMS, ObjectKey("ns", "a"), patch))
+
+
+class TestBindingConditions:
+    """Devices that must be attached first: the bind waits across calls, with allocation and reservation in place."""
+
+    def test_the_pod_is_bound_when_its_device_is_ready(self) -> None:
+        scene = Fabric()
+        assert scene.run(scene.bind()) == [scene.WAITING]
+        assert scene.run(scene.bind()) == [scene.WAITING]
+        assert (scene.devices("a"), scene.users("a"), scene.node_of("p")) == (["fabric/gpu-0"], ["p"], None)
+        scene.report(scene.ATTACHED)
+        assert scene.run(scene.bind(node_name="m")) == ["node m: claim a is allocated for other nodes"]
+        assert scene.run(scene.bind()) == [""]
+        assert scene.node_of("p") == "n"
+
+    def test_what_fails_is_given_back_and_allocated_anew(self) -> None:
+        scene = Fabric()
+        scene.run(scene.bind())
+        scene.report(scene.BROKEN)
+        expected = "claim ns/a: example.com/broken of gpu.example.com/fabric/gpu-0: said the driver"
+        assert scene.run(scene.bind()) == [expected]
+        assert (scene.devices("a"), scene.users("a"), scene.held) == ([], [], set())
+        assert scene.run(scene.bind(node_name="m")) == [scene.WAITING]
+
+    @pytest.mark.parametrize(("seconds", "is_over"), [(600, False), (601, True)])
+    def test_nobody_waits_longer_than_ten_minutes(self, seconds: int, is_over: bool) -> None:
+        scene = Fabric()
+        scene.run(scene.bind())
+        scene.now += timedelta(seconds=seconds)
+        assert scene.run(scene.bind()) == [f"claim ns/a: no longer {scene.WAITING}" if is_over else scene.WAITING]
+        assert scene.devices("a") == ([] if is_over else ["fabric/gpu-0"])
+
+    def test_a_device_that_is_attached_in_the_end_is_not_too_late(self) -> None:
+        scene = Fabric()
+        scene.run(scene.bind())
+        scene.now += timedelta(seconds=900)
+        scene.report(scene.ATTACHED)
+        assert scene.run(scene.bind()) == [""]
+
+
+class TestGivingBack:
+    """In the background, for a pod that filter rejects because of what its claims have."""
+
+    def give_back(self, scene: Scene, *names: str) -> None:
+        snapshot = scene.state.snapshot
+
+        async def main() -> None:
+            claims = [snapshot.claims[ObjectKey("ns", name)] for name in names]
+            scene.binder.give_back(snapshot.pods[ObjectKey("ns", "p")], claims)
+            await asyncio.sleep(10)
+
+        virtualtime.run(main())
+
+    def test_what_is_reserved_for_the_pod_alone(self) -> None:
+        scene = Scene(claim("a", allocated=["n/gpu-0"], users=["p"]), pod("p", "a"))
+        self.give_back(scene, "a")
+        assert (scene.devices("a"), scene.users("a")) == ([], [])
+        assert writes(scene.transport.calls) == ["patch_status pods", ALLOCATE]
+
+    def test_what_nobody_uses_needs_no_fence_which_would_wake_the_pod(self) -> None:
+        scene = Scene(claim("a", allocated=["n/gpu-0"]), pod("p", "a"))
+        self.give_back(scene, "a")
+        assert scene.devices("a") == []
+        assert writes(scene.transport.calls) == [ALLOCATE]
+
+    def test_others_keep_it(self) -> None:
+        scene = Scene(claim("a", allocated=["n/gpu-0"], users=["p", "q"]), pod("p", "a"), pod("q", "a"))
+        self.give_back(scene, "a")
+        assert (scene.devices("a"), scene.users("a")) == (["n/gpu-0"], ["q"])
+
+    def test_not_while_the_pod_is_being_bound(self) -> None:
+        scene = Scene(claim("a"), pod("p", "a"))
+        scene.transport.script(BIND, Fault(seconds=1))
+
+        async def both() -> None:
+            bind = asyncio.create_task(scene.bind())
+            await asyncio.sleep(0.5)
+            snapshot = scene.state.snapshot
+            scene.binder.give_back(snapshot.pods[ObjectKey("ns", "p")], [snapshot.claims[ObjectKey("ns", "a")]])
+            await bind
+
+        assert scene.run(both()) == [""]
+        assert (scene.devices("a"), scene.node_of("p")) == (["n/gpu-0"], "n")
+
+    def test_a_bind_comes_after_it(self) -> None:
+        scene = Scene(claim("a", allocated=["n/gpu-0"], users=["p"]), pod("p", "a"))
+        scene.transport.script(GET_CLAIM, Fault(seconds=1))
+
+        async def both() -> None:
+            snapshot = scene.state.snapshot
+            scene.binder.give_back(snapshot.pods[ObjectKey("ns", "p")], [snapshot.claims[ObjectKey("ns", "a")]])
+            await scene.bind(node_name="m")
+
+        assert scene.run(both()) == [""]
+        assert (scene.devices("a"), scene.node_of("p")) == (["m/gpu-0"], "m")

@@ -20,6 +20,7 @@ from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import ClusterState, Event
 from extender.cluster.writer import Writer
 from extender.verbs.bind import Binder, BindError
+from extender.verbs.clashes import Clashes
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api
 from tests.extender.clusters import claim, device_class, local_slice, network_slice, node, pod, solver
@@ -83,7 +84,9 @@ class Extender:
     def over(cls, api: MemoryApi, random: Random) -> "Extender":
         state, transport = ClusterState(), Transport(api)
         api.follow(LateWatch(state, random))
-        return cls(state, transport, Binder(state, Writer(transport, state, lambda: NOW), solver(), deadline=4))
+        clashes = Clashes(count=lambda: None, tell=lambda _pod, _note: None)
+        writer = Writer(transport, state, lambda: NOW)
+        return cls(state, transport, Binder(state, writer, solver(), deadline=4, clashes=clashes))
 
     async def bind(self, name: str, node_name: str, *, after: float = 0) -> str:
         await asyncio.sleep(after)

@@ -1,0 +1,69 @@
+"""Clashes between writers: each allocation that comes after others for the same devices is counted and told once."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from extender.cluster.changes import Change, Topic
+from extender.cluster.check import clash
+from extender.cluster.events import Note
+from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState
+
+PERIOD: Final = 1.0
+"""Seconds between looks at what has been allocated."""
+
+_REMEMBERED: Final = 10_000
+
+
+class Clashes:
+    """Counts and tells them.
+
+    Args:
+        count: counts one.
+        tell: tells a pod of one.
+    """
+
+    def __init__(self, count: Callable[[], None], tell: Callable[[Pod, Note], None]) -> None:
+        self._count = count
+        self._tell = tell
+        self._known: OrderedDict[tuple[str, int | None], None] = OrderedDict()
+
+    def found(self, claim: ClaimObject, how: str, snapshot: Snapshot) -> None:
+        """An allocation is void.
+
+        Args:
+            claim: that has it.
+            how: it clashes.
+            snapshot: knows the pods that the claim is reserved for.
+        """
+        key = (claim.claim.uid, claim.allocated_at)
+        if key in self._known:
+            return
+        self._known[key] = None
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        self._count()
+        for consumer in claim.claim.reserved_for:
+            pod = snapshot.pod(consumer.uid)
+            if pod is not None:
+                self._tell(pod, Note("DevicesTaken", f"claim {claim.key} was allocated after others: {how}", "Binding"))
+
+    async def watch(self, state: ClusterState) -> None:
+        """Find the clashes that other writers cause: the in-tree scheduler beside us never looks. To be cancelled."""
+        version = state.snapshot.version
+        while True:
+            await asyncio.sleep(PERIOD)
+            changes, snapshot = state.changes_since(version), state.snapshot
+            version = snapshot.version
+            self.look(changes or (), snapshot)
+
+    def look(self, changes: Iterable[Change], snapshot: Snapshot) -> None:
+        """Look at the claims that have changed."""
+        for key in dict.fromkeys(change.key for change in changes if change.topic is Topic.CLAIM):
+            claim = snapshot.claims.get(key)
+            how = clash(snapshot, claim.claim.uid) if claim is not None else ""
+            if claim is not None and how:
+                self.found(claim, how, snapshot)

@@ -1,0 +1,87 @@
+"""Clashes: an allocation that comes after others for its devices is counted and told once, whoever wrote it."""
+
+import asyncio
+
+from extender.cluster.api import CLAIMS, ObjectKey
+from extender.cluster.memory import MemoryApi
+from extender.cluster.state import ClusterState
+from extender.verbs.clashes import PERIOD, Clashes
+from tests.extender import virtualtime
+from tests.extender.apis import memory_api
+from tests.extender.clusters import claim, local_slice, node, pod
+
+
+class Scene:
+    """Claims that another scheduler allocates, while we watch."""
+
+    def __init__(self) -> None:
+        claims = [claim(name) for name in "abc"]
+        self.api: MemoryApi = memory_api(node("n"), local_slice("n", 2), *claims, pod("p", "a"), pod("q", "b"))
+        self.state = ClusterState()
+        self.api.follow(self.state)
+        self.count = 0
+        self.told: list[tuple[str, str]] = []
+        self.clashes = Clashes(self._count, lambda pod, note: self.told.append((pod.name, note.text)))
+
+    def _count(self) -> None:
+        self.count += 1
+
+    async def allocate(self, name: str, device: str, user: str) -> None:
+        status = claim(name, allocated=[device], users=[user])["status"]
+        await self.api.patch_status(CLAIMS, ObjectKey("ns", name), {"status": status})
+
+    async def watched(self, *allocations: tuple[str, str, str]) -> None:
+        watching = asyncio.create_task(self.clashes.watch(self.state))
+        await asyncio.sleep(PERIOD / 2)
+        for each in allocations:
+            await self.allocate(*each)
+        await asyncio.sleep(2 * PERIOD)
+        watching.cancel()
+
+
+def test_the_later_of_two() -> None:
+    scene = Scene()
+    virtualtime.run(scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q")))
+    assert scene.count == 1
+    ((pod_name, text),) = scene.told
+    assert pod_name == "q"
+    assert text.startswith("claim ns/b was allocated after others: device held twice: claim ns/a, ns/b")
+
+
+def test_other_devices_are_no_clash() -> None:
+    scene = Scene()
+    virtualtime.run(scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-1", "q")))
+    assert (scene.count, scene.told) == (0, [])
+
+
+def test_a_claim_that_changes_later_is_no_other_clash() -> None:
+    scene = Scene()
+
+    async def main() -> None:
+        await scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q"))
+        await scene.api.patch(CLAIMS, ObjectKey("ns", "b"), {"metadata": {"labels": {"x": "y"}}})
+        await scene.watched()
+        scene.clashes.look(scene.state.changes_since(0) or (), scene.state.snapshot)
+
+    virtualtime.run(main())
+    assert scene.count == 1
+
+
+def test_allocated_anew_it_is_another_one() -> None:
+    scene = Scene()
+
+    async def main() -> None:
+        await scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q"))
+        await scene.api.patch_status(
+            CLAIMS, ObjectKey("ns", "b"), {"status": {"allocation": None, "reservedFor": None}}
+        )
+        await scene.watched(("b", "n/gpu-0", "q"))
+
+    virtualtime.run(main())
+    assert (scene.count, len(scene.told)) == (2, 2)
+
+
+def test_what_a_pod_we_do_not_know_got_is_counted_all_the_same() -> None:
+    scene = Scene()
+    virtualtime.run(scene.watched(("a", "n/gpu-0", "p"), ("c", "n/gpu-0", "stranger")))
+    assert (scene.count, scene.told) == (1, [])
