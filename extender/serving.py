@@ -30,6 +30,7 @@ from extender.cluster.events import Recorder
 from extender.cluster.live import connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
+from extender.collector import sparing_survivors
 from extender.embedded import EmbeddedCluster
 from extender.http.app import create_app
 from extender.metrics import Metrics
@@ -107,7 +108,7 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings) -> No
         ConnectError: the cluster cannot be had.
     """
     logs.configure(settings.log)
-    with _listen(settings.server.host, settings.server.port) as listener:
+    with _listen(settings.server.host, settings.server.port) as listener, sparing_survivors(time.monotonic):
         uvloop.run(_serve(opening, settings, listener))
 
 

@@ -125,6 +125,8 @@ async def _answer(cluster: Cluster, sizes: Sizes, reader: asyncio.StreamReader, 
     except (asyncio.IncompleteReadError, ConnectionError):
         for task in tasks:
             task.cancel()
+        for plural in [plural for plural, watcher in cluster.watchers.items() if watcher is writer]:
+            del cluster.watchers[plural]
         writer.close()
 
 
@@ -161,8 +163,9 @@ async def _flow(cluster: Cluster, sizes: Sizes) -> None:
     while True:
         for _ in range(sizes.events // _TICKS):
             plural, line = next(events)
-            if plural in cluster.watchers:
-                cluster.watchers[plural].write(_chunk(line))
+            watcher = cluster.watchers.get(plural)
+            if watcher is not None and not watcher.is_closing():
+                watcher.write(_chunk(line))
         due += 1 / _TICKS
         await asyncio.sleep(due - clock())
 

@@ -21,25 +21,43 @@ from typing import Final
 import orjson
 import uvloop
 
+from extender import logs
 from extender.cluster.connection import open_connection
 from extender.cluster.credentials import Origin
 from extender.cluster.live import connect
 from extender.cluster.state import ClusterState
 from extender.cluster.transport import Request
+from extender.collector import sparing_survivors
+from extender.settings import LogSettings
 
 _FULL: Final = {"nodes": 5000, "claims": 20000, "pods": 50000, "pods-with-claims": 10000, "events": 1000}
 _DEVICES: Final = {"nodes": 5000, "events": 0}
 _STEADY_SECONDS: Final = 10.0
+_TICK_SECONDS: Final = 0.005
+_HOURS: Final = 10_000.0
+"""In the future everything that is known is too old."""
+
 _CALIBRATION_LOOPS: Final = 5_000_000
 _MEGABYTE: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one run: seconds on the clock and of CPU, bytes resident, share of one core."""
+    """Of one run.
+
+    Attributes:
+        sync_seconds, sync_cpu_seconds: of the cold sync, on the clock and of CPU.
+        sync_pause: the longest time in it for which nothing else on the event loop had its turn.
+        relist_seconds, relist_pause: the same of listing everything again when nothing has changed.
+        resident: the most bytes that there were.
+        steady_share: of one core, for events.
+    """
 
     sync_seconds: float
     sync_cpu_seconds: float
+    sync_pause: float
+    relist_seconds: float
+    relist_pause: float
     resident: int
     steady_share: float
 
@@ -68,7 +86,9 @@ def main() -> None:
     parser.add_argument("--steady", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.client:
-        print(orjson.dumps(uvloop.run(_client(Path(arguments.client), steady=arguments.steady))).decode())
+        logs.configure(LogSettings(level="error"))
+        with sparing_survivors(time.monotonic):
+            print(orjson.dumps(uvloop.run(_client(Path(arguments.client), steady=arguments.steady))).decode())
     else:
         _measure(arguments.runs)
 
@@ -80,16 +100,25 @@ def _measure(runs: int) -> None:
     devices = _runs(_DEVICES, runs, steady=False)
     print(f"calibration: {before:.2f} s before, {_calibrate():.2f} s after, for {_CALIBRATION_LOOPS:,} empty loops")
     print("5,000 nodes, 40,000 devices, 20,000 claims, 50,000 pods (10,000 with claims):")
-    print(Goal("  cold sync", 10, "s").line([run.sync_seconds for run in full]))
-    print(f"  {'of which CPU':<42} {statistics.median(run.sync_cpu_seconds for run in full):8.2f} s")
-    print(Goal("  resident memory", 500, "MB").line([run.resident / _MEGABYTE for run in full]))
+    _print_sync(full)
     print(Goal("  1,000 events a second, share of a core", 50, "%").line([run.steady_share * 100 for run in full]))
     print("the same from a server without streaming lists:")
-    print(Goal("  cold sync", 10, "s").line([run.sync_seconds for run in paged]))
-    print(f"  {'of which CPU':<42} {statistics.median(run.sync_cpu_seconds for run in paged):8.2f} s")
-    print(Goal("  resident memory", 500, "MB").line([run.resident / _MEGABYTE for run in paged]))
+    _print_sync(paged)
     print("5,000 nodes, 40,000 devices alone:")
     print(Goal("  resident memory", 300, "MB").line([run.resident / _MEGABYTE for run in devices]))
+
+
+def _print_sync(runs: Sequence[Figures]) -> None:
+    print(Goal("  cold sync", 10, "s").line([run.sync_seconds for run in runs]))
+    _print("of which CPU", [run.sync_cpu_seconds for run in runs])
+    _print("longest pause of the event loop", [run.sync_pause for run in runs])
+    _print("all listed again, unchanged", [run.relist_seconds for run in runs])
+    _print("longest pause of the event loop", [run.relist_pause for run in runs])
+    print(Goal("  resident memory", 500, "MB").line([run.resident / _MEGABYTE for run in runs]))
+
+
+def _print(name: str, seconds: Sequence[float]) -> None:
+    print(f"  {name:<42} {statistics.median(seconds):8.2f} s")
 
 
 def _runs(sizes: dict[str, int], runs: int, *, steady: bool, pages: bool = False) -> list[Figures]:
@@ -130,19 +159,49 @@ def _kubeconfig(folder: Path, port: int) -> Path:
 
 
 async def _client(kubeconfig: Path, *, steady: bool) -> Figures:
-    """Sync, look at the memory, and live with events for a while."""
+    """Sync, list again, and live with events for a while."""
     origin = Origin(str(kubeconfig))
-    state = ClusterState()
+    state, pauses = ClusterState(), Pauses()
+    watching = asyncio.create_task(pauses.watch())
     started, cpu = time.perf_counter(), time.process_time()
     async with connect(origin, random=random.random) as cluster:
         following = asyncio.create_task(cluster.run(state))
-        while state.not_ready:
-            await asyncio.wait([following], timeout=0.05)
-        synced, used = time.perf_counter() - started, time.process_time() - cpu
+        await _ready(state, following)
+        synced, used, sync_pause = time.perf_counter() - started, time.process_time() - cpu, pauses.take()
+        started = time.perf_counter()
+        for follower in cluster.followers:
+            follower.check(asyncio.get_running_loop().time() + _HOURS)
+        await _ready(state, following)
+        relisted, relist_pause = time.perf_counter() - started, pauses.take()
         share = await _live(origin, state) if steady else 0.0
-        following.cancel()
-        await asyncio.wait([following])
-    return Figures(synced, used, _resident_peak(), share)
+        for task in (following, watching):
+            task.cancel()
+        await asyncio.wait([following, watching])
+    return Figures(synced, used, sync_pause, relisted, relist_pause, _resident_peak(), share)
+
+
+async def _ready(state: ClusterState, following: asyncio.Task[None]) -> None:
+    while state.not_ready:
+        await asyncio.wait([following], timeout=_TICK_SECONDS)
+
+
+class Pauses:
+    """How long the event loop was away."""
+
+    def __init__(self) -> None:
+        self._longest = 0.0
+
+    async def watch(self) -> None:
+        """Look again and again; for ever."""
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(_TICK_SECONDS)
+            self._longest = max(self._longest, time.perf_counter() - before - _TICK_SECONDS)
+
+    def take(self) -> float:
+        """The longest pause since this was asked last, in seconds."""
+        longest, self._longest = self._longest, 0.0
+        return longest
 
 
 async def _live(origin: Origin, state: ClusterState) -> float:

@@ -5,6 +5,7 @@ is told when that was too long ago.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from extender.cluster.api import ApiError, OutcomeUnknownError, Resource
-from extender.cluster.collector import uncollected
 from extender.cluster.discovery import OPTIONAL, NotServedError
-from extender.cluster.state import NOT_SYNCED, Event, Sink, revision_of
+from extender.cluster.relist import Relist
+from extender.cluster.state import NOT_SYNCED, Event, Sink, key_of, revision_of
 from extender.cluster.transport import TooManyRequestsError
-from extender.cluster.watch import BrokenWatchError, ListAgainError, Listed, Signal, Source
+from extender.cluster.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
 
 _log = structlog.get_logger()
 
@@ -26,6 +27,14 @@ _FAILURES: Final = (ListAgainError, BrokenWatchError, ApiError, OutcomeUnknownEr
 
 class Cache(Sink, Protocol):
     """Where what happens is kept; see `extender.cluster.state.ClusterState`."""
+
+    def relist(self, resource: Resource) -> Relist:
+        """A list that begins."""
+        ...
+
+    def take(self, relist: Relist, at: int) -> bool:
+        """The list is complete, as of a revision; False: that is too old to be of use."""
+        ...
 
     def bookmark(self, resource: Resource, at: int) -> None:
         """Everything of a kind is known up to a revision."""
@@ -65,6 +74,21 @@ class Pace:
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * (0.5 + random / 2)
 
 
+class Turn:
+    """Work on the event loop that gives others their turn again and again, however much of it there is."""
+
+    def __init__(self, seconds: float = 0.005, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._began = clock()
+
+    async def end(self) -> None:
+        """A piece of the work is done: if the turn has been long, let others have theirs."""
+        if self._clock() - self._began >= self._seconds:
+            await asyncio.sleep(0)
+            self._began = self._clock()
+
+
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -80,6 +104,7 @@ class Follower:
         self._cache = cache
         self._random = random
         self._pace = pace
+        self._turn = Turn()
         self._since: int | None = None
         self._newest = 0
         self._heard_at: float | None = None
@@ -109,7 +134,7 @@ class Follower:
             self._cache.doubt(self.resource, f"nothing heard for more than {self._pace.stale:g} s")
             _log.warning("stale", resource=str(self.resource), seconds=round(age))
             if self._connected is not None and self._since is not None:
-                self._connected.reschedule(now)
+                self._connected.reschedule(_now())
 
     # --- one connection -------------------------------------------------------------------------------------
 
@@ -134,34 +159,43 @@ class Follower:
 
         What a watch brings then may be old news: how far behind it is, only a list can tell.
         """
+        relist = self._cache.relist(self.resource)
         try:
             async with asyncio.timeout(None) as self._connected:
                 async with aclosing(self._source.signals(self.resource, self._since)) as signals:
                     async for signal in signals:
-                        if self._doubted and not isinstance(signal, Listed):
+                        if isinstance(signal, Item):
+                            relist.add(key_of(signal.object), signal.object)
+                        elif isinstance(signal, Listed):
+                            self._take_list(relist, signal.at)
+                        elif self._doubted:
                             return False
-                        self._take(signal)
+                        else:
+                            self._take_change(signal)
+                        await self._turn.end()
         except TimeoutError:
             return False
         finally:
             self._connected = None
         return True
 
-    def _take(self, signal: Signal) -> None:
-        at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
-        if isinstance(signal, Listed):
-            with uncollected():
-                taken = self._cache.replace(self.resource, signal.objects, at)
-            if not taken:
-                raise OutdatedListError(f"a list as of {at}, though {self._newest} was seen")
-            self._doubted = self._absent = False
+    def _take_list(self, relist: Relist, at: int) -> None:
+        if not self._cache.take(relist, at):
+            raise OutdatedListError(f"a list as of {at}, though {self._newest} was seen")
+        self._doubted = self._absent = False
+        self._passed(at)
+
+    def _take_change(self, signal: Event | Bookmark) -> None:
+        # Only this is success: a list that the watch after it can't go on from would be read without end.
+        self._failures = 0
+        if isinstance(signal, Event):
+            self._cache.apply(signal)
+            self._passed(revision_of(signal.object))
         else:
-            # A list is no success yet: one that the watch after it can't go on from would be read without end.
-            self._failures = 0
-            if isinstance(signal, Event):
-                self._cache.apply(signal)
-            else:
-                self._cache.bookmark(self.resource, at)
+            self._cache.bookmark(self.resource, signal.at)
+            self._passed(signal.at)
+
+    def _passed(self, at: int) -> None:
         self._since = self._newest = max(self._newest, at)
         self._brought += 1
         self._heard_at = _now()

@@ -1,12 +1,12 @@
 """All objects of a kind, read in pages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, Resource
-from extender.cluster.collector import uncollected
+from extender.cluster.api import ApiError, Listing, OutcomeUnknownError, RawObject, Resource
 from extender.cluster.discovery import Served
 from extender.cluster.state import revision_of
 from extender.cluster.transport import Reply, Request, decoded
@@ -18,10 +18,13 @@ _TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Page(Generic[_T]):
-    """What is kept of a page; the token asks for the next one, empty if there is none."""
+class Page:
+    """Some objects of a list, and the revision of the whole; the token asks for the next page, empty if it is the last.
 
-    kept: list[_T]
+    Every page, the last included, is as of the revision of the first.
+    """
+
+    items: list[RawObject]
     revision: int
     token: str
 
@@ -39,64 +42,54 @@ class PageReader(Protocol):
         ...
 
 
-async def list_each(
-    reader: PageReader, resource: Resource, keep: Callable[[RawObject], _T | None]
-) -> tuple[list[_T], int]:
-    """Read a list, and turn each object into what is to be kept of it as soon as its page is there.
-
-    Args:
-        reader: reads the pages.
-        resource: the kind.
-        keep: what to keep of an object; None drops it.
-
-    Returns:
-        What was kept, and the revision of the list.
+async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[Page, None]:
+    """The pages of a list, of which there is one at least; each is asked for when the one before has been dealt with.
 
     Raises:
-        ApiError: a refusal; Gone if the pages expired again and again while they were read.
+        ApiError: a refusal; Gone if the list has expired while it was read, so that it must begin anew.
+        OutcomeUnknownError: no answer.
+    """
+    path = reader.served.path(resource)
+    # An API server leaves both out of the items of a list.
+    of_kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
+    query: dict[str, str] = {}
+    while True:
+        page = await reader.read_page(path, query, lambda request, reply: _page(request, reply, of_kind))
+        yield page
+        if not page.token:
+            return
+        query["continue"] = page.token
+
+
+async def list_all(reader: PageReader, resource: Resource) -> Listing:
+    """All objects at once; a list that expires is begun anew.
+
+    Raises:
+        ApiError: a refusal; Gone if the list expired again and again while it was read.
         OutcomeUnknownError: no answer.
     """
     for _ in range(_TRIES - 1):
         try:
-            return await _list_once(reader, resource, keep)
+            return await _list_once(reader, resource)
         except ApiError as error:
             if error.status != HTTPStatus.GONE:
                 raise
-    return await _list_once(reader, resource, keep)
+    return await _list_once(reader, resource)
 
 
-async def _list_once(
-    reader: PageReader, resource: Resource, keep: Callable[[RawObject], _T | None]
-) -> tuple[list[_T], int]:
-    path = reader.served.path(resource)
-    # An API server leaves both out of the items of a list.
-    of_kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
-
-    def decode(request: Request, reply: Reply) -> _Page[_T]:
-        with uncollected():
-            return _packed(request, reply, lambda item: keep({**of_kind, **item}))
-
-    query: dict[str, str] = {}
-    kept: list[_T] = []
-    while True:
-        page = await reader.read_page(path, query, decode)
-        kept += page.kept
-        # Every page, the last included, is as of the revision of the first.
-        if not page.token:
-            return kept, page.revision
-        query["continue"] = page.token
+async def _list_once(reader: PageReader, resource: Resource) -> Listing:
+    items: list[RawObject] = []
+    at = 0
+    async with aclosing(pages(reader, resource)) as read:
+        async for page in read:
+            items += page.items
+            at = page.revision
+    return Listing(tuple(items), at)
 
 
-def _packed(request: Request, reply: Reply, keep: Callable[[RawObject], _T | None]) -> _Page[_T]:
-    """What is kept of a page, which itself is gone when this returns."""
+def _page(request: Request, reply: Reply, of_kind: Mapping[str, str]) -> Page:
     page = decoded(request, reply)
-    wanted = [keep(item) for item in _items(request, page)]
-    token = page["metadata"].get("continue") or ""
-    return _Page([item for item in wanted if item is not None], revision_of(page), token)
-
-
-def _items(request: Request, page: RawObject) -> list[RawObject]:
     items = [] if page.get("items") is None else page["items"]
     if not revision_of(page) or not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise OutcomeUnknownError(str(request), "the answer is not a list of objects with a revision")
-    return items
+    return Page([{**of_kind, **item} for item in items], revision_of(page), page["metadata"].get("continue") or "")

@@ -9,7 +9,7 @@ import orjson
 
 from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource, UnreachableError
 from extender.cluster.discovery import Served, discover
-from extender.cluster.listing import list_each
+from extender.cluster.listing import list_all
 from extender.cluster.state import key_of
 from extender.cluster.transport import (
     JSON_TYPE,
@@ -76,8 +76,7 @@ class RemoteApi:
 
     async def list(self, resource: Resource) -> Listing:
         """All objects of a kind, page by page."""
-        items, at = await list_each(self, resource, lambda obj: obj)
-        return Listing(tuple(items), at)
+        return await list_all(self, resource)
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object."""

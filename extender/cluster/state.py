@@ -4,18 +4,19 @@ One writer, the event loop; everybody else reads snapshots.
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from allocator.errors import InvalidObjectError
 from allocator.model import AllocationResult
 from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.changes import Change, ChangeLog, Topic
-from extender.cluster.flights import after_event, dated, moved_pools
+from extender.cluster.edit import Edit, read
+from extender.cluster.flights import after_event, moved_pools
 from extender.cluster.kinds import Kind, all_kinds
-from extender.cluster.objects import ClaimObject, Pod, revision
+from extender.cluster.objects import revision
+from extender.cluster.relist import Relist, Version, version_of
 from extender.cluster.snapshot import EMPTY, InFlight, Snapshot
 
 NOT_SYNCED: Final = "not synced yet"
@@ -50,17 +51,6 @@ class Sink(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Edit:
-    """A snapshot in the making, and what is different in it."""
-
-    snapshot: Snapshot
-    touched: dict[tuple[Topic, Hashable], None] = field(default_factory=dict)
-
-    def touch(self, what: Iterable[tuple[Topic, Hashable]]) -> None:
-        self.touched.update(dict.fromkeys(what))
-
-
 class ClusterState:
     """Applies events, counts versions, logs changes, and holds allocations that are in flight.
 
@@ -73,6 +63,7 @@ class ClusterState:
         self._log = ChangeLog(log_size)
         self._doubts = dict.fromkeys(RESOURCES, NOT_SYNCED)
         self._seen = dict.fromkeys(RESOURCES, 0)
+        self._versions: dict[str, dict[ObjectKey, Version]] = {kind: {} for kind in RESOURCES}
         self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
 
     # --- reading --------------------------------------------------------------------------------------------
@@ -110,13 +101,16 @@ class ClusterState:
 
     def apply(self, event: Event) -> None:
         """Take in an event of a watch."""
-        kind = self._kinds[event.resource.kind]
-        key = key_of(event.object)
-        edit = _Edit(self._snapshot)
+        kind, versions = self._kinds[event.resource.kind], self._versions[event.resource.kind]
+        key, version = key_of(event.object), version_of(event.object)
+        edit = Edit(self._snapshot)
+        versions.pop(key, None)
         if event.type is EventType.DELETED:
-            _drop(edit, kind, key)
+            edit.drop(kind, key)
         else:
-            _put(edit, kind, key, event.object, listed=False)
+            edit.put(kind, key, read(kind, event.object), listed=False)
+            if version is not None:
+                versions[key] = version
         self._commit(edit)
         self.bookmark(event.resource, revision_of(event.object))
 
@@ -126,18 +120,23 @@ class ClusterState:
         Returns:
             False for a list that is older than what was seen: nothing was taken in, list again.
         """
+        relist = self.relist(resource)
+        for obj in objects:
+            relist.add(key_of(obj), obj)
+        return self.take(relist, at)
+
+    def relist(self, resource: Resource) -> Relist:
+        """A list of a kind that is to be read bit by bit, and then taken in."""
+        return Relist(self._kinds[resource.kind], self._versions[resource.kind], self._snapshot)
+
+    def take(self, relist: Relist, at: int) -> bool:
+        """Take in a list that is complete, all at once; see `replace`."""
+        resource = relist.kind.resource
         if at < self._seen[resource.kind]:
             return False
-        kind = self._kinds[resource.kind]
-        edit = _Edit(self._snapshot)
-        listed = set()
-        for obj in objects:
-            key = key_of(obj)
-            listed.add(key)
-            _put(edit, kind, key, obj, listed=True)
-        unreadable = [key for of, key in edit.snapshot.problems if of == resource.kind]
-        for key in {*kind.keys(edit.snapshot), *unreadable} - listed:
-            _drop(edit, kind, key)
+        edit = Edit(self._snapshot)
+        relist.apply_to(edit)
+        self._versions[resource.kind] = dict(relist.versions)
         self._commit(edit)
         self.trust(resource)
         self.bookmark(resource, at)
@@ -188,13 +187,13 @@ class ClusterState:
     def _commit_flight(self, before: Snapshot, after: Snapshot, uid: str) -> None:
         if after is before:
             return
-        edit = _Edit(after)
+        edit = Edit(after)
         edit.touch((Topic.POOL, pool) for pool in moved_pools(before, after, uid))
         key = after.claim_keys.get(uid)
         edit.touch([] if key is None else [(Topic.CLAIM, key)])
         self._commit(edit)
 
-    def _commit(self, edit: _Edit) -> None:
+    def _commit(self, edit: Edit) -> None:
         if not edit.touched:
             self._snapshot = edit.snapshot
             return
@@ -216,47 +215,3 @@ def revision_of(obj: RawObject) -> int:
     metadata = obj.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     return revision(version) if isinstance(version, str) else 0
-
-
-def _put(edit: _Edit, kind: Kind[Any], key: ObjectKey, obj: RawObject, *, listed: bool) -> None:
-    old = kind.find(edit.snapshot, key)
-    try:
-        new = kind.parse(obj)
-    except InvalidObjectError as error:
-        _drop(edit, kind, key)
-        text = "; ".join(map(str, error.problems))
-        edit.snapshot = edit.snapshot.with_problem(kind.resource.kind, key, text)
-        edit.touch(kind.touched(key, old, None))
-        return
-    if isinstance(new, ClaimObject):
-        new = dated(new, old, listed=listed)
-    elsewhere = _key_of_uid(edit.snapshot, new)
-    if elsewhere is not None and elsewhere != key:
-        _drop(edit, kind, elsewhere)
-    before = edit.snapshot
-    edit.snapshot = kind.put(before.without_problem(kind.resource.kind, key), key, new)
-    if old != new:
-        edit.touch(kind.touched(key, old, new))
-    _follow_claim(edit, before, old, new)
-
-
-def _key_of_uid(snapshot: Snapshot, new: object) -> ObjectKey | None:
-    """Where the object of this uid is known. Objects keep their names: under another one it can be no more."""
-    if isinstance(new, ClaimObject):
-        return snapshot.claim_keys.get(new.claim.uid)
-    return snapshot.pod_keys.get(new.uid) if isinstance(new, Pod) else None
-
-
-def _drop(edit: _Edit, kind: Kind[Any], key: ObjectKey) -> None:
-    before, old = edit.snapshot, kind.find(edit.snapshot, key)
-    edit.snapshot = kind.drop(before.without_problem(kind.resource.kind, key), key)
-    if old is not None:
-        edit.touch(kind.touched(key, old, None))
-    _follow_claim(edit, before, old, None)
-
-
-def _follow_claim(edit: _Edit, before: Snapshot, old: object, new: object) -> None:
-    """After an event of a claim: what is in flight for it may have landed, and its pools are used otherwise."""
-    for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
-        edit.snapshot = after_event(edit.snapshot, uid)
-        edit.touch((Topic.POOL, pool) for pool in moved_pools(before, edit.snapshot, uid))

@@ -4,8 +4,7 @@
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,7 +13,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, Resource
-from extender.cluster.listing import list_each
+from extender.cluster.listing import pages
 from extender.cluster.relevance import RELEVANCE, passed_revision
 from extender.cluster.remote import RemoteApi
 from extender.cluster.state import Event, EventType, revision_of
@@ -54,15 +53,25 @@ class SilentError(BrokenWatchError):
     """Nothing has come for too long: the connection is dead, or the server."""
 
 
+class UnendingListError(ListAgainError):
+    """A list in a stream has not come to its end: from now on we ask for pages."""
+
+
 class _NoStreamingListsError(Exception):
-    """The server does not start a watch with a list, or does not come to its end."""
+    """The server does not start a watch with a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An object of a list that has not come to its end yet."""
+
+    object: RawObject
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All objects of a kind as of a revision; the objects can be taken once, and are made as they are taken."""
+    """The list is complete: there was nothing of the kind but the items before this, as of a revision."""
 
-    objects: Iterable[RawObject]
     at: int
 
 
@@ -74,7 +83,7 @@ class Bookmark:
     ends_list: bool = False
 
 
-Signal: TypeAlias = Listed | Event | Bookmark
+Signal: TypeAlias = Item | Listed | Event | Bookmark
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +148,21 @@ class Source:
                     yield signal
         except _NoStreamingListsError:
             self._streams_lists = False
-            async with aclosing(self._paged(resource)) as pages:
-                async for signal in pages:
+            async with aclosing(self._paged(resource)) as signals:
+                async for signal in signals:
                     yield signal
 
     async def _paged(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """A list in pages."""
-        async with self._gate:
-            items, at = await list_each(self.api, resource, _packing(resource))
-            yield Listed(_unpacked(deque(items)), at)
+        may_matter = RELEVANCE.get(resource.kind)
+        at = 0
+        async with self._gate, aclosing(pages(self.api, resource)) as read:
+            async for page in read:
+                at = page.revision
+                for obj in page.items:
+                    if may_matter is None or may_matter(orjson.dumps(obj)):
+                        yield Item(obj)
+        yield Listed(at)
 
     async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:
         """A watch from a revision on."""
@@ -169,38 +184,22 @@ class Source:
             # We give up first, and then ask for pages.
             "timeoutSeconds": str(int(2 * self._rhythm.list)),
         }
-        async with self._gate, aclosing(self._lines(resource, query)) as lines:
-            listed, changes, at = await self._collect(resource, lines)
-            yield Listed(_unpacked(listed), at)
-            for change in changes:
-                yield change
-
-    async def _collect(self, resource: Resource, lines: AsyncIterator[bytes]) -> tuple[deque[bytes], list[Signal], int]:
-        """The objects of the list, as events' JSON; the changes that came before its end; its revision."""
-        listed: deque[bytes] = deque()
-        changes: list[Signal] = []
-        may_matter = RELEVANCE.get(resource.kind)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self._rhythm.list
+        deadline = asyncio.get_running_loop().time() + self._rhythm.list
         try:
-            async for line in lines:
-                if clock() > deadline:
-                    raise _NoStreamingListsError
-                if not changes and line.startswith(_ADDED):
-                    if may_matter is None or may_matter(line):
-                        listed.append(line)
-                    continue
-                signal = _signal(resource, line)
-                if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
-                    return listed, changes, signal.at
-                changes.append(signal)
-        except SilentError as error:
-            raise _NoStreamingListsError from error
+            async with (
+                self._gate,
+                aclosing(self._lines(resource, query)) as lines,
+                aclosing(_until_listed(resource, lines, deadline)) as signals,
+            ):
+                async for signal in signals:
+                    yield signal
+        except (SilentError, UnendingListError) as error:
+            self._streams_lists = False
+            raise UnendingListError(f"a list in a stream: {error}") from error
         except ApiError as error:
             if error.status in _UNKNOWN_OPTION:
                 raise _NoStreamingListsError from error
             raise
-        raise BrokenWatchError("the stream ended before its list did")
 
     async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
         """The lines of a watch."""
@@ -255,6 +254,30 @@ async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator
         raise BrokenWatchError(f"cut within an event, after {len(rest)} bytes of it")
 
 
+async def _until_listed(
+    resource: Resource, lines: AsyncIterator[bytes], deadline: float
+) -> AsyncGenerator[Signal, None]:
+    """The list at the start of a stream, and after it the changes that came before its end."""
+    clock = asyncio.get_running_loop().time
+    may_matter = RELEVANCE.get(resource.kind)
+    changes: list[Signal] = []
+    async for line in lines:
+        if clock() > deadline:
+            raise UnendingListError("no end in time")
+        if not changes and line.startswith(_ADDED):
+            if may_matter is None or may_matter(line):
+                yield Item(_event(line)[1])
+            continue
+        signal = _signal(resource, line)
+        if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
+            yield Listed(signal.at)
+            for change in changes:
+                yield change
+            return
+        changes.append(signal)
+    raise BrokenWatchError("the stream ended before its list did")
+
+
 def _signal(resource: Resource, line: bytes) -> Event | Bookmark:
     """What one line of a watch says."""
     may_matter = RELEVANCE.get(resource.kind)
@@ -283,22 +306,3 @@ def _event(line: bytes) -> tuple[str, RawObject]:
     if not isinstance(kind, str) or not isinstance(obj, dict):
         raise NotUnderstoodError(f"not an event: {line[:_LONGEST_TEXT]!r}")
     return kind, obj
-
-
-def _unpacked(lines: deque[bytes]) -> Iterator[RawObject]:
-    """The objects of a list's events; each line is let go before the next is decoded."""
-    while lines:
-        yield _event(lines.popleft())[1]
-
-
-def _packing(resource: Resource) -> Callable[[RawObject], bytes | None]:
-    """How objects of a page are kept until the last page is there: a fifth of their size as values."""
-    may_matter = RELEVANCE.get(resource.kind)
-
-    def pack(obj: RawObject) -> bytes | None:
-        # Nobody reads who manages which field, and it is a third of many objects.
-        obj.get("metadata", {}).pop("managedFields", None)
-        packed = orjson.dumps({"type": "ADDED", "object": obj})
-        return packed if may_matter is None or may_matter(packed) else None
-
-    return pack

@@ -1,12 +1,13 @@
 """A fake API server with a client, a cache and followers in virtual time: what the tests of the live cluster share."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.discovery import Served
 from extender.cluster.live import LiveCluster
+from extender.cluster.relist import Relist
 from extender.cluster.remote import Patience, RemoteApi
 from extender.cluster.state import ClusterState, Event, key_of, revision_of
 from extender.cluster.watch import Rhythm, Source
@@ -82,10 +83,10 @@ class RecordingState(ClusterState):
         self.told.append((event.type.value, key_of(event.object).name, revision_of(event.object)))
         super().apply(event)
 
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        taken = super().replace(resource, objects, at)
+    def take(self, relist: Relist, at: int) -> bool:
+        taken = super().take(relist, at)
         if taken:
-            self.lists.append((resource.kind, at))
+            self.lists.append((relist.kind.resource.kind, at))
         return taken
 
     def doubt(self, resource: Resource, reason: str) -> None:

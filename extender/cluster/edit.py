@@ -1,0 +1,88 @@
+"""Objects into a snapshot and out of it, with a record of what is different then."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocator.errors import InvalidObjectError
+from extender.cluster.api import ObjectKey, RawObject
+from extender.cluster.changes import Topic
+from extender.cluster.flights import after_event, dated, moved_pools
+from extender.cluster.kinds import Kind
+from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What stands for an object that can't be read: what is wrong with it."""
+
+    problem: str
+
+
+def read(kind: Kind[Any], obj: RawObject) -> object:
+    """The object as a value of its kind, or as `Unreadable`."""
+    try:
+        value: object = kind.parse(obj)
+    except InvalidObjectError as error:
+        return Unreadable("; ".join(map(str, error.problems)))
+    return value
+
+
+@dataclass(slots=True)
+class Edit:
+    """A snapshot in the making, and what is different in it."""
+
+    snapshot: Snapshot
+    touched: dict[tuple[Topic, Hashable], None] = field(default_factory=dict)
+
+    def touch(self, what: Iterable[tuple[Topic, Hashable]]) -> None:
+        """These are different from what they were."""
+        self.touched.update(dict.fromkeys(what))
+
+    def put(self, kind: Kind[Any], key: ObjectKey, new: object, *, listed: bool) -> None:
+        """An object is there, as it was read.
+
+        Args:
+            kind: of the object.
+            key: of the object.
+            new: what `read` made of it.
+            listed: it comes from a list, so that it may have been there for longer than what was seen.
+        """
+        old = kind.find(self.snapshot, key)
+        if isinstance(new, Unreadable):
+            self.drop(kind, key)
+            self.snapshot = self.snapshot.with_problem(kind.resource.kind, key, new.problem)
+            self.touch(kind.touched(key, old, None))
+            return
+        if isinstance(new, ClaimObject):
+            new = dated(new, old, listed=listed)
+        elsewhere = _key_of_uid(self.snapshot, new)
+        if elsewhere is not None and elsewhere != key:
+            self.drop(kind, elsewhere)
+        before = self.snapshot
+        self.snapshot = kind.put(before.without_problem(kind.resource.kind, key), key, new)
+        if old != new:
+            self.touch(kind.touched(key, old, new))
+        self._follow_claim(before, old, new)
+
+    def drop(self, kind: Kind[Any], key: ObjectKey) -> None:
+        """An object is not there, if it was."""
+        before, old = self.snapshot, kind.find(self.snapshot, key)
+        self.snapshot = kind.drop(before.without_problem(kind.resource.kind, key), key)
+        if old is not None:
+            self.touch(kind.touched(key, old, None))
+        self._follow_claim(before, old, None)
+
+    def _follow_claim(self, before: Snapshot, old: object, new: object) -> None:
+        """After an event of a claim: what is in flight for it may have landed, and its pools are used otherwise."""
+        for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
+            self.snapshot = after_event(self.snapshot, uid)
+            self.touch((Topic.POOL, pool) for pool in moved_pools(before, self.snapshot, uid))
+
+
+def _key_of_uid(snapshot: Snapshot, new: object) -> ObjectKey | None:
+    """Where the object of this uid is known. Objects keep their names: under another one it can be no more."""
+    if isinstance(new, ClaimObject):
+        return snapshot.claim_keys.get(new.claim.uid)
+    return snapshot.pod_keys.get(new.uid) if isinstance(new, Pod) else None

@@ -1,0 +1,69 @@
+"""A list of all objects of a kind, taken in bit by bit; nothing of it is seen before it is complete."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from extender.cluster.api import ObjectKey, RawObject
+from extender.cluster.edit import Edit, read
+from extender.cluster.kinds import Kind
+from extender.cluster.snapshot import Snapshot
+
+
+class Version(NamedTuple):
+    """Which state of which object: two objects with the same one are the same in all that they say."""
+
+    api_version: str
+    uid: str
+    resource_version: str
+
+
+def version_of(obj: RawObject) -> Version | None:
+    """The version of an object; None for one that has not come from an API server."""
+    metadata = obj.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    texts = obj.get("apiVersion"), found.get("uid"), found.get("resourceVersion")
+    api_version, uid, resource_version = (text if isinstance(text, str) else "" for text in texts)
+    if not uid or not resource_version:
+        return None
+    return Version(sys.intern(api_version), uid, resource_version)
+
+
+@dataclass(slots=True)
+class Relist:
+    """All objects of a kind, as far as they have come. What is known already is not read again.
+
+    Attributes:
+        known: the versions of the objects that are known.
+        before: a snapshot from when the list began.
+    """
+
+    kind: Kind[Any]
+    known: Mapping[ObjectKey, Version]
+    before: Snapshot
+    _same: set[ObjectKey] = field(default_factory=set)
+    _new: dict[ObjectKey, tuple[Version | None, object]] = field(default_factory=dict)
+
+    def add(self, key: ObjectKey, obj: RawObject) -> None:
+        """One object of the list, and where it is."""
+        version = version_of(obj)
+        is_same = version is not None and self.known.get(key) == version
+        if is_same and self.kind.find(self.before, key) is not None:
+            self._same.add(key)
+        else:
+            self._new[key] = version, read(self.kind, obj)
+
+    def apply_to(self, edit: Edit) -> None:
+        """Make what is listed all that there is of the kind."""
+        for key, (_, value) in self._new.items():
+            edit.put(self.kind, key, value, listed=True)
+        unreadable = [key for of, key in edit.snapshot.problems if of == self.kind.resource.kind]
+        for key in {*self.kind.keys(edit.snapshot), *unreadable} - self._same - self._new.keys():
+            edit.drop(self.kind, key)
+
+    @property
+    def versions(self) -> Iterable[tuple[ObjectKey, Version]]:
+        """The versions of what is listed."""
+        yield from ((key, self.known[key]) for key in self._same)
+        yield from ((key, version) for key, (version, _) in self._new.items() if version is not None)
