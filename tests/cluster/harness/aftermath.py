@@ -1,10 +1,12 @@
 """What must hold once a disturbance is over: nobody has lost anything, and nothing is held for nobody."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 from extender.cluster.api import CLAIMS, PODS, RawObject
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.objects import is_bound
+from tests.cluster.harness.waiting import INTERVAL
 
 
 async def losses(client: Client, namespace: str) -> list[str]:
@@ -16,6 +18,18 @@ async def losses(client: Client, namespace: str) -> list[str]:
     claims = (await client.list(CLAIMS, namespace)).items
     pods = {pod["metadata"]["uid"]: pod for pod in (await client.list(PODS, namespace)).items}
     return [*_of_pods(pods.values(), {key_of(claim).name: claim for claim in claims}), *_of_claims(claims, pods)]
+
+
+async def wait_settled(client: Client, namespace: str, *, within: float) -> None:
+    """Wait until nothing is lost: a bind that is being undone holds devices for a pod that waits.
+
+    Raises:
+        AssertionError: something is lost still, after so many seconds.
+    """
+    until = asyncio.get_running_loop().time() + within
+    while found := await losses(client, namespace):
+        assert asyncio.get_running_loop().time() < until, f"after {within:g} s: {'; '.join(found)}"
+        await asyncio.sleep(INTERVAL)
 
 
 def consumers(claim: RawObject) -> list[str]:

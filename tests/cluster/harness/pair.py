@@ -48,9 +48,9 @@ async def pair(client: Client, plane: ControlPlane, name: str = SHIPPED_NAME) ->
     """
     await grant_rights(client)
     text = SHIPPED.read_text()
-    async with proxy(plane.access()) as between:
-        access = replace(plane.access(EXTENDER), url=between.url)
-        kubeconfig = access.write_kubeconfig(plane.folder / f"{name}-extender.kubeconfig")
+    access = plane.access(EXTENDER)
+    async with proxy(access) as between:
+        kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / f"{name}-extender.kubeconfig")
         async with running_extender(plane, kubeconfig=kubeconfig) as extender:
             config = localize(text.replace(SHIPPED_NAME, name), extender.url, plane.kubeconfig(SCHEDULER))
             async with scheduler(plane, config, shipped_flags(text)):

@@ -28,7 +28,9 @@ BINDING: Final = r".*/pods/[^/]+/binding"
 ANYTHING: Final = r".*"
 
 _CONNECT_SECONDS: Final = 5.0
-_HOP_BY_HOP: Final = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding"})
+_OUR_OWN: Final = frozenset(
+    {"authorization", "connection", "content-length", "host", "keep-alive", "transfer-encoding"}
+)
 
 _REASONS: Final = {
     HTTPStatus.CONFLICT: "Conflict",
@@ -279,10 +281,14 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy(access: Access) -> AsyncIterator[Proxy]:
-    """A proxy before the API server of ``access``, in the running event loop; the credentials are the askers' own."""
+    """A proxy before the API server of ``access``, in the running event loop; whoever asks it is that user.
+
+    Kubernetes' own clients send no tokens without TLS.
+    """
     trusted = ssl.create_default_context(cafile=access.certificate)
     async with httpx.AsyncClient(
         base_url=access.url,
+        headers={"Authorization": f"Bearer {access.token}"},
         verify=trusted,
         timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
         limits=httpx.Limits(max_connections=None),
@@ -305,7 +311,7 @@ def _abort(request: web.BaseRequest) -> None:
 
 
 def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}
+    return {name: value for name, value in headers.items() if name.lower() not in _OUR_OWN}
 
 
 def _refusal(status: HTTPStatus) -> dict[str, object]:

@@ -1,0 +1,210 @@
+"""Several that allocate devices in one cluster: ours and ours, ours and the in-tree scheduler.
+
+The API server lets two claims have one device, and only we look whether that has happened.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from extender.auditing import audit_snapshot, listed
+from extender.cluster.api import CLAIMS, NODES, PODS, ObjectKey
+from tests.cluster.harness.access import SCHEDULER
+from tests.cluster.harness.aftermath import is_allocated, losses, wait_settled
+from tests.cluster.harness.client import Client, key_of
+from tests.cluster.harness.controlplane import ControlPlane
+from tests.cluster.harness.fleet import fleet
+from tests.cluster.harness.objects import claim, is_bound
+from tests.cluster.harness.pair import SHIPPED_NAME, pair
+from tests.cluster.harness.proxy import CLAIM_STATUS, Hold, Proxy, proxy
+from tests.cluster.harness.scenario import add_pod, bound, findings, held, rejection
+from tests.cluster.harness.scheduler import scheduler
+from tests.cluster.harness.waiting import INTERVAL
+
+RIVAL = "dra-rival"
+IN_TREE = "default-scheduler"
+SECONDS = 60.0
+"""For many pods that compete."""
+
+
+@asynccontextmanager
+async def in_tree(plane: ControlPlane) -> AsyncIterator[Proxy]:
+    """A scheduler as it comes, with the in-tree plugin, behind a proxy."""
+    access = plane.access(SCHEDULER)
+    async with proxy(access) as between:
+        kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / "in-tree.kubeconfig")
+        config = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(kubeconfig)},
+            "leaderElection": {"leaderElect": False},
+            "podMaxBackoffSeconds": 1,
+        }
+        async with scheduler(plane, config, ()):
+            yield between
+
+
+async def lands_late(client: Client, namespace: str, *, first: str, second: str, delayed: Proxy) -> tuple[str, str]:
+    """Two pods for one device: the second has decided for it before the first, and writes after it.
+
+    Args:
+        first, second: schedulers.
+        delayed: between the second and the API server.
+
+    Returns:
+        The pods' names, first and second.
+    """
+    hold = Hold()
+    delayed.on("PUT", CLAIM_STATUS, hold)
+    await add_pod(client, namespace, "second", scheduler=second)
+    await hold.held()
+    # Ours keeps devices for pods that are nominated for a node, and kube-scheduler nominates before it writes: but for
+    # pods of higher priority nothing is kept.
+    await add_pod(client, namespace, "first", scheduler=first, priorityClassName="system-cluster-critical")
+    await bound(client, ObjectKey(namespace, "first"))
+    await hold.release()
+    return "first", "second"
+
+
+async def bound_of(client: Client, namespace: str, count: int) -> list[ObjectKey]:
+    """The pods of a namespace that are bound, once there are so many."""
+    until = asyncio.get_running_loop().time() + SECONDS
+    while True:
+        pods = (await client.list(PODS, namespace)).items
+        found = [key_of(each) for each in pods if is_bound(each)]
+        if len(found) >= count:
+            return found
+        assert asyncio.get_running_loop().time() < until, f"{len(found)} of {count} pods are bound after {SECONDS:g} s"
+        await asyncio.sleep(INTERVAL)
+
+
+async def taken(client: Client, namespace: str) -> list[tuple[str, str]]:
+    """Pool and device of all that claims of a namespace hold, in order."""
+    claims = (await client.list(CLAIMS, namespace)).items
+    return sorted(device for each in claims if is_allocated(each) for device in held(each))
+
+
+async def allocating_revisions(client: Client, namespace: str, *, until: str) -> dict[str, int]:
+    """By claim, the revision that brought the allocation which it has; watched until a claim of that name is made."""
+    since = (await client.list(CLAIMS, namespace)).revision
+    found: dict[str, int] = {}
+    async for event in client.watch(CLAIMS, ObjectKey(namespace, ""), since=since):
+        name = key_of(event.object).name
+        if name == until:
+            break
+        if not is_allocated(event.object):
+            found.pop(name, None)
+        elif name not in found:
+            found[name] = int(event.object["metadata"]["resourceVersion"])
+    return found
+
+
+async def test_a_write_that_lands_after_a_restart(client: Client, plane: ControlPlane, namespace: str) -> None:
+    """The extender is killed with an allocation on its way, and gives the device away before that arrives."""
+    async with fleet(client, nodes=1, devices=1) as (node,), pair(client, plane) as ours:
+        hold = Hold()
+        ours.proxy.on("PUT", CLAIM_STATUS, hold)
+        late = await add_pod(client, namespace, "late")
+        await hold.held()
+        await client.patch(NODES, ObjectKey("", node), {"spec": {"unschedulable": True}})
+        ours.kill()
+        await ours.restart()
+        anywhere = [{"operator": "Exists"}]
+        other = await add_pod(client, namespace, "other", tolerations=anywhere)
+        await bound(client, key_of(other))
+        await hold.release()
+        assert is_allocated(await client.get(CLAIMS, key_of(late)))
+        assert await findings(client, namespace)
+
+        await client.patch(NODES, ObjectKey("", node), {"spec": {"unschedulable": None}})
+        await client.wait_for(CLAIMS, key_of(late), lambda obj: not is_allocated(obj))
+        assert await findings(client, namespace) == []
+        await wait_settled(client, namespace, within=SECONDS)
+        await client.delete(PODS, key_of(other))
+        await bound(client, key_of(late))
+        assert await losses(client, namespace) == []
+
+
+async def test_of_two_extenders_the_later_gives_way(client: Client, plane: ControlPlane, namespace: str) -> None:
+    async with (
+        fleet(client, nodes=1, devices=1),
+        pair(client, plane) as ours,
+        pair(client, plane, RIVAL) as rival,
+    ):
+        first, second = await lands_late(client, namespace, first=ours.name, second=RIVAL, delayed=rival.proxy)
+        assert await rejection(client, ObjectKey(namespace, second), about="no free device")
+        assert not is_allocated(await client.get(CLAIMS, ObjectKey(namespace, second)))
+        assert await findings(client, namespace) == []
+        assert await losses(client, namespace) == []
+        await client.delete(PODS, ObjectKey(namespace, first))
+        assert await bound(client, ObjectKey(namespace, second))
+
+
+async def test_two_extenders_compete(client: Client, plane: ControlPlane, namespace: str) -> None:
+    """Twice as many pods as devices, from both at once; then the rest, when there is room."""
+    async with (
+        fleet(client, nodes=2, devices=6) as nodes,
+        pair(client, plane),
+        pair(client, plane, RIVAL),
+    ):
+        pods = [
+            await add_pod(client, namespace, f"{name}-{number}", scheduler=name)
+            for number in range(12)
+            for name in (SHIPPED_NAME, RIVAL)
+        ]
+        served = await bound_of(client, namespace, 12)
+        await wait_settled(client, namespace, within=SECONDS)
+        assert await findings(client, namespace) == []
+        assert await taken(client, namespace) == [(node, f"gpu-{number}") for node in nodes for number in range(6)]
+
+        for each in served:
+            await client.delete(PODS, each)
+        await bound_of(client, namespace, len(pods) - len(served))
+        assert await findings(client, namespace) == []
+        assert await losses(client, namespace) == []
+
+
+class TestInTree:
+    async def test_it_comes_second_and_does_not_look(self, client: Client, plane: ControlPlane, namespace: str) -> None:
+        """Nobody can help that; ours is the earlier write, and stays."""
+        async with fleet(client, nodes=1, devices=1), in_tree(plane) as theirs, pair(client, plane) as ours:
+            first, second = await lands_late(client, namespace, first=ours.name, second=IN_TREE, delayed=theirs)
+            await bound(client, ObjectKey(namespace, second))
+            assert len(await findings(client, namespace)) == 1, "the audit does"
+            assert is_allocated(await client.get(CLAIMS, ObjectKey(namespace, first)))
+
+    async def test_ours_comes_second_and_gives_way(self, client: Client, plane: ControlPlane, namespace: str) -> None:
+        async with fleet(client, nodes=1, devices=1), in_tree(plane), pair(client, plane) as ours:
+            _, second = await lands_late(client, namespace, first=IN_TREE, second=ours.name, delayed=ours.proxy)
+            assert await rejection(client, ObjectKey(namespace, second), about="no free device")
+            assert await findings(client, namespace) == []
+            assert await losses(client, namespace) == []
+
+    async def test_in_every_clash_of_ours_it_is_the_earlier_write(
+        self, client: Client, plane: ControlPlane, namespace: str
+    ) -> None:
+        """Clashes of theirs with theirs happen, too.
+
+        Where a claim of ours gives way, the in-tree plugin takes the device for free although one of its own has it: it
+        keeps a set of devices, and does not count who holds them (1.36.3, dynamicresources/allocateddevices.go).
+        """
+        async with (
+            fleet(client, nodes=2, devices=8),
+            in_tree(plane),
+            pair(client, plane),
+            asyncio.TaskGroup() as tasks,
+        ):
+            watching = tasks.create_task(allocating_revisions(client, namespace, until="end"))
+            for number in range(12):
+                await add_pod(client, namespace, f"ours-{number}")
+                await add_pod(client, namespace, f"theirs-{number}", scheduler=IN_TREE)
+            await bound_of(client, namespace, 16)
+            await wait_settled(client, namespace, within=SECONDS)
+            snapshot = await listed(client)
+            await client.create(CLAIMS, claim(namespace, "end"))
+            revisions = await watching
+            for finding in audit_snapshot(snapshot):
+                names = [name.removeprefix(f"{namespace}/") for name in finding.claims]
+                if any(name.startswith("ours-") for name in names):
+                    assert min(names, key=revisions.__getitem__).startswith("ours-"), finding
