@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from allocator.features import Features
 from allocator.model import ClaimSpec
 from allocator.nodes import selector_matches
 from extender.cluster.api import CLAIMS, CLASSES, ObjectKey
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import IMPLICIT_PREFIX, ClaimObject, NodeObject, Pod, PodClaim
+from extender.cluster.readiness import unmet
 from extender.cluster.snapshot import Snapshot
 
 
@@ -99,11 +101,23 @@ def node_problem(claims: PodClaims, node: NodeObject) -> str:
         if allocation is None or allocation.node_selector is None:
             continue
         if not selector_matches(allocation.node_selector, node.node):
-            return f"claim {each.claim.name} is allocated for other nodes"
+            return allocated_elsewhere(each)
     for resource in claims.extended:
         if resource not in node.allocatable:
             return f"no device plugin offers extended resource {resource}"
     return ""
+
+
+def allocated_elsewhere(claim: ClaimObject) -> str:
+    """The reason why a claim's devices keep its pods off a node."""
+    return f"claim {claim.claim.name} is allocated for other nodes"
+
+
+def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
+    """A claim that is allocated and not ready for a pod to be bound, if there is one."""
+    if not features.binding_conditions:
+        return None
+    return next((each for each in claims.allocated if unmet(each) is not None), None)
 
 
 def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:

@@ -1,19 +1,16 @@
 """Clashes between writers: each allocation that comes after others for the same devices is counted and told once."""
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
-from extender.cluster.changes import Change, Topic
+from extender.cluster.api import ObjectKey
+from extender.cluster.changes import Topic
 from extender.cluster.check import clash
 from extender.cluster.events import Note
 from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
-
-PERIOD: Final = 1.0
-"""Seconds between looks at what has been allocated."""
 
 _REMEMBERED: Final = 10_000
 
@@ -29,6 +26,7 @@ class Clashes:
     def __init__(self, count: Callable[[], None], tell: Callable[[Pod, Note], None]) -> None:
         self._count = count
         self._tell = tell
+        self._looked_at = 0
         self._known: OrderedDict[tuple[str, int | None], None] = OrderedDict()
 
     def found(self, claim: ClaimObject, how: str, snapshot: Snapshot) -> None:
@@ -51,19 +49,13 @@ class Clashes:
             if pod is not None:
                 self._tell(pod, Note("DevicesTaken", f"claim {claim.key} was allocated after others: {how}", "Binding"))
 
-    async def watch(self, state: ClusterState) -> None:
-        """Find the clashes that other writers cause: the in-tree scheduler beside us never looks. To be cancelled."""
-        version = state.snapshot.version
-        while True:
-            await asyncio.sleep(PERIOD)
-            changes, snapshot = state.changes_since(version), state.snapshot
-            version = snapshot.version
-            self.look(changes or (), snapshot)
-
-    def look(self, changes: Iterable[Change], snapshot: Snapshot) -> None:
-        """Look at the claims that have changed."""
-        for key in dict.fromkeys(change.key for change in changes if change.topic is Topic.CLAIM):
-            claim = snapshot.claims.get(key)
+    def look(self, state: ClusterState) -> None:
+        """Look at the claims that have changed since the last look: the in-tree scheduler beside us never does."""
+        changes, snapshot = state.changes_since(self._looked_at), state.snapshot
+        self._looked_at = snapshot.version
+        changed = dict.fromkeys(change.key for change in changes or () if change.topic is Topic.CLAIM)
+        for key in changed:
+            claim = snapshot.claims.get(key) if isinstance(key, ObjectKey) else None
             how = clash(snapshot, claim.claim.uid) if claim is not None else ""
             if claim is not None and how:
                 self.found(claim, how, snapshot)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
 from allocator.outcome import Allocation
-from extender.claims import Blocked
+from extender.claims import Blocked, unready
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
 from extender.solver import Solver
@@ -69,6 +69,9 @@ def filter_nodes(
         return _nowhere(names, case.reason)
     if case.claims.is_empty:
         return FilterResult(names)
+    waiting = unready(case.claims, solver.features)
+    if waiting is not None:
+        return _nowhere(names, f"claim {waiting.claim.name} waits until its devices are ready")
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver))
     try:
         if pod.nominated_node in names:

@@ -10,6 +10,7 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator.effort import Limits
+from allocator.features import Features
 from allocator.policy import FIRST_FIT
 from allocator.selectors import Selectors
 from extender.cluster.api import PODS, RESOURCES, ObjectKey
@@ -158,7 +159,7 @@ def snapshot_of(*objects: Object) -> Snapshot:
     return state_of(objects).snapshot
 
 
-def solver(*, limits: Limits | None = None) -> Solver:
+def solver(*, limits: Limits | None = None, features: Features | None = None) -> Solver:
     """First-fit, with a clock that stands still and share ids that count."""
     ids = count()
     return Solver(
@@ -167,6 +168,7 @@ def solver(*, limits: Limits | None = None) -> Solver:
         new_share_id=lambda: f"share-{next(ids)}",
         policy=FIRST_FIT,
         limits=limits or Limits(),
+        features=features or Features(),
     )
 
 

@@ -1,0 +1,89 @@
+"""Patience with pods whose claims have devices that are not ready, and its end: the claims give them back.
+
+Filter rejects such a pod until then; the claim's update wakes it. That time is up nobody would tell it, and an
+allocation that is void stays so. The claims are deallocated, so that the pod is scheduled anew.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from allocator.features import Features
+from extender.claims import Blocked, PodClaims, claims_of, unready
+from extender.cluster.check import clash
+from extender.cluster.events import Note
+from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.readiness import Failed, unmet
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState
+from extender.verbs.bind import Binder
+from extender.verbs.clashes import Clashes
+
+
+class Patience:
+    """Looks after pods that were rejected for claims that are not ready, or void.
+
+    Args:
+        state: the cluster.
+        features: decide whether there are binding conditions.
+        binder: gives claims back.
+        clashes: told of void allocations; looks for them.
+        now: the time.
+        tell: tells a pod why its claims are given back.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        features: Features,
+        binder: Binder,
+        clashes: Clashes,
+        now: Callable[[], datetime],
+        tell: Callable[[Pod, Note], None],
+    ) -> None:
+        self._state = state
+        self._features = features
+        self._binder = binder
+        self._clashes = clashes
+        self._now = now
+        self._tell = tell
+        self._pods: dict[str, Pod] = {}
+
+    def rejected(self, pod: Pod) -> None:
+        """Filter has left a pod no node."""
+        if self._is_held_up(claims_of(pod, self._state.snapshot)):
+            self._pods[pod.uid] = pod
+
+    def look(self) -> None:
+        """Give back what is void, and what has failed or waited for too long."""
+        self._clashes.look(self._state)
+        snapshot = self._state.snapshot
+        for uid, pod in list(self._pods.items()):
+            known = snapshot.pod(uid)
+            claims = claims_of(known, snapshot) if known is not None and not known.node_name else PodClaims()
+            if known is None or not self._is_held_up(claims):
+                del self._pods[uid]
+                continue
+            hopeless = list(self._hopeless(claims, snapshot))
+            if hopeless and not self._binder.is_binding(uid):
+                del self._pods[uid]
+                for _, note in hopeless:
+                    self._tell(pod, note)
+                self._binder.give_back(known, [claim for claim, _ in hopeless])
+
+    def _is_held_up(self, claims: PodClaims | Blocked) -> bool:
+        if isinstance(claims, Blocked):
+            return claims.void is not None
+        return unready(claims, self._features) is not None
+
+    def _hopeless(self, claims: PodClaims | Blocked, snapshot: Snapshot) -> Iterator[tuple[ClaimObject, Note]]:
+        if isinstance(claims, Blocked):
+            if claims.void is not None:
+                self._clashes.found(claims.void, clash(snapshot, claims.void.claim.uid), snapshot)
+                yield claims.void, Note("ClaimsGivenBack", claims.reason)
+            return
+        for each in claims.allocated:
+            lack = unmet(each)
+            if isinstance(lack, Failed):
+                yield each, Note("DevicesNotReady", f"claim {each.claim.name}: {lack}")
+            elif lack is not None and lack.is_over(self._now()):
+                yield each, Note("DevicesNotReady", f"claim {each.claim.name}: no longer {lack}")
