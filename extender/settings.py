@@ -22,6 +22,9 @@ from allocator.policy import POLICIES
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 
+AUTOSCALER_PREFIX = "/autoscaler"
+"""Path before the verbs for autoscalers, apart from those that kube-scheduler calls."""
+
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
@@ -53,6 +56,8 @@ def _prefix(text: str) -> str:
     trimmed = text.rstrip("/")
     if not _PREFIX.fullmatch(trimmed):
         raise ValueError(f'"{text}" is not a URL path such as "/scheduler"')
+    if trimmed == AUTOSCALER_PREFIX:
+        raise ValueError(f'"{text}" is where the verbs for autoscalers are')
     return trimmed
 
 
@@ -99,6 +104,23 @@ class SchedulingSettings(_Section):
     max_seconds: float = Field(default=1.0, description="Time for one pod on one node before giving up.", gt=0)
 
 
+class AutoscalerSettings(_Section):
+    """What autoscalers may ask, and what is known of nodes that do not exist yet."""
+
+    node_templates: str = Field(
+        default="", description="File that says what nodes will bring, as config/node-templates.yaml; empty: none."
+    )
+    learn_from_label: str = Field(
+        default="", description="Label of node groups: new nodes bring what others of their group have; empty: not so."
+    )
+    deadline_seconds: float = Field(default=30.0, description="Time for one verb.", gt=0)
+    sessions: int = Field(default=8, description="How many are kept; the least recently used goes first.", ge=1)
+    session_seconds: float = Field(default=600.0, description="A session lives this long from its start.", gt=0)
+    session_bytes: int = Field(
+        default=256 * 1024 * 1024, description="What all sessions together may take, about.", ge=1024 * 1024
+    )
+
+
 class LogSettings(_Section):
     """What is logged, on standard error."""
 
@@ -113,6 +135,7 @@ class Settings(_Section):
 
     server: ServerSettings = ServerSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
+    autoscaler: AutoscalerSettings = AutoscalerSettings()
     log: LogSettings = LogSettings()
     feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(
         default_factory=dict, description="Kubernetes' DRA feature gates; those not named have their default of 1.37."

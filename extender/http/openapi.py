@@ -1,7 +1,7 @@
 """What the verbs look like to a reader of ``/openapi.json``: one request and one reply each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from allocator.model import JSON
 
@@ -13,16 +13,25 @@ _POD: JSON = {
 
 @dataclass(frozen=True, slots=True)
 class VerbDoc:
-    """A verb's documentation. Every verb also answers ``{"Error": "..."}``, with status 200."""
+    """A verb's documentation. Every verb also answers ``{"Error": "..."}``, with status 200.
+
+    Attributes:
+        headers: name to meaning, of those that may be sent.
+    """
 
     summary: str
     request: JSON
     reply: JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def as_openapi(self) -> dict[str, object]:
         """The parts of an OpenAPI operation that FastAPI can't know: the body is decoded by `extender.wire`."""
         ok = {"description": 'The answer, or {"Error": "..."}.', "content": _content(self.reply)}
         return {
+            "parameters": [
+                {"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}}
+                for name, meaning in self.headers.items()
+            ],
             "requestBody": {"required": True, "content": _content(self.request)},
             "responses": {"200": ok},
         }
@@ -60,5 +69,56 @@ VERBS: Mapping[str, VerbDoc] = {
             "Node": "node-0",
         },
         {},
+    ),
+}
+
+_SESSION: Mapping[str, str] = {"session": "The id that start gave; without it the latest snapshot answers."}
+_TEMPLATE: JSON = {
+    "metadata": {"name": "general-template", "labels": {"example.com/machine": "general"}},
+    "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}},
+}
+
+AUTOSCALER_VERBS: Mapping[str, VerbDoc] = {
+    "start": VerbDoc(
+        "Begin a session on a snapshot of the cluster. Later calls carry its id as the header session.",
+        {},
+        {"Session": "lk6RqTZ8tR0BzQ8FmXyB4oTnJ1yZ0m7bYwG2cUeVh5s"},
+    ),
+    "filter": VerbDoc(
+        "Which of these nodes, real or not, can have the pod? (ExtenderArgs)",
+        {"Pod": _POD, "Nodes": {"items": [_TEMPLATE]}, "NodeNames": None},
+        {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Nodes": {"items": [_TEMPLATE]}},
+        _SESSION,
+    ),
+    "prioritize": VerbDoc(
+        "How well does each node, real or not, suit, from 0 to 10? (ExtenderArgs)",
+        {"Pod": _POD, "Nodes": {"items": [_TEMPLATE]}, "NodeNames": None},
+        [{"Host": "general-template", "Score": 0}],
+        _SESSION,
+    ),
+    "NodeSelected": VerbDoc(
+        "Book a pod on a node: it holds its devices there for the rest of the session.",
+        {"Pod": _POD, "Node": _TEMPLATE},
+        {},
+        {"session": "The id that start gave; required."},
+    ),
+    "NodeReady": VerbDoc(
+        "Are the slices of a new node all there?",
+        {"NodeName": "not-there"},
+        {"Ready": False, "Reason": "node not yet known"},
+        _SESSION,
+    ),
+    "estimate": VerbDoc(
+        "Which nodes of which groups to add for pending pods?",
+        {
+            "Pods": {"items": [_POD]},
+            "NodeGroups": [{"Name": "general", "Template": _TEMPLATE, "Limit": 10, "Priority": 0}],
+            "Expander": "least-waste",
+        },
+        {
+            "NodeGroups": [{"Name": "general", "Add": 1, "Nodes": [{"Pods": ["default/plain"]}], "Devices": ""}],
+            "FailedPods": {},
+        },
+        _SESSION,
     ),
 }

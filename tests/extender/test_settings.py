@@ -46,13 +46,15 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("prot: 1", "prot: unknown key (known: featureGates, log, scheduling, server)"),
+        ("prot: 1", "prot: unknown key (known: autoscaler, featureGates, log, scheduling, server)"),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
         ("server: {keepaliveSeconds: 99}", 'server.keepaliveSeconds: unknown key, did you mean "keepAliveSeconds"?'),
         (
             "server: {keep_alive_seconds: 99}",
             'server.keep_alive_seconds: unknown key, did you mean "keepAliveSeconds"?',
         ),
+        ("server: {prefix: /autoscaler/}", 'server.prefix: "/autoscaler/" is where the verbs for autoscalers are'),
+        ("autoscaler: {sessions: 0}", "autoscaler.sessions: input should be greater than or equal to 1, not 0"),
         ("server: {port: 70000}", "server.port: input should be less than or equal to 65535, not 70000"),
         (
             "server: {port: http}",
@@ -127,7 +129,7 @@ def test_every_key_has_a_variable_and_a_description() -> None:
 def test_printed_settings_load_as_the_same_settings() -> None:
     settings = load("{server: {port: 9, prefix: /x}, featureGates: {DRADeviceTaints: false}}")
     assert load(settings.as_yaml()) == settings
-    assert set(yaml.safe_load(settings.as_yaml())) == {"server", "scheduling", "log", "featureGates"}
+    assert set(yaml.safe_load(settings.as_yaml())) == {"server", "scheduling", "autoscaler", "log", "featureGates"}
 
 
 def test_settings_are_frozen() -> None:

@@ -1,0 +1,350 @@
+"""How many nodes of which groups to add, so that pending pods get a place, in one call.
+
+First-fit decreasing, as the Cluster Autoscaler's own estimator: for each group a new node is filled with as many of the
+pods as it takes, the largest first, then another one. The expander chooses between the groups, the pods that its nodes
+take are gone, and the rest is offered to the groups again, until none helps.
+
+What makes it quick: equal pods are one *shape*, and new nodes of a group are alike. As long as the pods on a node hold
+only what the node itself brings, the next node takes the same, without another solve. Devices that are attached to the
+network are the cluster's; what pods hold of them is carried on from node to node and group to group.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from immutables import Map
+
+from allocator.model import ClaimSpec
+from extender.autoscaler.demand import Demand, Room
+from extender.autoscaler.expander import Expander, Offer
+from extender.autoscaler.world import Placed, World, place, with_claims
+from extender.claims import Blocked, PodClaims, claims_of, class_serving
+from extender.cluster.objects import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.solver import Solver
+from extender.verbs.case import No
+
+AT_LIMIT: Final = "node group is at its limit"
+NO_GROUPS: Final = "there are no node groups"
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod that found no place in the cluster as it is."""
+
+    pod: Pod
+    demand: Demand
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that can be added.
+
+    Attributes:
+        room: a node of the group, empty.
+        limit: how many can be added.
+    """
+
+    name: str
+    room: Room
+    limit: int
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Nodes to add of one group.
+
+    Attributes:
+        nodes: for each of them, the pods that it is for.
+        devices: where it is known from what such a node brings; empty: nowhere, so it is taken to bring none.
+    """
+
+    name: str
+    nodes: tuple[tuple[Pod, ...], ...]
+    devices: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Nodes to add, group by group in the order asked, and the pods that no group helps, with the reason."""
+
+    groups: tuple[GroupPlan, ...]
+    failed: tuple[tuple[Pod, str], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shape:
+    """What decides a pod on a new node. Pods of one shape are interchangeable.
+
+    Attributes:
+        devices: number of what it wants of devices; pods of other shapes may want the same.
+        size: larger ones go first.
+        is_alone: it shares a claim, or has one already: no other pod is like it.
+    """
+
+    demand: Demand
+    devices: int
+    size: tuple[int, ...]
+    is_alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Fill:
+    """What a new node takes.
+
+    Attributes:
+        takes: shape to how many pods of it.
+        after: the cluster with them, if something outside of the node is held; None: the next node takes the same.
+    """
+
+    takes: Mapping[_Shape, int]
+    after: Snapshot | None
+
+    def repeats(self, waiting: Mapping[_Shape, int]) -> bool:
+        """Whether the next node takes the same of what still waits."""
+        return self.after is None and all(waiting.get(shape, 0) >= count for shape, count in self.takes.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """What a group would do for the pods that are waiting.
+
+    Attributes:
+        nodes: for each new node, shape to how many pods of it.
+        after: the cluster with them.
+    """
+
+    nodes: tuple[Mapping[_Shape, int], ...]
+    after: Snapshot
+
+    @property
+    def shapes(self) -> frozenset[_Shape]:
+        """Those that it helps."""
+        return frozenset(shape for node in self.nodes for shape in node)
+
+
+def estimate(
+    world: World,
+    pods: Sequence[PendingPod],
+    groups: Sequence[NodeGroup],
+    choose: Expander,
+    solver: Solver,
+    *,
+    until: float = float("inf"),
+) -> Plan:
+    """A plan for the pods; the world is not changed.
+
+    Args:
+        world: the cluster, with what the session did in it.
+        pods: each once.
+        groups: with different names.
+        choose: between groups that help.
+        solver: the allocator.
+        until: when to stop, by the solver's clock.
+
+    Raises:
+        TimeoutError: time was up.
+    """
+    return _Estimate(world, pods, groups, solver, until).plan(choose)
+
+
+class _Estimate:
+    """One call: the pods that wait, by shape, and what the groups have been filled with."""
+
+    def __init__(
+        self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver, until: float
+    ) -> None:
+        self._snapshot = world.snapshot
+        self._groups = groups
+        self._solver = solver
+        self._until = until
+        self._asked = tuple(each.pod for each in pods)
+        self._blocked: dict[str, str] = {}
+        self._shapes: dict[tuple[Demand, int], _Shape] = {}
+        self._wants: dict[Hashable, int] = {}
+        self._waiting = self._sorted(pods)
+        self._by_classes = frozenset(self._served_by_classes())
+        self._blueprints = [world.supply.blueprints(group.room.node.node) for group in groups]
+        self._nodes: list[list[tuple[Pod, ...]]] = [[] for _ in groups]
+        self._refusals: dict[tuple[int, int], str] = {}
+
+    def plan(self, choose: Expander) -> Plan:
+        """Fill groups until none helps."""
+        options: dict[int, _Option] = {}
+        while self._waiting:
+            for index in range(len(self._groups)):
+                if index not in options:
+                    options[index] = self._option(index)
+            offers = [self._offer(index, option) for index, option in options.items() if option.nodes]
+            if not offers:
+                break
+            chosen = choose(offers).group
+            taken = options[chosen]
+            moved = taken.after is not self._snapshot
+            self._take(chosen, taken)
+            for index in [i for i, each in options.items() if moved or each.shapes & taken.shapes]:
+                del options[index]
+        failed = {pod.uid: reason for pod, reason in self._failures()}
+        groups = (
+            GroupPlan(group.name, tuple(nodes), ", ".join(each.origin for each in blueprints))
+            for group, nodes, blueprints in zip(self._groups, self._nodes, self._blueprints, strict=True)
+        )
+        return Plan(tuple(groups), tuple((pod, failed[pod.uid]) for pod in self._asked if pod.uid in failed))
+
+    # --- pods -----------------------------------------------------------------------------------------------
+
+    def _sorted(self, pods: Iterable[PendingPod]) -> dict[_Shape, list[Pod]]:
+        """The pods by shape, the largest first; their claims are made if they are not there yet."""
+        found: dict[_Shape, list[Pod]] = {}
+        for each in pods:
+            pod, self._snapshot = with_claims(each.pod, self._snapshot)
+            claims = claims_of(pod, self._snapshot)
+            if isinstance(claims, Blocked):
+                self._blocked[pod.uid] = claims.reason
+            else:
+                found.setdefault(self._shape(pod, each.demand, claims), []).append(pod)
+        return dict(sorted(found.items(), key=lambda item: item[0].size, reverse=True))
+
+    def _shape(self, pod: Pod, demand: Demand, claims: PodClaims) -> _Shape:
+        specs = tuple(each.claim.spec for each in claims.pending)
+        is_alone = bool(claims.allocated) or any(each.claim.owner_uid != pod.uid for each in claims.pending)
+        wanted: Hashable = pod.uid if is_alone else (specs, pod.containers, pod.priority, pod.nominated_node)
+        devices = self._wants.setdefault(wanted, len(self._wants))
+        amounts = dict(demand.amounts)
+        size = (sum(map(_device_count, specs)), amounts.get("cpu", 0), amounts.get("memory", 0))
+        return self._shapes.setdefault((demand, devices), _Shape(demand, devices, size, is_alone))
+
+    def _served_by_classes(self) -> Iterator[str]:
+        """The resources that pods ask for and a device class serves."""
+        names = {name for shape in self._shapes.values() for name, _ in shape.demand.amounts}
+        return (name for name in names if class_serving(name, self._snapshot) is not None)
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def _option(self, index: int) -> _Option:
+        """What the group does for the pods that wait, up to its limit."""
+        room = self._groups[index].limit - len(self._nodes[index])
+        waiting = {shape: len(pods) for shape, pods in self._waiting.items() if not self._unfit(index, shape)}
+        used: Counter[_Shape] = Counter()
+        nodes: list[Mapping[_Shape, int]] = []
+        snapshot = self._snapshot
+        fill: _Fill | None = None
+        while waiting and len(nodes) < room:
+            if fill is None or not fill.repeats(waiting):
+                fill = self._fill(index, len(nodes), snapshot, waiting, used)
+            if not fill.takes:
+                break
+            nodes.append(fill.takes)
+            used.update(fill.takes)
+            waiting = {shape: left for shape, n in waiting.items() if (left := n - fill.takes.get(shape, 0))}
+            snapshot = fill.after or snapshot
+        return _Option(tuple(nodes), snapshot)
+
+    def _fill(
+        self, index: int, number: int, snapshot: Snapshot, waiting: Mapping[_Shape, int], used: Mapping[_Shape, int]
+    ) -> _Fill:
+        """Fill one more new node of a group, the largest pods first.
+
+        Args:
+            index: of the group.
+            number: how many nodes were filled before in this option.
+            snapshot: the cluster with what pods on those hold.
+            waiting: how many pods there are of each shape.
+            used: how many of each shape are on those nodes.
+        """
+        room = self._groups[index].room
+        node, snapshot = self._with_node(index, number, snapshot)
+        own = snapshot.inventory.local.get(node, Map())
+        left = dict(room.amounts or {})
+        takes: dict[_Shape, int] = {}
+        refused: set[int] = set()
+        is_local = True
+        for shape, count in waiting.items():
+            first = used.get(shape, 0)
+            for pod in self._waiting[shape][first : first + count]:
+                if shape.devices in refused or room.shortage(shape.demand, left, self._by_classes):
+                    break
+                found = self._place(pod, node, snapshot)
+                if isinstance(found, No):
+                    refused.add(shape.devices)
+                    break
+                snapshot = found.snapshot
+                is_local = is_local and not shape.is_alone and all(pool in own for pool in found.pools)
+                takes[shape] = takes.get(shape, 0) + 1
+                for name, amount in shape.demand.amounts:
+                    left[name] = left.get(name, 0) - amount
+        return _Fill(takes, None if is_local else snapshot)
+
+    def _with_node(self, index: int, number: int, snapshot: Snapshot) -> tuple[str, Snapshot]:
+        """The name of one more new node of a group, and the cluster with it. No real node can have such a name."""
+        group = self._groups[index]
+        name = f"{group.name}/{len(self._nodes[index]) + number}"
+        of_group = group.room.node
+        labels = {**of_group.node.labels, **({_HOSTNAME: name} if _HOSTNAME in of_group.node.labels else {})}
+        snapshot = snapshot.with_node(replace(of_group, node=replace(of_group.node, name=name, labels=labels)))
+        for blueprint in self._blueprints[index]:
+            for each in blueprint.build(name):
+                snapshot = snapshot.with_slice(each)
+        return name, snapshot
+
+    def _place(self, pod: Pod, node: str, snapshot: Snapshot) -> Placed | No:
+        if self._solver.clock() > self._until:
+            raise TimeoutError
+        return place(pod, node, snapshot, self._solver)
+
+    def _offer(self, index: int, option: _Option) -> Offer:
+        group = self._groups[index]
+        amounts = group.room.amounts or {}
+        hardware = Counter({name: amounts[name] for name in ("cpu", "memory") if name in amounts})
+        for blueprint in self._blueprints[index]:
+            hardware.update(blueprint.hardware())
+        pods = sum(sum(node.values()) for node in option.nodes)
+        return Offer(index, pods, len(option.nodes), hardware, group.priority)
+
+    def _take(self, index: int, option: _Option) -> None:
+        """Add the nodes of an option; their pods wait no longer."""
+        self._snapshot = option.after
+        for node in option.nodes:
+            taken: list[Pod] = []
+            for shape, count in node.items():
+                pods = self._waiting[shape]
+                taken += pods[:count]
+                del pods[:count]
+                if not pods:
+                    del self._waiting[shape]
+            self._nodes[index].append(tuple(taken))
+
+    # --- reasons --------------------------------------------------------------------------------------------
+
+    def _unfit(self, index: int, shape: _Shape) -> str:
+        """Why the scheduler would not put such a pod on an empty node of a group, whatever its devices."""
+        room = self._groups[index].room
+        return room.refusal(shape.demand) or room.shortage(shape.demand, room.amounts or {}, self._by_classes)
+
+    def _failures(self) -> Iterator[tuple[Pod, str]]:
+        for pod in self._asked:
+            if pod.uid in self._blocked:
+                yield pod, self._blocked[pod.uid]
+        for shape, pods in self._waiting.items():
+            counts = Counter(self._reason(index, shape) for index in range(len(self._groups)))
+            text = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or NO_GROUPS
+            yield from ((pod, text) for pod in pods)
+
+    def _reason(self, index: int, shape: _Shape) -> str:
+        """Why another node of a group does not help."""
+        unfit = self._unfit(index, shape)
+        key = (index, shape.devices)
+        if not unfit and key not in self._refusals:
+            node, snapshot = self._with_node(index, 0, self._snapshot)
+            found = self._place(self._waiting[shape][0], node, snapshot)
+            self._refusals[key] = found.reason if isinstance(found, No) else AT_LIMIT
+        return unfit or self._refusals[key]
+
+
+def _device_count(spec: ClaimSpec) -> int:
+    """How many devices a claim asks for, about."""
+    return sum(request.alternatives[0].count for request in spec.requests if request.alternatives)

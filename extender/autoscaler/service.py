@@ -1,0 +1,138 @@
+"""The autoscaler's verbs: what is asked is answered within a session, or for itself over the latest snapshot.
+
+Work leaves the event loop, and calls of one session follow each other. A call that fails or runs out of time has
+changed nothing: what a session has come to is kept when the answer is there. The cluster is only read.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import anyio.to_thread
+
+from extender.autoscaler.catalog import Catalog, Supply
+from extender.autoscaler.estimate import Plan, estimate
+from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.readiness import Readiness, node_readiness
+from extender.autoscaler.sessions import Sessions
+from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
+from extender.autoscaler.world import World
+from extender.cluster.state import ClusterState
+from extender.service import RefusedError
+from extender.solver import Solver
+from extender.verbs.case import No
+from extender.verbs.filter import FilterResult
+from extender.verbs.prioritize import score_nodes
+
+_T = TypeVar("_T")
+
+_SOLVING_SHARE = 0.9
+"""Of the time for a verb; the rest is for reading and writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """Answers what a Cluster Autoscaler asks about a cluster.
+
+    Attributes:
+        deadline_seconds: for one verb, everything included.
+    """
+
+    state: ClusterState
+    solver: Solver
+    catalog: Catalog
+    sessions: Sessions
+    deadline_seconds: float
+
+    def start(self) -> str:
+        """The id of a new session on the cluster as it is now.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        return self.sessions.start(self._now()).id
+
+    async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
+        """Which nodes, real or made up, will do for a pod.
+
+        Raises:
+            RefusedError: there is no such session, or the cluster is not known well enough.
+            TimeoutError: time was up before any node was found.
+        """
+        return await self._within(session_id, partial(_filtered, args, self.solver, self._until()))
+
+    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> list[tuple[str, int]]:
+        """A score for every node.
+
+        Raises:
+            RefusedError, TimeoutError: as `filter`.
+        """
+        found = await self.filter(args, session_id)
+        return score_nodes(args.asked.names, found.decisions, self.solver.policy)
+
+    async def select(self, args: SelectedArgs, session_id: str | None) -> None:
+        """Book a pod on a node: it holds its devices there from now on, in this session.
+
+        Raises:
+            RefusedError: there is no such session, or no room for the pod; nothing is booked.
+        """
+        if session_id is None:
+            raise RefusedError("NodeSelected books in a session: send the header session, with the id that start gave")
+        booked = await self._within(session_id, partial(_selected, args, self.solver))
+        if isinstance(booked, No):
+            raise RefusedError(f"pod {args.pod} can't be booked on node {args.node.name}: {booked.reason}")
+
+    async def node_ready(self, name: str, session_id: str | None) -> Readiness:
+        """Whether a node's slices are all there.
+
+        Raises:
+            RefusedError: there is no such session, or the cluster is not known well enough.
+        """
+        return await self._within(session_id, lambda world: (world, node_readiness(name, world)))
+
+    async def estimate(self, args: EstimateArgs, session_id: str | None) -> Plan:
+        """A plan of nodes to add; nothing is booked.
+
+        Raises:
+            RefusedError: there is no such session, or the cluster is not known well enough.
+            TimeoutError: time was up.
+        """
+        choose = EXPANDERS[args.expander]
+        until = self._until()
+
+        def plan(world: World) -> tuple[World, Plan]:
+            return world, estimate(world, args.pods, args.groups, choose, self.solver, until=until)
+
+        return await self._within(session_id, plan)
+
+    async def _within(self, session_id: str | None, work: Callable[[World], tuple[World, _T]]) -> _T:
+        """Do something in the world of a session, which is then what the work leaves; or in one for itself."""
+        if session_id is None:
+            _, answer = await anyio.to_thread.run_sync(work, self._now(), abandon_on_cancel=True)
+            return answer
+        session = self.sessions.find(session_id)
+        async with session.turn:
+            world, answer = await anyio.to_thread.run_sync(work, session.world, abandon_on_cancel=True)
+            if world is not session.world:
+                self.sessions.keep(session, world, self.state.snapshot)
+        return answer
+
+    def _now(self) -> World:
+        if self.state.not_ready:
+            raise RefusedError(f"not ready: {self.state.not_ready}")
+        snapshot = self.state.snapshot
+        return World(snapshot, Supply(self.catalog, snapshot))
+
+    def _until(self) -> float:
+        return self.solver.clock() + self.deadline_seconds * _SOLVING_SHARE
+
+
+def _filtered(args: SimulatedArgs, solver: Solver, until: float, world: World) -> tuple[World, FilterResult]:
+    world = world.with_nodes(args.nodes)
+    return world, world.filter(args.asked.pod, args.asked.names, solver, sent=args.nodes, until=until)
+
+
+def _selected(args: SelectedArgs, solver: Solver, world: World) -> tuple[World, World | No]:
+    after = world.with_nodes((args.node,)).with_pod(args.pod, args.node, solver)
+    return (world if isinstance(after, No) else after), after

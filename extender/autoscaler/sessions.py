@@ -1,0 +1,144 @@
+"""Sessions: a few worlds that are remembered from call to call.
+
+Nobody ends a session: a "stop" could get lost. The least recently used one makes room for others, and none lives for
+ever. What is not kept is told by an error, and the autoscaler starts again.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from extender.autoscaler.world import World
+from extender.cluster.snapshot import Snapshot
+from extender.service import RefusedError
+
+OBJECT_BYTES: Final = 4_000
+"""What an object of the cluster takes, about; an old one that only a session still knows is on its account."""
+
+
+class UnknownSessionError(RefusedError):
+    """There is no session of this id, or no longer."""
+
+    code: ClassVar[str] = "UnknownSession"
+
+
+class SessionTooLargeError(RefusedError):
+    """A session takes more than all sessions may."""
+
+    code: ClassVar[str] = "SessionTooLarge"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How much is kept: sessions, seconds since the start of one, bytes of all of them together (about)."""
+
+    count: int = 8
+    seconds: float = 600.0
+    size: int = 256 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One autoscaler's cycle.
+
+    Attributes:
+        world: what has happened in it so far.
+        began: the time of the start.
+        turn: held during a call, so that calls of one session follow each other.
+    """
+
+    id: str
+    world: World
+    began: float
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def weight(self, now: Snapshot) -> int:
+        """The bytes that are only kept for this session, about: its own, and what has changed in the cluster since."""
+        start = self.world.supply.snapshot
+        objects = len(start.nodes) + len(start.inventory.slices) + len(start.claims) + len(start.pods)
+        return self.world.weight + OBJECT_BYTES * min(now.version - start.version, objects)
+
+
+class Sessions:
+    """The sessions that are kept, the least recently used one first.
+
+    Args:
+        clock: seconds, from any point.
+        new_id: makes an id that can't be guessed.
+    """
+
+    def __init__(self, limits: SessionLimits, *, clock: Callable[[], float], new_id: Callable[[], str]) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._new_id = new_id
+        self._kept: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def start(self, world: World) -> Session:
+        """A new session that begins with this world, as it is in the cluster now."""
+        self._drop_expired()
+        session = Session(self._new_id(), world, self._clock())
+        self._kept[session.id] = session
+        while len(self._kept) > self._limits.count:
+            self._kept.popitem(last=False)
+        self._fit(world.snapshot)
+        return session
+
+    def find(self, session_id: str) -> Session:
+        """A session that is kept; it counts as used.
+
+        Raises:
+            UnknownSessionError: it is not, and why that may be.
+        """
+        self._drop_expired()
+        session = self._kept.get(session_id)
+        if session is None:
+            raise UnknownSessionError(
+                f"no session {_shown(session_id)}: it has expired or made room for others, or the service was started "
+                "again since; start another one"
+            )
+        self._kept.move_to_end(session_id)
+        return session
+
+    def keep(self, session: Session, world: World, now: Snapshot) -> None:
+        """What a session has come to; other sessions make room for it if need be.
+
+        Args:
+            session: one that was found.
+            world: what it is now.
+            now: the cluster as it is now.
+
+        Raises:
+            SessionTooLargeError: it takes more than all sessions may, and is dropped.
+        """
+        session.world = world
+        self._fit(now)
+        if session.weight(now) > self._limits.size:
+            self._kept.pop(session.id, None)
+            raise SessionTooLargeError(
+                f"the session takes more than the limit of {self._limits.size} bytes "
+                "(autoscaler.sessionBytes) and was dropped; start another one and ask it for less"
+            )
+
+    def weight(self, now: Snapshot) -> int:
+        """The bytes of all sessions, about."""
+        return sum(session.weight(now) for session in self._kept.values())
+
+    def _fit(self, now: Snapshot) -> None:
+        """Drop the least recently used, but for the last one, until the rest fit."""
+        while len(self._kept) > 1 and self.weight(now) > self._limits.size:
+            self._kept.popitem(last=False)
+
+    def _drop_expired(self) -> None:
+        oldest = self._clock() - self._limits.seconds
+        for session in [each for each in self._kept.values() if each.began < oldest]:
+            del self._kept[session.id]
+
+
+def _shown(session_id: str) -> str:
+    """An id as it was sent, cut where it is long."""
+    return repr(session_id if len(session_id) <= 64 else f"{session_id[:64]}...")

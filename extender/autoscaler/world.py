@@ -1,0 +1,171 @@
+"""A cluster as a simulation sees it: a snapshot, the nodes that were made up, and the pods that were placed.
+
+A world is immutable, as the snapshot in it: a simulated step makes another one that shares the rest.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from immutables import Map
+
+from allocator.model import Claim, Consumer, PoolId
+from extender.autoscaler.blueprints import Blueprint
+from extender.autoscaler.catalog import Supply
+from extender.claims import Blocked, claims_of, without_pods
+from extender.cluster.api import ObjectKey
+from extender.cluster.objects import ClaimObject, NodeObject, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.solver import Solver
+from extender.verbs.case import No
+from extender.verbs.filter import FilterResult, filter_nodes
+
+DEVICE_BYTES: Final = 700
+"""What a device of a made-up node takes, about: its attributes are shared with its template."""
+
+NODE_BYTES: Final = 4_000
+"""What a made-up node takes beside its devices, about."""
+
+CLAIM_BYTES: Final = 4_000
+"""What a claim that is held in the world takes, its place in the indexes and its pod's included, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A cluster in which something may happen.
+
+    Attributes:
+        snapshot: the cluster with everything that was made up.
+        supply: what nodes that do not exist bring.
+        fictional: name of a made-up node to what it was made from.
+        weight: bytes that the world takes beyond the snapshot that it began with, about.
+    """
+
+    snapshot: Snapshot
+    supply: Supply
+    fictional: Map[str, Sequence[Blueprint]] = field(default_factory=Map)
+    weight: int = 0
+
+    def with_nodes(self, nodes: Iterable[NodeObject]) -> "World":
+        """With the nodes that do not exist made up; those that do exist are as they are."""
+        world = self
+        for node in nodes:
+            if not world._is_real(node.name):
+                world = world._with_fictional(node)
+        return world
+
+    def _is_real(self, name: str) -> bool:
+        """It is in the cluster, or has published something: its Node object may come late."""
+        began = self.supply.snapshot
+        return name in began.nodes or name in began.inventory.local
+
+    def _with_fictional(self, node: NodeObject) -> "World":
+        blueprints = self.supply.blueprints(node.node)
+        before = self.fictional.get(node.name)
+        if before == blueprints and self.snapshot.nodes[node.name] == node:
+            return self
+        snapshot = self.snapshot.with_node(node)
+        if before != blueprints:
+            for each in before or ():
+                for old in each.build(node.name):
+                    snapshot = snapshot.without_slice(old.name)
+            for each in blueprints:
+                for new in each.build(node.name):
+                    snapshot = snapshot.with_slice(new)
+        weight = self.weight + _weight(blueprints) - (0 if before is None else _weight(before))
+        return replace(self, snapshot=snapshot, fictional=self.fictional.set(node.name, blueprints), weight=weight)
+
+    def filter(
+        self,
+        pod: Pod,
+        names: Sequence[str],
+        solver: Solver,
+        *,
+        sent: Iterable[NodeObject] = (),
+        until: float = float("inf"),
+    ) -> FilterResult:
+        """Which nodes will do for a pod; nothing is different afterwards.
+
+        Args:
+            pod: as it was sent.
+            names: the nodes asked about.
+            solver: the allocator.
+            sent: the nodes, where whole nodes were sent: their labels count, for those that exist as well.
+            until: when to stop, by the solver's clock.
+
+        Raises:
+            TimeoutError: time was up before any node was found.
+        """
+        snapshot = self.snapshot
+        for node in sent:
+            snapshot = snapshot.with_node(node)
+        pod, snapshot = with_claims(pod, snapshot)
+        return filter_nodes(pod, names, snapshot, solver, until=until)
+
+    def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
+        """With a pod on a node, holding its devices there; or why it can't be there.
+
+        A pod that is on a node already moves: what only it held is free again.
+        """
+        if not pod.needs_devices:
+            return self
+        pod, before = with_claims(pod, self.snapshot)
+        found = place(pod, node.name, before.with_node(node), solver)
+        if isinstance(found, No):
+            return found
+        is_new = self.snapshot.pod(pod.uid) is self.supply.snapshot.pod(pod.uid)
+        after = replace(found.snapshot, nodes=before.nodes)
+        return replace(self, snapshot=after, weight=self.weight + is_new * CLAIM_BYTES * len(pod.claims))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The cluster with a pod on a node, and the pools that its new devices are from."""
+
+    snapshot: Snapshot
+    pools: frozenset[PoolId] = frozenset()
+
+
+def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
+    """The pod with the names of its claims, and the cluster with those that are not made from their templates yet.
+
+    A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again.
+    """
+    known = snapshot.pod(pod.uid)
+    if known is not None:
+        pod = replace(pod, claim_statuses={**pod.claim_statuses, **known.claim_statuses})
+        if known.node_name and not pod.node_name:
+            snapshot = without_pods(snapshot, [known])
+    for reference in pod.claims:
+        template = snapshot.templates.get(ObjectKey(pod.namespace, reference.template_name or ""))
+        name = pod.claim_statuses.get(reference.name, f"{pod.name}/{reference.name}")
+        if template is None or name is None or ObjectKey(pod.namespace, name) in snapshot.claims:
+            continue
+        claim = Claim(pod.namespace, name, f"{pod.uid}/{reference.name}", template.spec, owner_uid=pod.uid)
+        snapshot = snapshot.with_claim(ClaimObject(claim, resource_version="", created="", raw=b""))
+        pod = replace(pod, claim_statuses={**pod.claim_statuses, reference.name: name})
+    return pod, snapshot
+
+
+def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Placed | No:
+    """Put a pod on a node: its claims, which are there, are allocated and reserved for it; or why they can't be."""
+    result = filter_nodes(pod, (node_name,), snapshot, solver)
+    reason = {**result.unresolvable, **result.failed}.get(node_name, "")
+    if reason:
+        return No(reason, result.steps)
+    claims = claims_of(pod, snapshot)
+    if isinstance(claims, Blocked) or claims.is_empty:
+        return Placed(snapshot)
+    consumer = Consumer("pods", pod.name, pod.uid)
+    results = result.decisions[node_name].results
+    held = [*((each, each.claim.allocation) for each in claims.allocated), *zip(claims.pending, results, strict=True)]
+    for each, allocation in held:
+        users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)
+        claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
+        snapshot = snapshot.with_claim(replace(each, claim=claim))
+    snapshot = snapshot.with_pod(replace(pod, node_name=node_name, nominated_node=""))
+    return Placed(snapshot, frozenset(r.device.pool_id for each in results for r in each.results))
+
+
+def _weight(blueprints: Iterable[Blueprint]) -> int:
+    return NODE_BYTES + DEVICE_BYTES * sum(each.device_count for each in blueprints)

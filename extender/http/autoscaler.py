@@ -1,0 +1,75 @@
+"""The autoscaler's verbs on HTTP: each between its decoder and its encoder, in the session that the header names.
+
+Requests with whole nodes and pods are large: they are decoded off the event loop.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anyio.to_thread import run_sync
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from extender import wire as scheduler_wire
+from extender.autoscaler import wire
+from extender.autoscaler.service import Autoscaler
+from extender.http.endpoint import Endpoints
+from extender.http.openapi import AUTOSCALER_VERBS
+from extender.metrics import Metrics
+from extender.settings import AUTOSCALER_PREFIX, Settings
+
+SESSION = "session"
+"""The header."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verbs:
+    """Bytes in, bytes out."""
+
+    autoscaler: Autoscaler
+
+    async def start(self, _: Request, body: bytes) -> bytes:
+        wire.decode_start(body)
+        return wire.encode_started(self.autoscaler.start())
+
+    async def filter(self, request: Request, body: bytes) -> bytes:
+        args = await run_sync(wire.decode_simulated, body)
+        result = await self.autoscaler.filter(args, request.headers.get(SESSION))
+        return scheduler_wire.encode_filter(args.asked, result.passed, result.failed, result.unresolvable)
+
+    async def prioritize(self, request: Request, body: bytes) -> bytes:
+        args = await run_sync(wire.decode_simulated, body)
+        return scheduler_wire.encode_scores(await self.autoscaler.prioritize(args, request.headers.get(SESSION)))
+
+    async def select(self, request: Request, body: bytes) -> bytes:
+        await self.autoscaler.select(wire.decode_selected(body), request.headers.get(SESSION))
+        return wire.encode_selected()
+
+    async def ready(self, request: Request, body: bytes) -> bytes:
+        return wire.encode_ready(
+            await self.autoscaler.node_ready(wire.decode_ready(body), request.headers.get(SESSION))
+        )
+
+    async def estimate(self, request: Request, body: bytes) -> bytes:
+        args = await run_sync(wire.decode_estimate, body)
+        return wire.encode_plan(await self.autoscaler.estimate(args, request.headers.get(SESSION)))
+
+
+def add_autoscaler(
+    app: FastAPI, autoscaler: Autoscaler, settings: Settings, metrics: Metrics, clock: Callable[[], float]
+) -> None:
+    """start, filter, prioritize, NodeSelected, NodeReady and estimate under a prefix of their own."""
+    verbs = _Verbs(autoscaler)
+    endpoints = Endpoints(metrics, clock, settings.server.body_limit_bytes, settings.autoscaler.deadline_seconds)
+    for name, verb in (
+        ("start", verbs.start),
+        ("filter", verbs.filter),
+        ("prioritize", verbs.prioritize),
+        ("NodeSelected", verbs.select),
+        ("NodeReady", verbs.ready),
+        ("estimate", verbs.estimate),
+    ):
+        path = f"{AUTOSCALER_PREFIX}/{name}"
+        app.router.routes.append(
+            endpoints.route(path, f"autoscaler/{name}", verb, AUTOSCALER_VERBS[name], "autoscaler")
+        )

@@ -1,0 +1,99 @@
+"""Node templates, node groups, pods with claims from templates, and worlds over small clusters, in few words."""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any
+
+import yaml
+
+from extender.autoscaler.catalog import Catalog, Supply
+from extender.autoscaler.demand import parse_demand, parse_room
+from extender.autoscaler.estimate import NodeGroup, PendingPod
+from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.templates import NodeTemplate, load_templates
+from extender.autoscaler.world import World
+from extender.cluster.objects import NodeObject, parse_node_object
+from extender.cluster.state import ClusterState
+from tests.extender.clusters import (
+    CREATED,
+    DRIVER,
+    Object,
+    device_class,
+    node,
+    parsed,
+    pod,
+    request,
+    snapshot_of,
+    solver,
+)
+
+GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+GROUP = "example.com/group"
+
+
+def claim_template(name: str = "gpu", *requests: Object) -> Object:
+    """A ResourceClaimTemplate in namespace "ns"."""
+    spec = {"spec": {"devices": {"requests": list(requests) or [request()]}}}
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "creationTimestamp": CREATED}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def pod_of(name: str = "p", *templates: str, **options: Any) -> Object:
+    """A pod in namespace "ns" with a claim from each of the templates, which is not made yet."""
+    raw = pod(name, **options)
+    raw["spec"]["resourceClaims"] += [{"name": each, "resourceClaimTemplateName": each} for each in templates]
+    return raw
+
+
+def machine(name: str, group: str = "", **resources: str) -> Object:
+    """A node of a group; with resources, those are allocatable."""
+    raw = node(name, labels={GROUP: group} if group else None, allocatable=resources)
+    if not resources:
+        del raw["status"]["allocatable"]
+    return raw
+
+
+def node_template(group: str, devices: int = 1, *, driver: str = DRIVER, **device: Any) -> Object:
+    """Nodes of a group bring devices gpu-0, gpu-1, ..."""
+    published = [{"name": f"gpu-{index}", **device} for index in range(devices)]
+    return {"name": group, "labels": {GROUP: group}, "slices": [{"driver": driver, "devices": published}]}
+
+
+def templates_of(*entries: Object) -> tuple[NodeTemplate, ...]:
+    return load_templates(yaml.safe_dump({"nodeTemplates": list(entries)}), file="templates.yaml")
+
+
+def world_of(objects: Iterable[Object] = (), *entries: Object, learn: str = "") -> World:
+    """A world over a cluster with the class and the template "gpu", and node templates."""
+    snapshot = snapshot_of(GPU, claim_template(), *objects)
+    return World(snapshot, Supply(Catalog(templates_of(*entries), learn), snapshot))
+
+
+def made_up(*raw: Object) -> tuple[NodeObject, ...]:
+    return tuple(parse_node_object(each) for each in raw)
+
+
+def pending(*raw: Object) -> tuple[PendingPod, ...]:
+    return tuple(PendingPod(parsed(each), parse_demand(each)) for each in raw)
+
+
+def group_of(
+    name: str, limit: int = 10, *, priority: int = 0, node: Object | None = None, **resources: str
+) -> NodeGroup:
+    """A node group; its template carries the group's label."""
+    return NodeGroup(name, parse_room(node or machine("template", name, **resources)), limit, priority)
+
+
+def autoscaler_over(
+    state: ClusterState,
+    *entries: Object,
+    limits: SessionLimits | None = None,
+    clock: Sequence[float] = (0.0,),
+    learn: str = "",
+    deadline: float = 30.0,
+) -> Autoscaler:
+    """The verbs; sessions are called session-0, session-1, ..., and ``clock[0]`` is their time."""
+    ids = count()
+    sessions = Sessions(limits or SessionLimits(), clock=lambda: clock[0], new_id=lambda: f"session-{next(ids)}")
+    return Autoscaler(state, solver(), Catalog(templates_of(*entries), learn), sessions, deadline)
