@@ -5,12 +5,12 @@ checks and other calls are answered meanwhile; pods that need no devices are ans
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
 import anyio.to_thread
 
+from extender.aftercare import Aftercare
 from extender.cluster.api import ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
@@ -18,6 +18,7 @@ from extender.cluster.state import ClusterState
 from extender.metrics import Metrics
 from extender.solver import Solver
 from extender.verbs.bind import Binder, BindError
+from extender.verbs.case import refreshed
 from extender.verbs.decisions import Decision, DecisionStore
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.verbs.preempt import Victims, choose_victims
@@ -44,6 +45,7 @@ class Service:
     """Decides what a kube-scheduler asks about a cluster.
 
     Args:
+        aftercare: told of what filter has answered. Somebody must run it.
         deadline_seconds: for one verb, everything included.
     """
 
@@ -52,6 +54,7 @@ class Service:
         state: ClusterState,
         solver: Solver,
         binder: Binder,
+        aftercare: Aftercare,
         metrics: Metrics,
         *,
         deadline_seconds: float,
@@ -59,6 +62,7 @@ class Service:
         self._state = state
         self._solver = solver
         self._binder = binder
+        self.aftercare = aftercare
         self.metrics = metrics
         self._solving_seconds = deadline_seconds * _SOLVING_SHARE
         self._decisions = DecisionStore()
@@ -97,14 +101,9 @@ class Service:
         if not pod.needs_devices:
             self._decisions.keep(Decision(pod, {}))
             return FilterResult(args.names)
-        result = await self._solve(pod, filter_nodes, args.names, sent=args.nodes)
-        self._decisions.keep(Decision(pod, result.decisions))
-        self.metrics.filtered(
-            passed=len(result.passed),
-            failed=len(result.failed),
-            unresolvable=len(result.unresolvable),
-            steps=result.steps,
-        )
+        snapshot = self._known()
+        result = await self._filter(args, snapshot)
+        self.aftercare.note(args, result, snapshot)
         return result
 
     async def prioritize(self, args: FilterArgs) -> list[tuple[str, int]]:
@@ -116,7 +115,7 @@ class Service:
         if not args.pod.needs_devices:
             return score_nodes(args.names, {}, self._solver.policy)
         known = self._decisions.of(args.pod.uid)
-        decisions = known.allocations if known else (await self.filter(args)).decisions
+        decisions = known.allocations if known else (await self._filter(args, self._known())).decisions
         return score_nodes(args.names, decisions, self._solver.policy)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
@@ -127,7 +126,7 @@ class Service:
         """
         if not args.pod.needs_devices:
             return args.victims
-        return await self._solve(args.pod, choose_victims, args.victims)
+        return await self._solve(self._known(), choose_victims, args.pod, args.victims)
 
     async def bind(self, args: BindArgs) -> None:
         """Allocate, reserve and bind; see `extender.verbs.bind`.
@@ -143,19 +142,31 @@ class Service:
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
 
-    async def _solve(self, pod: Pod, verb: Callable[..., _T], asked: object, **options: object) -> _T:
-        """Run a verb in a thread, over the cluster as it is now."""
+    async def _filter(self, args: FilterArgs, snapshot: Snapshot) -> FilterResult:
+        result = await self._solve(snapshot, filter_nodes, args.pod, args.names, sent=args.nodes)
+        self._decisions.keep(Decision(args.pod, result.decisions))
+        self.metrics.filtered(
+            passed=len(result.passed),
+            failed=len(result.failed),
+            unresolvable=len(result.unresolvable),
+            steps=result.steps,
+        )
+        return result
+
+    def _known(self) -> Snapshot:
+        """The cluster as it is now.
+
+        Raises:
+            RefusedError: it is not known well enough.
+        """
         if self._state.not_ready:
             raise RefusedError(f"not ready: {self._state.not_ready}")
-        snapshot = self._state.snapshot
+        return self._state.snapshot
+
+    async def _solve(
+        self, snapshot: Snapshot, verb: Callable[..., _T], pod: Pod, asked: object, **options: object
+    ) -> _T:
+        """Run a verb in a thread."""
         until = self._solver.clock() + self._solving_seconds
-        call = partial(verb, _refreshed(pod, snapshot), asked, snapshot, self._solver, until=until, **options)
+        call = partial(verb, refreshed(pod, snapshot), asked, snapshot, self._solver, until=until, **options)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-
-
-def _refreshed(pod: Pod, snapshot: Snapshot) -> Pod:
-    """The pod with the claims that have been made for it since the scheduler looked."""
-    known = snapshot.pod(pod.uid)
-    if known is None or known.claim_statuses == pod.claim_statuses:
-        return pod
-    return replace(pod, claim_statuses={**pod.claim_statuses, **known.claim_statuses})

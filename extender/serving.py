@@ -24,6 +24,7 @@ from allocator.effort import Limits
 from allocator.policy import POLICIES
 from allocator.selectors import Selectors
 from extender import logs
+from extender.aftercare import Aftercare
 from extender.cluster.api import Api
 from extender.cluster.credentials import Origin
 from extender.cluster.events import Recorder
@@ -40,6 +41,9 @@ from extender.settings import Settings
 from extender.solver import Solver
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
+from extender.verbs.deallocate import Deallocator
+from extender.verbs.patience import Patience
+from extender.waking.waker import Waker
 
 _T = TypeVar("_T")
 logger = structlog.get_logger()
@@ -75,8 +79,11 @@ def make_service(api: Api, state: ClusterState, solver: Solver, settings: Settin
     deadline = settings.scheduling.deadline_seconds
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
     recorder = Recorder(api, writer.now, instance=socket.gethostname())
-    binder = Binder(state, writer, solver, deadline=deadline, clashes=Clashes(metrics.clashed, recorder.record))
-    return Service(state, solver, binder, metrics, deadline_seconds=deadline)
+    clashes = Clashes(metrics.clashed, recorder.record)
+    binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes)
+    patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record)
+    aftercare = Aftercare(patience, Deallocator(state, writer, binder.is_binding), Waker(state, solver, writer))
+    return Service(state, solver, binder, aftercare, metrics, deadline_seconds=deadline)
 
 
 @contextlib.asynccontextmanager
@@ -129,7 +136,7 @@ def _service_over(cluster: Cluster, settings: Settings) -> Service:
 
 
 async def _serve(opening: AbstractAsyncContextManager[Cluster], settings: Settings, listener: socket.socket) -> None:
-    async with opening as cluster:
+    async with opening as cluster, asyncio.TaskGroup() as tasks:
         service = _service_over(cluster, settings)
         config = uvicorn.Config(
             create_app(service, settings),
@@ -143,7 +150,9 @@ async def _serve(opening: AbstractAsyncContextManager[Cluster], settings: Settin
         )
         host, port = listener.getsockname()[:2]
         logger.info("serving", url=f"http://{host}:{port}{settings.server.prefix}", **service.summary())
+        caring = tasks.create_task(service.aftercare.run())
         await _Server(config, service).serve(sockets=[listener])
+        caring.cancel()
         logger.info("stopped")
 
 

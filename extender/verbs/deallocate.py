@@ -4,13 +4,13 @@ kube-scheduler's own plugin does so in PostFilter, which extenders have not (Kub
 The claim's update wakes the pod.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import structlog
 
-from extender.claims import Blocked, PodClaims, claims_of, node_problem
+from extender.claims import Blocked, allocated_elsewhere, claims_of
 from extender.cluster.api import OutcomeUnknownError
-from extender.cluster.objects import ClaimObject, NodeObject, Pod
+from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.reservation import WriteRefusedError
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
@@ -19,22 +19,19 @@ from extender.cluster.writer import Writer
 logger = structlog.get_logger()
 
 
-def claim_in_the_way(pod: Pod, nodes: Iterable[NodeObject], snapshot: Snapshot) -> ClaimObject | None:
-    """A claim of the pod that rules out one of the nodes, and that nobody but the pod would miss.
+def claim_in_the_way(pod: Pod, reasons: Collection[str], snapshot: Snapshot) -> ClaimObject | None:
+    """A claim of the pod that has ruled out a node, and that nobody but the pod would miss.
 
     Args:
         pod: for which no node was left.
-        nodes: those that were asked about.
+        reasons: why its nodes were rejected.
         snapshot: the cluster.
     """
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked):
         return None
-    idle = [each for each in claims.allocated if _is_idle(each, pod, snapshot)]
-    if not idle:
-        return None
-    found = ((each, node) for node in nodes for each in idle)
-    return next((each for each, node in found if node_problem(PodClaims(allocated=(each,)), node)), None)
+    blocking = (each for each in claims.allocated if allocated_elsewhere(each) in reasons)
+    return next((each for each in blocking if _is_idle(each, pod, snapshot)), None)
 
 
 def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
@@ -57,14 +54,19 @@ class Deallocator:
         self._is_binding = is_binding
         self._proposed: dict[str, tuple[ClaimObject, Pod]] = {}
 
-    def propose(self, pod: Pod, nodes: Iterable[NodeObject]) -> None:
-        """Filter has left the pod none of these nodes. Nothing is written yet: the answer goes first."""
-        found = None if self._is_binding(pod.uid) else claim_in_the_way(pod, nodes, self._state.snapshot)
+    def propose(self, pod: Pod, reasons: Collection[str]) -> None:
+        """Filter has rejected all nodes, for these reasons. Nothing is written yet: the answer goes first."""
+        found = claim_in_the_way(pod, reasons, self._state.snapshot)
         if found is not None:
             self._proposed[found.claim.uid] = (found, pod)
 
-    async def work(self) -> None:
-        """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter."""
+    async def work(self) -> list[Pod]:
+        """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter.
+
+        Returns:
+            The pods that are woken by this.
+        """
+        woken = []
         while self._proposed:
             uid = next(iter(self._proposed))
             claim, pod = self._proposed.pop(uid)
@@ -76,3 +78,5 @@ class Deallocator:
                 logger.info("claim not deallocated", claim=str(claim.key), pod=str(pod), error=str(error))
             else:
                 logger.info("claim deallocated", claim=str(claim.key), pod=str(pod))
+                woken.append(pod)
+        return woken

@@ -86,15 +86,6 @@ def filter_nodes(
         return _nowhere(names, selector_reason(error))
 
 
-def node_asked(name: str, snapshot: Snapshot, sent: Mapping[str, Mapping[str, JSON]] | None) -> NodeObject | None:
-    """The node as it was sent, or else as it is known; None if it is not.
-
-    Raises:
-        InvalidObjectError: what was sent is no node.
-    """
-    return snapshot.nodes.get(name) if sent is None else parse_node_object(sent[name])
-
-
 def selector_reason(error: SelectorError) -> str:
     """Names claim, request and selector, but not the device, which another try may meet in another order."""
     first_line = error.message.partition("\n")[0]
@@ -118,7 +109,7 @@ def _filter(
                 raise TimeoutError
             unresolvable.update(dict.fromkeys(names[index:], OUT_OF_TIME))
             break
-        node = node_asked(name, case.snapshot, sent)
+        node = case.snapshot.nodes.get(name) if sent is None else parse_node_object(sent[name])
         if node is None:
             unresolvable[name] = UNKNOWN_NODE
             continue

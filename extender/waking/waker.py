@@ -103,7 +103,7 @@ class Waker:
     def rejected(self, pod: Pod, names: Sequence[str], snapshot: Snapshot) -> None:
         """Filter has left a pod none of these nodes of a snapshot."""
         self._meet(pod.scheduler_name, snapshot)
-        self.accepted(pod)
+        self.forget(pod)
         self._release(self._woken.pop(pod.uid, None))
         # Neither the names that came with the request nor the list is kept, where there is another to share.
         own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(_known(names, snapshot)))
@@ -112,8 +112,8 @@ class Waker:
         while len(self._rejected) > MOST_PODS:
             del self._rejected[next(iter(self._rejected))]
 
-    def accepted(self, pod: Pod) -> None:
-        """Filter has found a node for a pod."""
+    def forget(self, pod: Pod) -> None:
+        """Filter has found a node for a pod, or it has been woken by other means."""
         self._rejected.pop(pod.uid, None)
 
     async def look(self) -> int:

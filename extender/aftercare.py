@@ -1,0 +1,52 @@
+"""What is done for pods that filter left no node, once it has answered."""
+
+import asyncio
+from typing import Final
+
+from extender.cluster.snapshot import Snapshot
+from extender.verbs.case import refreshed
+from extender.verbs.deallocate import Deallocator
+from extender.verbs.filter import FilterResult
+from extender.verbs.patience import Patience
+from extender.waking.waker import Waker
+from extender.wire import FilterArgs
+
+PAUSE_SECONDS: Final = 0.2
+"""Between two times that it is looked what there is to do."""
+
+
+class Aftercare:
+    """Gives back what pods wait for in vain or what is in their way, and wakes them when there may be a node for them.
+
+    Filter calls of a scheduler bring it about; explanations and sessions don't.
+    """
+
+    def __init__(self, patience: Patience, deallocator: Deallocator, waker: Waker) -> None:
+        self._patience = patience
+        self._deallocator = deallocator
+        self._waker = waker
+
+    def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
+        """Filter has decided on a snapshot."""
+        pod = args.pod
+        if result.passed:
+            self._waker.forget(pod)
+            return
+        self._waker.rejected(pod, args.names, snapshot)
+        self._patience.rejected(refreshed(pod, snapshot))
+        # After the call for the nominated node alone comes the one for all nodes.
+        if not result.failed and list(args.names) != [pod.nominated_node]:
+            self._deallocator.propose(refreshed(pod, snapshot), set(result.unresolvable.values()))
+
+    async def run(self) -> None:
+        """Do what there is to do, for ever."""
+        while True:
+            await asyncio.sleep(PAUSE_SECONDS)
+            await self.tend()
+
+    async def tend(self) -> None:
+        """Do what there is to do now."""
+        self._patience.look()
+        for pod in await self._deallocator.work():
+            self._waker.forget(pod)
+        await self._waker.look()
