@@ -103,6 +103,14 @@ class Selectors:
         """
         return self._compiled(self._selectors, expression, check_selector).reads
 
+    def derivation_reads(self, expression: str) -> Reads:
+        """What of a device the expression of a derived attribute reads.
+
+        Raises:
+            CompileError: the expression does not compile.
+        """
+        return self._compiled(self._derivations, expression, check_derivation).reads
+
     def _compiled(
         self, programs: Recent[Program], expression: str, check: Callable[[Program, Environment], None]
     ) -> Program:

@@ -5,12 +5,28 @@ from dataclasses import dataclass, field
 
 from allocator.allocate import Task, allocate
 from allocator.effort import Clock, Limits
+from allocator.errors import NodeUnsuitableError, SearchLimitError
 from allocator.features import Features
 from allocator.model import Claim, Node
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policy import BEST_FIT, Policy
 from allocator.selectors import Selectors
 from extender.cluster.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """A node will not do.
+
+    Attributes:
+        reason: short, the same from try to try and for many nodes.
+        steps: devices tried.
+        stopped: nothing speaks against the node: the search came to no end in the time and steps that it had.
+    """
+
+    reason: str
+    steps: int = 0
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +63,18 @@ class Solver:
             clock=self.clock,
             new_share_id=self.new_share_id,
         )
+
+    def judge(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | No:
+        """The same, with everything that speaks against this node only as a "no".
+
+        Raises:
+            InvalidClaimError, SelectorError: the claims can be allocated nowhere.
+        """
+        try:
+            outcome = self.solve(snapshot, node, claims)
+        except NodeUnsuitableError as error:
+            what = f"request {error.request}" if error.request else "the claims"
+            return No(f"the resource pools of the node are not fit for {what}")
+        except SearchLimitError as error:
+            return No(f"search stopped by the limit on {error.limit}", error.steps, stopped=True)
+        return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome

@@ -1,0 +1,246 @@
+"""Verdicts on nodes: kept for as long as they hold, and passed from one claim to others of its shape.
+
+A verdict depends on the shape of the claims, on the node's outlook, and on what is held of roaming pools. Outlooks are
+replaced when something changes for their nodes, so a verdict that is kept by its outlook never needs to be dropped.
+Between nodes that are alike to a shape, a verdict is passed on.
+
+Calls may come from several threads. What is shared is only ever added to, with values that every thread would make
+alike, or replaced as a whole in one assignment: at worst, work is done twice.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from allocator.likeness import Lens, lens_of, runs_of
+from allocator.model import Claim, Node
+from allocator.outcome import Allocation, Merit
+from allocator.selectors import Recent
+from allocator.usage import PoolUsage
+from extender.cluster.changes import Change
+from extender.cluster.objects import NodeObject
+from extender.cluster.snapshot import Snapshot
+from extender.deciding.outlook import Numbers, Outlook, Surveyor
+from extender.deciding.shape import shape_of
+from extender.deciding.terrain import Terrain
+from extender.solver import Solver
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What becomes of a node.
+
+    Attributes:
+        merit: what speaks for it; None if it will not do.
+        reason: why it will not do.
+        lasting: the same question would get the same answer; not so where a search was stopped.
+    """
+
+    merit: Merit | None = None
+    reason: str = ""
+    lasting: bool = True
+
+
+UNKNOWN_NODE: Final = Verdict(reason="node not yet known")
+OUT_OF_TIME: Final = Verdict(reason="not looked at in time", lasting=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """Verdicts under one usage of the roaming pools, by outlook and by what outlooks have in common."""
+
+    roaming: tuple[PoolUsage, ...]
+    by_outlook: dict[Outlook | None, Verdict] = field(default_factory=dict)
+    by_key: dict[Hashable, Verdict] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Memory:
+    """What is known of one shape.
+
+    Attributes:
+        runs: by picture, which devices may stand for each other.
+    """
+
+    lens: Lens
+    keys: dict[Outlook, tuple[Hashable, int]] = field(default_factory=dict)
+    runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    known: _Known = field(default_factory=lambda: _Known(()))
+
+    def under(self, roaming: tuple[PoolUsage, ...]) -> _Known:
+        """The verdicts under a usage of the roaming pools."""
+        known = self.known
+        if known.roaming is not roaming:
+            known = self.known = _Known(roaming)
+        return known
+
+    def key(self, outlook: Outlook, numbers: Numbers) -> tuple[Hashable, int]:
+        """The same for outlooks that are alike to the shape: picture and state."""
+        found = self.keys.get(outlook)
+        if found is None:
+            found = self.keys[outlook] = (outlook.picture(self.lens, numbers), outlook.state)
+        return found
+
+    def settled(self, outlook: Outlook, key: tuple[Hashable, int]) -> Hashable:
+        """The same for outlooks that are as good as alike: other devices are held, but such that look the same."""
+        if self.lens.in_order:
+            return key
+        picture = key[0]
+        runs = self.runs.get(picture)
+        if runs is None:
+            runs = self.runs[picture] = runs_of([ground.view for ground in outlook.grounds], self.lens)
+        return picture, outlook.settled(runs)
+
+    def trim(self, nodes: int) -> None:
+        """Forget all when most of it is about outlooks that are no more."""
+        if max(len(self.keys), len(self.known.by_outlook), len(self.known.by_key)) > 4 * nodes + 1000:
+            self.keys, self.runs, self.known = {}, {}, _Known(self.known.roaming)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The answer to one question.
+
+    Attributes:
+        verdicts: one per node, in the order asked.
+        steps: devices tried to find out what was not known.
+    """
+
+    verdicts: Sequence[Verdict]
+    steps: int
+
+
+class Decider:
+    """Decides claims on many nodes at once, and remembers what it decided.
+
+    Args:
+        solver: what is not known is asked of it.
+        changes_since: the log of the cluster whose snapshots are asked about; None: not kept that far back.
+        shapes: how many shapes to remember, about; those asked for longest ago are forgotten first.
+    """
+
+    def __init__(
+        self, solver: Solver, changes_since: Callable[[int], Sequence[Change] | None], *, shapes: int = 64
+    ) -> None:
+        self._solver = solver
+        self._changes_since = changes_since
+        self._surveyor = Surveyor(solver.features)
+        self._memories: Recent[_Memory] = Recent(shapes)
+        self._terrain: Terrain | None = None
+
+    def decide(
+        self,
+        claims: Sequence[Claim],
+        names: Sequence[str],
+        snapshot: Snapshot,
+        *,
+        world: Snapshot | None = None,
+        sent: Mapping[str, NodeObject] | None = None,
+        until: float = float("inf"),
+    ) -> Decided:
+        """What becomes of each node, if the claims are to be allocated there together.
+
+        Args:
+            claims: without an allocation.
+            names: the nodes.
+            snapshot: of the cluster, as its state gave it out.
+            world: a fork of that snapshot to decide in instead.
+            sent: the nodes as they are to be seen, if not as the snapshot has them.
+            until: when to stop, by the solver's clock.
+
+        Raises:
+            InvalidClaimError, SelectorError: of the first node, in the order asked, of which this is not known to be
+                no problem. The claims can be allocated nowhere.
+        """
+        terrain = self._at(snapshot).forked(world or snapshot)
+        outlooks = _outlooks(terrain, names, sent)
+        memory = self._memory(claims, terrain.snapshot)
+        known = memory.under(terrain.roaming)
+        verdicts = list(map(known.by_outlook.get, outlooks))
+        steps = 0
+        if not all(verdicts):
+            inquiry = _Inquiry(self._solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+            for index in [i for i, verdict in enumerate(verdicts) if verdict is None]:
+                outlook = outlooks[index]
+                verdicts[index] = UNKNOWN_NODE if outlook is None else inquiry.verdict(outlook, until)
+            steps = inquiry.steps
+            memory.trim(len(terrain.snapshot.nodes))
+        return Decided([verdict for verdict in verdicts if verdict is not None], steps)
+
+    def _at(self, snapshot: Snapshot) -> Terrain:
+        terrain = self._terrain
+        if terrain is None:
+            terrain = self._terrain = Terrain.of(snapshot, self._surveyor)
+        elif terrain.snapshot is not snapshot:
+            before = terrain.snapshot.version
+            if snapshot.version < before:
+                return terrain.forked(snapshot)
+            terrain = self._terrain = terrain.moved(snapshot, self._changes_since(before))
+        return terrain
+
+    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot) -> _Memory:
+        shape = shape_of(claims, snapshot.classes)
+        memory = self._memories.get(shape) or self._memories.recall(shape)
+        if memory is None:
+            memory = _Memory(lens_of(claims, snapshot.classes, self._solver.selectors))
+            self._memories.keep(shape, memory)
+        return memory
+
+
+@dataclass(slots=True, eq=False)
+class _Inquiry:
+    """Finding out what is not known, for one question."""
+
+    solver: Solver
+    claims: tuple[Claim, ...]
+    snapshot: Snapshot
+    memory: _Memory
+    known: _Known
+    numbers: Numbers
+    steps: int = 0
+    _passing: dict[Hashable, Verdict] = field(default_factory=dict)
+
+    def verdict(self, outlook: Outlook, until: float) -> Verdict:
+        """The verdict on an outlook: that of one that is alike, or a new one."""
+        key = self.memory.key(outlook, self.numbers)
+        found = self.known.by_key.get(key) or self._passing.get(key)
+        if found is None:
+            found = self._by_likeness(outlook, key, until)
+        if found.lasting:
+            self.known.by_outlook[outlook] = found
+        return found
+
+    def _by_likeness(self, outlook: Outlook, key: tuple[Hashable, int], until: float) -> Verdict:
+        settled = self.memory.settled(outlook, key)
+        found = self.known.by_key.get(settled) or self._passing.get(settled)
+        if found is None:
+            if self.solver.clock() > until:
+                return OUT_OF_TIME
+            found = self._solved(outlook.node)
+        (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
+        return found
+
+    def _solved(self, node: Node) -> Verdict:
+        answer = self.solver.judge(self.snapshot, node, self.claims)
+        self.steps += answer.steps
+        if isinstance(answer, Allocation):
+            return Verdict(answer.merit)
+        return Verdict(reason=answer.reason, lasting=not answer.stopped)
+
+
+def _outlooks(terrain: Terrain, names: Sequence[str], sent: Mapping[str, NodeObject] | None) -> list[Outlook | None]:
+    """What each node sees; None where it is not known."""
+    nodes = terrain.snapshot.nodes
+    if sent is not None:
+        return [_seen(terrain, sent[name]) for name in names]
+    outlooks = list(map(terrain.outlooks.get, names))
+    if not all(outlooks):
+        for index in [i for i, outlook in enumerate(outlooks) if outlook is None]:
+            node = nodes.get(names[index])
+            outlooks[index] = None if node is None else terrain.outlook(node)
+    return outlooks
+
+
+def _seen(terrain: Terrain, node: NodeObject) -> Outlook:
+    known = terrain.snapshot.nodes.get(node.name)
+    return terrain.outlook(known) if known is not None and known.node == node.node else terrain.look(node.node)

@@ -1,0 +1,15 @@
+"""What claims ask for, names aside: claims of one shape are decided alike."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from allocator.model import Claim, DeviceClass
+
+
+def shape_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> Hashable:
+    """Equal for claims that get the same answer from every node.
+
+    Requests keep their names, which constraints refer to and reasons mention; configuration decides nothing.
+    """
+    asked = tuple((claim.spec.requests, claim.spec.constraints) for claim in claims)
+    names = {a.device_class for requests, _ in asked for request in requests for a in request.alternatives}
+    return asked, frozenset((name, found.selectors) for name in names if (found := classes.get(name)) is not None)

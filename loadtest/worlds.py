@@ -1,0 +1,158 @@
+"""Worlds to decide in: clusters as API objects, of any size, partly in use, and the claims of a pod to come.
+
+The same objects are read by `loadtest.decision_bench` and, as a JSON file, by the program in ``loadtest/peer``.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+RawObject = dict[str, Any]
+
+DRIVER: Final = "gpu.example.com"
+ROOT: Final = "resource.kubernetes.io/pcieRoot"
+WHOLE_GPUS: Final = f'device.attributes["{DRIVER}"].model == "a100"'
+SLICES_OF_GPUS: Final = f'device.attributes["{DRIVER}"].profile == "1g.10gb"'
+_DRA: Final = "resource.k8s.io/v1"
+_PARTS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What each node has.
+
+    Attributes:
+        gpus: whole devices, each with a uuid of its own.
+        roots: PCIe roots that they are spread over.
+        partitioned: each GPU can be had as a whole or in seven parts, so there are eight times as many devices.
+    """
+
+    gpus: int = 8
+    roots: int = 2
+    partitioned: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The devices that a scheduler hands out to small pods."""
+        parts = [f"-{part}" for part in range(_PARTS)] if self.partitioned else [""]
+        return [f"gpu-{gpu}{part}" for gpu in range(self.gpus) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pod asks for: one claim with a request for each of the counts."""
+
+    counts: tuple[int, ...] = (1,)
+    selector: str = WHOLE_GPUS
+    match: str = ""
+
+
+def world(nodes: int, machine: Machine, wish: Wish, *, in_use: float = 0.4, seed: int = 1) -> dict[str, list[RawObject]]:
+    """Nodes, slices, classes, allocated claims, and the pending claims of one pod.
+
+    Args:
+        nodes: how many.
+        machine: what each of them has.
+        wish: what the pod asks for.
+        in_use: how much of all devices is allocated; which ones is up to chance, as after pods have come and gone.
+        seed: of that chance.
+    """
+    chance = random.Random(seed)  # noqa: S311  # not for secrets
+    names = [f"node-{number:05d}" for number in range(nodes)]
+    return {
+        "nodes": [_node(name) for name in names],
+        "slices": [each for name in names for each in _slices(name, machine)],
+        "classes": [_class()],
+        "allocated": [claim for name in names for claim in _allocated(name, machine, in_use, chance)],
+        "pending": [pending_claim(wish)],
+    }
+
+
+def pending_claim(wish: Wish, name: str = "pending") -> RawObject:
+    """A claim without an allocation."""
+    requests = [
+        {"name": f"request-{number}", "exactly": _exactly(count, wish.selector)}
+        for number, count in enumerate(wish.counts)
+    ]
+    devices: RawObject = {"requests": requests}
+    if wish.match:
+        devices["constraints"] = [{"matchAttribute": wish.match}]
+    return _object("ResourceClaim", name, namespace="default", spec={"devices": devices})
+
+
+def allocated_claim(name: str, node: str, devices: Sequence[str]) -> RawObject:
+    """A claim that holds devices of a node."""
+    results = [{"request": "request-0", "driver": DRIVER, "pool": node, "device": device} for device in devices]
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    allocation = {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+    }
+    claim = pending_claim(Wish(), name)
+    return claim | {"status": {"allocation": allocation}}
+
+
+def _exactly(count: int, selector: str) -> RawObject:
+    selectors = [{"cel": {"expression": selector}}]
+    return {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": count, "selectors": selectors}
+
+
+def _node(name: str) -> RawObject:
+    return _object("Node", name, labels={"kubernetes.io/hostname": name})
+
+
+def _class() -> RawObject:
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    return _object("DeviceClass", DRIVER, spec={"selectors": [selector]})
+
+
+def _slices(node: str, machine: Machine) -> Iterator[RawObject]:
+    counters = [_counter_set(gpu) for gpu in range(machine.gpus)] if machine.partitioned else []
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 2 if counters else 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool}
+    devices = [each for gpu in range(machine.gpus) for each in _devices(node, gpu, machine)]
+    yield _object("ResourceSlice", f"{node}-devices", spec=spec | {"devices": devices})
+    if counters:
+        yield _object("ResourceSlice", f"{node}-counters", spec=spec | {"sharedCounters": counters})
+
+
+def _devices(node: str, gpu: int, machine: Machine) -> Iterator[RawObject]:
+    uuid = f"GPU-{node}-{gpu:02d}"
+    root = f"pci0000:{gpu % machine.roots:02x}"
+    if not machine.partitioned:
+        yield _device(f"gpu-{gpu}", uuid, root, "80Gi", profile="whole")
+        return
+    yield _device(f"gpu-{gpu}", uuid, root, "70Gi", profile="whole") | _consumes(gpu, _PARTS)
+    for part in range(_PARTS):
+        yield _device(f"gpu-{gpu}-{part}", f"{uuid}-{part}", root, "10Gi", profile="1g.10gb") | _consumes(gpu, 1)
+
+
+def _device(name: str, uuid: str, root: str, memory: str, *, profile: str) -> RawObject:
+    texts = {"uuid": uuid, "model": "a100", "profile": profile, ROOT: root}
+    attributes: RawObject = {key: {"string": value} for key, value in texts.items()}
+    attributes["driverVersion"] = {"version": "550.54.15"}
+    return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": memory}}}
+
+
+def _counter_set(gpu: int) -> RawObject:
+    return {"name": f"gpu-{gpu}", "counters": {"parts": {"value": str(_PARTS)}}}
+
+
+def _consumes(gpu: int, parts: int) -> RawObject:
+    return {"consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": {"parts": {"value": str(parts)}}}]}
+
+
+def _allocated(node: str, machine: Machine, in_use: float, chance: random.Random) -> Iterator[RawObject]:
+    for name in machine.names:
+        if chance.random() < in_use:
+            yield allocated_claim(f"{node}-{name}", node, [name])
+
+
+def _object(kind: str, name: str, *, labels: dict[str, str] | None = None, **fields: Any) -> RawObject:  # noqa: ANN401  # JSON
+    metadata: RawObject = {"name": name, "uid": f"uid-{kind}-{name}", "resourceVersion": "1"}
+    if "namespace" in fields:
+        metadata["namespace"] = fields.pop("namespace")
+    if labels:
+        metadata["labels"] = labels
+    return {"apiVersion": "v1" if kind == "Node" else _DRA, "kind": kind, "metadata": metadata, **fields}

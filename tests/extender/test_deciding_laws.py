@@ -1,0 +1,311 @@
+"""The law of remembered decisions: over any history of a cluster, they are those that a fresh solve makes.
+
+How many histories are tried is up to ``DECIDING_EXAMPLES``; `make test-laws` tries 10,000.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.errors import AllocatorError
+from allocator.features import ALL_FEATURES, Features
+from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
+from allocator.outcome import Allocation
+from allocator.parse import parse_claim
+from allocator.policy import POLICIES
+from allocator.quantity import Quantity
+from extender.cluster.api import RESOURCES, RawObject
+from extender.cluster.objects import NodeObject
+from extender.cluster.snapshot import InFlight, Snapshot
+from extender.cluster.state import ClusterState, Event, EventType
+from extender.deciding.decider import UNKNOWN_NODE, Decider, Verdict
+from extender.solver import Solver
+from tests.extender.clusters import DRIVER, claim, device_class, node, solver, taint_rule
+
+EXAMPLES = int(os.environ.get("DECIDING_EXAMPLES", "300"))
+NODES = ("n0", "n1", "n2", "n3")
+POOLS = (*NODES, "net", "zone")
+DEVICES = ("gpu-0", "gpu-1", "gpu-2")
+FEATURE = "DRAOptionalNodeOperations"
+MODEL = f"device.attributes['{DRIVER}'].model"
+ROOT = f"{DRIVER}/root"
+
+
+HAS_MODEL = f"'model' in device.attributes['{DRIVER}']"
+EXPRESSIONS = [None] * 4 + [HAS_MODEL, f'{HAS_MODEL} && {MODEL} == "x"'] * 2 + [f'{MODEL} == "x"', "device.nope"]
+
+
+def some(values: Sequence[Any]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+def rarely(value: Any) -> st.SearchStrategy[Any]:
+    """Mostly None."""
+    return some([None, None, None, value])
+
+
+# --- what a cluster consists of ----------------------------------------------------------------------------
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> RawObject:
+    raw = node(draw(some(NODES)), labels={"zone": draw(some(["a", "b"]))})
+    if draw(st.booleans()):
+        raw["status"]["declaredFeatures"] = [FEATURE]
+    return raw
+
+
+@st.composite
+def devices(draw: st.DrawFn, name: str, uuid: str, *, own_place: bool, counters: bool) -> RawObject:
+    attributes: RawObject = {"uuid": {"string": uuid}}
+    model = draw(some(["x", "x", "x", "y", 1, True, None]))
+    if model is not None:
+        kind = {str: "string", int: "int", bool: "bool"}[type(model)]
+        attributes["model"] = {kind: model}
+    root = draw(some(["r", "r", "s", uuid, ["r", "s"], None]))
+    if root is not None:
+        attributes["root"] = {"strings": root} if isinstance(root, list) else {"string": root}
+    found: RawObject = {"name": name, "attributes": attributes}
+    memory = draw(some([None, "1Gi", "1Gi", "2Gi"]))
+    if memory is not None:
+        found["capacity"] = {"memory": {"value": memory}}
+    if draw(rarely(value=True)):
+        found["allowMultipleAllocations"] = True
+    if draw(rarely(value=True)):
+        found["taints"] = [{"key": "sick", "effect": draw(some(["NoSchedule", "None"]))}]
+    if draw(rarely(value=True)):
+        found["bindingConditions"] = ["ready"]
+        found["bindingFailureConditions"] = ["failed"]
+    if own_place:
+        found |= draw(some([{"nodeName": "n0"}, {"allNodes": True}]))
+    if counters and draw(st.booleans()):
+        amounts = {"parts": {"value": draw(some(["1", "2"]))}}
+        found["consumesCounters"] = [{"counterSet": draw(some(["set-0", "set-1"])), "counters": amounts}]
+    return found
+
+
+@st.composite
+def slices(draw: st.DrawFn, where: Sequence[str] = (*NODES, *NODES, "net", "zone")) -> RawObject:
+    pool = draw(some(where))
+    own_place = pool == "net" and draw(st.booleans())
+    counters = draw(rarely(value=True)) is not None
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    places: dict[str, RawObject] = {"net": {"allNodes": True}, "zone": {"nodeSelector": {"nodeSelectorTerms": [term]}}}
+    place: RawObject = {"perDeviceNodeSelection": True} if own_place else places.get(pool, {"nodeName": pool})
+    names = DEVICES[: draw(some([3, 3, 3, 2, 1, 0]))]
+    listed = [draw(devices(n, f"{pool}-{n}", own_place=own_place, counters=counters)) for n in names]
+    spec: RawObject = {"driver": draw(some([DRIVER, DRIVER, DRIVER, "other"])), **place, "devices": listed}
+    spec["pool"] = {"name": pool, "generation": 1 if counters else 2, "resourceSliceCount": 2 if counters else 1}
+    if draw(rarely(value=True)):
+        spec["nodeOperationsSkipped"] = ["Prepare"]
+    return _resource_slice(f"slice-{pool}", spec)
+
+
+def moved(raw: RawObject, pool: str) -> RawObject:
+    """The slice of another node that is alike but for names, uuids and roots of its own."""
+    text = orjson.dumps(raw).decode()
+    return orjson.loads(text.replace(raw["spec"]["pool"]["name"], pool))  # type: ignore[no-any-return]  # it was one
+
+
+@st.composite
+def beginnings(draw: st.DrawFn) -> list[RawObject]:
+    """Slices for all nodes, most of them alike, and now and then one that roams."""
+    model = draw(slices(["n0"]))
+    local = [draw(slices([name])) if draw(rarely(value=True)) else moved(model, name) for name in NODES]
+    counters = [moved(draw(counter_slices(["n0"])), name) for name in NODES]
+    return [*local, *counters, *draw(st.lists(slices(["net", "zone"]), max_size=1))]
+
+
+@st.composite
+def counter_slices(draw: st.DrawFn, where: Sequence[str] = NODES) -> RawObject:
+    pool = draw(some(where))
+    sets = [{"name": name, "counters": {"parts": {"value": draw(some(["2", "3"]))}}} for name in ("set-0", "set-1")]
+    spec = {"driver": DRIVER, "nodeName": pool, "sharedCounters": sets}
+    spec["pool"] = {"name": pool, "generation": 1, "resourceSliceCount": 2}
+    return _resource_slice(f"counters-{pool}", spec)
+
+
+def _resource_slice(name: str, spec: RawObject) -> RawObject:
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+
+
+HOLDINGS = st.lists(st.tuples(some(POOLS), some(DEVICES)).map("/".join), min_size=1, max_size=2, unique=True)
+CLASSES = st.builds(
+    device_class, st.just("gpu"), selectors=some([[f'device.driver == "{DRIVER}"'], [f'{MODEL} == "x"']])
+)
+RULES = st.one_of(
+    st.builds(taint_rule, st.just("of-driver"), driver=some([DRIVER, "other"])),
+    st.builds(taint_rule, st.just("of-device"), driver=st.just(DRIVER), pool=some(POOLS), device=some(DEVICES)),
+)
+OBJECTS = st.one_of(
+    nodes(), slices(), counter_slices(), CLASSES, RULES, *[st.builds(claim, some("cdefg"), allocated=HOLDINGS)] * 3
+)
+
+
+# --- what is asked for ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def requests(draw: st.DrawFn, name: str) -> RawObject:
+    exactly = draw(alternatives())
+    if draw(rarely(value=True)):
+        both = [exactly | {"name": "one"}, draw(alternatives()) | {"name": "two"}]
+        return {"name": name, "firstAvailable": both}
+    return {"name": name, "exactly": exactly | {"adminAccess": draw(rarely(value=True)) is not None}}
+
+
+@st.composite
+def alternatives(draw: st.DrawFn) -> RawObject:
+    found: RawObject = {"deviceClassName": "gpu"}
+    whole = draw(st.integers(0, 9)) == 9
+    found |= {"allocationMode": "All"} if whole else {"allocationMode": "ExactCount", "count": draw(some([1, 1, 2, 3]))}
+    expression = draw(some(EXPRESSIONS))
+    if expression is not None:
+        found["selectors"] = [{"cel": {"expression": expression}}]
+    if draw(rarely(value=True)):
+        found["tolerations"] = [{"operator": "Exists"}]
+    if draw(rarely(value=True)):
+        found["capacity"] = {"requests": {"memory": "1Gi"}}
+    return found
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> tuple[Claim, ...]:
+    """The claims of a pod, which share a shape with other wishes now and then."""
+    raws = []
+    for number in range(draw(some([1, 1, 2]))):
+        names = [f"r{i}" for i in range(draw(some([1, 1, 2])))]
+        raw = claim(f"{draw(some(['p', 'q']))}-{number}", *[draw(requests(name)) for name in names])
+        kind = draw(some([None, "matchAttribute", "distinctAttribute"]))
+        if kind is not None:
+            raw["spec"]["devices"]["constraints"] = [{kind: ROOT}]
+        raws.append(parse_claim(raw))
+    return tuple(raws)
+
+
+# --- histories -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Happens:
+    """An object is put there, or taken away if it is there."""
+
+    raw: RawObject
+    gone: bool
+
+
+@dataclass(frozen=True)
+class Flies:
+    """An allocation of a claim in flight begins or ends."""
+
+    uid: str
+    pool: str
+    device: str
+    shared: bool
+    ends: bool
+
+
+@dataclass(frozen=True)
+class Asks:
+    """A pod comes; in a fork, a device is held besides."""
+
+    wish: int
+    names: tuple[str, ...]
+    held: tuple[str, str] | None
+
+
+FLIGHTS = st.builds(Flies, some(["uid-c", "uid-f"]), some(POOLS), some(DEVICES), st.booleans(), st.booleans())
+QUESTIONS = st.builds(
+    Asks,
+    st.integers(0, 2),
+    st.permutations([*NODES, "nobody"]).map(tuple),
+    some([None, None, ("n0", "gpu-0"), ("n1", "gpu-0"), ("net", "gpu-1")]),
+)
+STEPS = st.lists(
+    st.one_of(st.builds(Happens, OBJECTS, some([False, False, True])), FLIGHTS, QUESTIONS), min_size=10, max_size=40
+)
+
+
+def result(pool: str, device: str, *, shared: bool = False, holder: str = "") -> AllocationResult:
+    found = DeviceResult("r0", DeviceId(DRIVER, pool, device))
+    if shared:
+        found = replace(found, share_id=f"share-{holder}", consumed_capacity={"memory": Quantity.parse("1Gi")})
+    return AllocationResult((found,))
+
+
+def play(state: ClusterState, step: Happens | Flies, number: int) -> None:
+    if isinstance(step, Flies):
+        if step.ends:
+            state.forget(step.uid)
+        else:
+            state.assume(step.uid, result(step.pool, step.device, shared=step.shared, holder=step.uid), "uid-pod")
+        return
+    raw = step.raw | {"metadata": step.raw["metadata"] | {"resourceVersion": str(number + 2)}}
+    state.apply(Event(EventType.DELETED if step.gone else EventType.MODIFIED, RESOURCES[raw["kind"]], raw))
+
+
+def synced(slices: Sequence[RawObject]) -> ClusterState:
+    state = ClusterState(log_size=5)
+    for resource in RESOURCES.values():
+        state.replace(resource, [], 0)
+    for raw in (device_class(selectors=[f'device.driver == "{DRIVER}"']), *map(node, NODES), *slices):
+        state.apply(Event(EventType.ADDED, RESOURCES[raw["kind"]], raw))
+    return state
+
+
+def judged(fresh: Solver, world: Snapshot, found: NodeObject | None, claims: tuple[Claim, ...]) -> object:
+    """A node's answer without any memory."""
+    if found is None:
+        return None, UNKNOWN_NODE.reason
+    answer = fresh.judge(world, found.node, claims)
+    return (answer.merit, "") if isinstance(answer, Allocation) else (None, answer.reason)
+
+
+def fresh_answers(fresh: Solver, world: Snapshot, names: Sequence[str], claims: tuple[Claim, ...]) -> object:
+    try:
+        return [judged(fresh, world, world.nodes.get(name), claims) for name in names]
+    except AllocatorError as error:
+        return type(error), str(error)
+
+
+def told(verdict: Verdict) -> object:
+    return verdict.merit, verdict.reason
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    beginnings(),
+    STEPS,
+    st.lists(wishes(), min_size=3, max_size=3),
+    some(sorted(POLICIES)),
+    some([Features(), ALL_FEATURES]),
+)
+def test_remembered_decisions_are_those_of_a_fresh_solve(
+    slices: list[RawObject],
+    steps: list[Happens | Flies | Asks],
+    pods: list[tuple[Claim, ...]],
+    policy: str,
+    features: Features,
+) -> None:
+    state = synced(slices)
+    fresh = replace(solver(), policy=POLICIES[policy], features=features)
+    decider = Decider(fresh, state.changes_since)
+    for number, step in enumerate([*steps, *(Asks(wish, NODES, None) for wish in range(3))]):
+        if not isinstance(step, Asks):
+            play(state, step, number)
+            continue
+        base = world = state.snapshot
+        if step.held is not None:
+            world = base.assuming(InFlight("uid-other", "uid-nominated", result(*step.held)))
+        claims = pods[step.wish]
+        try:
+            decided: object = [told(v) for v in decider.decide(claims, step.names, base, world=world).verdicts]
+        except AllocatorError as error:
+            decided = type(error), str(error)
+        assert decided == fresh_answers(fresh, world, step.names, claims)
