@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 import anyio.to_thread
 
 from extender.aftercare import Aftercare
-from extender.cluster.api import ObjectKey
+from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
@@ -88,6 +88,10 @@ class Service:
             "claims": len(snapshot.claims),
             "podsWithDevices": len(snapshot.pods),
         }
+
+    def seen(self) -> dict[str, int]:
+        """Up to which revision everything of each kind is known, by the kind's plural."""
+        return {resource.plural: self._state.seen(resource) for resource in RESOURCES.values()}
 
     async def filter(self, args: FilterArgs) -> FilterResult:
         """Which nodes will do.

@@ -45,6 +45,7 @@ def add_operations(app: FastAPI, service: Service) -> None:
             "version": __version__,
             "ready": not service.not_ready,
             "cluster": service.summary(),
+            "seen": service.seen(),
             "endpoints": [*_endpoints(app), f"GET {app.openapi_url}"],
         }
         return Response(wire.as_line(found), media_type="application/json")

@@ -300,6 +300,7 @@ async def test_the_index_lists_what_there_is(client: AsyncClient) -> None:
     index = (await client.get("/")).json()
     assert index["ready"] is True
     assert index["cluster"]["nodes"] == 2
+    assert index["seen"]["nodes"] > 0
     assert {f"POST /{verb}" for verb in VERBS} <= set(index["endpoints"])
     assert "GET /openapi.json" in index["endpoints"]
 

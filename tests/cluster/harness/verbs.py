@@ -15,7 +15,13 @@ from tests.cluster.harness.waiting import INTERVAL
 
 _T = TypeVar("_T")
 
-_COUNTED: Final = {"nodes": NODES, "slices": SLICES, "deviceClasses": CLASSES, "claims": CLAIMS}
+_COUNTED: Final = {
+    "nodes": NODES,
+    "slices": SLICES,
+    "deviceClasses": CLASSES,
+    "claims": CLAIMS,
+    "podsWithDevices": PODS,
+}
 """By the name of their number in what the extender says of itself."""
 
 
@@ -44,11 +50,6 @@ class Verbs:
         )
         return str(reply.get("Error", ""))
 
-    async def known(self) -> dict[str, int]:
-        """How many objects of each kind the extender has seen."""
-        found: dict[str, int] = (await self.http.get("/")).raise_for_status().json()["cluster"]
-        return found
-
     async def answered(self, verb: str) -> int:
         """How many calls of a verb it has answered."""
         text = (await self.http.get("/metrics")).raise_for_status().text
@@ -60,16 +61,22 @@ class Verbs:
         await _poll(lambda: self.answered(verb), lambda found: found >= count, f"{count} calls of {verb}")
 
     async def wait_in_step(self, client: Client) -> None:
-        """Wait until it has seen as many objects as there are."""
+        """Wait until it knows just the objects that there are."""
+        await _poll(lambda: self._lag(client), lambda lag: not lag, "the extender knows what there is")
 
-        async def difference() -> dict[str, tuple[int, int]]:
-            known = await self.known()
-            there = {name: len((await client.list(resource)).items) for name, resource in _COUNTED.items()}
-            pods = (await client.list(PODS)).items
-            there["podsWithDevices"] = sum(bool(pod["spec"].get("resourceClaims")) for pod in pods)
-            return {name: (known[name], count) for name, count in there.items() if known[name] != count}
-
-        await _poll(difference, lambda found: not found, "the extender knows what there is")
+    async def _lag(self, client: Client) -> dict[str, str]:
+        """What it does not know yet: whoever has seen the newest object and has as many knows all, and no others."""
+        found = (await self.http.get("/")).raise_for_status().json()
+        lag = {}
+        for counted, resource in _COUNTED.items():
+            there = (await client.list(resource)).items
+            if resource is PODS:
+                there = tuple(pod for pod in there if pod["spec"].get("resourceClaims"))
+            newest = max((int(obj["metadata"]["resourceVersion"]) for obj in there), default=0)
+            known, seen = found["cluster"][counted], found["seen"][resource.plural]
+            if known != len(there) or seen < newest:
+                lag[counted] = f"{known} of {len(there)}, seen {seen} of {newest}"
+        return lag
 
     async def _post(self, verb: str, body: RawObject) -> Any:
         return (await self.http.post(f"/{verb}", json=body)).raise_for_status().json()
