@@ -1,0 +1,392 @@
+"""Waking: who is woken when devices appear, how often, and who is left alone."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from extender.cluster.api import (
+    PODS,
+    RESOURCES,
+    SLICES,
+    ApiError,
+    ObjectKey,
+    RawObject,
+)
+from extender.cluster.conditions import DEVICES_CHANGED
+from extender.cluster.writer import Writer
+from extender.verbs.filter import filter_nodes
+from extender.waking.waker import ANSWER_SECONDS, LOOK_SECONDS, MOST_AT_ONCE, MOST_PODS, Waker
+from extender.wire import FilterArgs
+from tests.extender.apis import Fault, Transport
+from tests.extender.clusters import (
+    DRIVER,
+    NOW,
+    Cluster,
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    network_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    solver,
+    taint_rule,
+)
+
+GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+NODE_NAMES = ("a", "b")
+WORLD = (GPU, *map(node, NODE_NAMES))
+
+
+def waiting(*names: str, **fields: Any) -> list[Object]:
+    """Pods, each with a claim of its own."""
+    return [each for name in names for each in (pod(name, f"{name}-c", **fields), claim(f"{name}-c"))]
+
+
+@dataclass
+class Scene:
+    """A cluster, a waker, and the time.
+
+    Attributes:
+        now: seconds.
+        ticking: seconds that pass whenever somebody looks at the clock.
+        transport: to the API server.
+    """
+
+    cluster: Cluster
+    now: float = 0.0
+    ticking: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.solver = replace(solver(), clock=self._clock)
+        self.transport = Transport(self.cluster.api)
+        self.waker = Waker(self.cluster.state, self.solver, Writer(self.transport, self.cluster.state, now=lambda: NOW))
+
+    @classmethod
+    def of(cls, *objects: Object, ticking: float = 0.0) -> "Scene":
+        return cls(Cluster.of(*objects), ticking=ticking)
+
+    def _clock(self) -> float:
+        self.now += self.ticking
+        return self.now
+
+    def reject(self, *names: str, asked: Sequence[str] = NODE_NAMES) -> None:
+        """Filter is asked about pods, and leaves them no node."""
+        snapshot = self.cluster.state.snapshot
+        for name in names:
+            asking = snapshot.pods[ObjectKey("ns", name)]
+            assert not filter_nodes(asking, asked, snapshot, self.solver).passed
+            self.waker.rejected(asking, asked, snapshot)
+
+    async def put(self, obj: Object) -> None:
+        """Make an object or change it, status and all."""
+        resource, metadata = RESOURCES[obj["kind"]], dict(obj["metadata"])
+        key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
+        try:
+            old = await self.cluster.api.get(resource, key)
+        except ApiError:
+            self.cluster.load(obj)
+            return
+        metadata |= {name: old["metadata"][name] for name in ("uid", "resourceVersion")}
+        new = await self.cluster.api.update(resource, {**obj, "metadata": metadata})
+        await self.cluster.api.update_status(resource, {**new, "status": obj.get("status", {})})
+
+    async def take_away(self, obj: Object) -> None:
+        metadata = obj["metadata"]
+        await self.cluster.api.delete(
+            RESOURCES[obj["kind"]], ObjectKey(metadata.get("namespace", ""), metadata["name"])
+        )
+
+    async def woken(self) -> list[str]:
+        """Look once; the pods that were changed by that."""
+        before = await self._marks()
+        count = await self.waker.look()
+        after = await self._marks()
+        found = sorted(name for name, mark in after.items() if mark != before.get(name, ""))
+        assert len(found) == count
+        return found
+
+    async def _marks(self) -> Mapping[str, str]:
+        pods = (await self.cluster.api.list(PODS)).items
+        return {each["metadata"]["name"]: _mark(each) for each in pods}
+
+
+def _mark(obj: RawObject) -> str:
+    conditions = obj.get("status", {}).get("conditions", [])
+    return next((str(c["message"]) for c in conditions if c["type"] == DEVICES_CHANGED), "")
+
+
+async def test_a_slice_wakes_the_pod_that_waits_for_it_once() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    assert await scene.woken() == []
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == ["p"]
+    await scene.put(local_slice("b"))
+    assert await scene.woken() == []
+
+
+async def test_a_pod_that_is_rejected_again_is_woken_again() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    for name in NODE_NAMES:
+        scene.reject("p", asked=[name])
+        await scene.put(local_slice(name))
+        assert await scene.woken() == ["p"]
+
+
+CHANGES: list[tuple[str, list[Object], Callable[[Scene], Awaitable[None]], bool]] = [
+    ("a slice", [], lambda s: s.put(local_slice("a")), True),
+    ("a slice for many nodes", [], lambda s: s.put(network_slice("net")), True),
+    ("a slice that got a device", [local_slice("a", 0)], lambda s: s.put(local_slice("a")), True),
+    ("a slice without devices", [], lambda s: s.put(local_slice("a", 0)), False),
+    ("a slice of a node that was not asked about", [node("c")], lambda s: s.put(local_slice("c")), False),
+    ("a slice with a taint", [taint_rule("r", pool="a")], lambda s: s.put(local_slice("a")), False),
+    ("a taint rule less", [local_slice("a"), taint_rule("r")], lambda s: s.take_away(taint_rule("r")), True),
+    ("a taint rule for others", [local_slice("a"), taint_rule("r")], lambda s: s.put(taint_rule("r", pool="x")), True),
+    ("another taint rule", [local_slice("a"), taint_rule("r")], lambda s: s.put(taint_rule("new")), False),
+    (
+        "a claim that is freed",
+        [local_slice("a"), claim("held", allocated=["a/gpu-0"], at="a", users=["u"])],
+        lambda s: s.put(claim("held")),
+        True,
+    ),
+    (
+        "a claim that is gone",
+        [local_slice("a"), claim("held", allocated=["a/gpu-0"], at="a", users=["u"])],
+        lambda s: s.take_away(claim("held")),
+        True,
+    ),
+    (
+        "a claim that is freed, which is not enough",
+        [
+            local_slice("a", 2),
+            claim("held", allocated=["a/gpu-0"]),
+            claim("kept", allocated=["a/gpu-1"]),
+            claim("p-c", request(count=2)),
+        ],
+        lambda s: s.put(claim("held")),
+        False,
+    ),
+    (
+        "its own claim, that is to be had elsewhere",
+        [local_slice("a"), claim("p-c", allocated=["x/gpu-0"], at="x")],
+        lambda s: s.put(claim("p-c")),
+        True,
+    ),
+    ("its class", [device_class(selectors=["false"]), local_slice("a")], lambda s: s.put(device_class()), True),
+    (
+        "a pod that was nominated",
+        [local_slice("a"), *waiting("n", nominated="a", priority=9)],
+        lambda s: s.take_away(pod("n")),
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("there", "change", "wakes"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
+async def test_what_wakes_a_pod(there: list[Object], change: Callable[[Scene], Awaitable[None]], wakes: bool) -> None:
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in (*WORLD, *waiting("p"), *there)}
+    scene = Scene.of(*objects.values())
+    scene.reject("p")
+    await change(scene)
+    assert await scene.woken() == (["p"] if wakes else [])
+
+
+async def test_a_node_that_was_not_known_wakes_the_pod_when_it_arrives() -> None:
+    scene = Scene.of(*WORLD, network_slice("net"), *waiting("p"))
+    scene.reject("p", asked=["new"])
+    await scene.put(node("other"))
+    assert await scene.woken() == []
+    await scene.put(node("new"))
+    assert await scene.woken() == ["p"]
+
+
+async def test_what_came_while_filter_was_at_work_counts() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    snapshot = scene.cluster.state.snapshot
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == []
+    scene.waker.rejected(snapshot.pods[ObjectKey("ns", "p")], NODE_NAMES, snapshot)
+    assert await scene.woken() == ["p"]
+
+
+async def test_who_has_found_a_node_is_left_alone() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    scene.waker.forget(parsed(pod("p", "p-c")))
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == []
+
+
+@pytest.mark.parametrize(
+    "now",
+    [pod("p", "p-c", on="a"), pod("p", "p-c", deleting=True), {**pod("p", "p-c"), "status": {"phase": "Failed"}}],
+    ids=["bound", "being deleted", "finished"],
+)
+async def test_who_waits_no_more_is_left_alone(now: Object) -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    await scene.take_away(pod("p"))
+    await scene.put(now)
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == []
+    await scene.take_away(pod("p"))
+    await scene.put(local_slice("b"))
+    assert await scene.woken() == []
+
+
+async def test_while_the_cluster_is_not_known_nobody_is_woken() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    scene.cluster.state.doubt(SLICES, "silent")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == []
+    scene.cluster.state.trust(SLICES)
+    assert await scene.woken() == ["p"]
+
+
+# --- as many as the devices suffice for ---------------------------------------------------------------------
+
+
+async def test_one_device_wakes_one_pod_the_most_important_first_then_who_has_waited_longest() -> None:
+    scene = Scene.of(*WORLD, *waiting("old", "new"), *waiting("urgent", priority=5))
+    scene.reject("old", "new", "urgent")
+    for name, expected in (("a", ["urgent"]), ("b", ["old"])):
+        await scene.put(local_slice(name))
+        assert await scene.woken() == expected
+
+
+async def test_a_device_that_a_woken_pod_did_not_take_is_for_the_next() -> None:
+    scene = Scene.of(*WORLD, *waiting("first", "second"))
+    scene.reject("first", "second")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == ["first"]
+    assert await scene.woken() == []
+    scene.now = ANSWER_SECONDS
+    assert await scene.woken() == ["second"]
+
+
+async def test_a_woken_pod_that_is_rejected_after_all_leaves_the_device_to_the_next() -> None:
+    scene = Scene.of(*WORLD, *waiting("first", "second"))
+    scene.reject("first", "second")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == ["first"]
+    scene.reject("first", asked=["b"])
+    assert await scene.woken() == ["second"]
+
+
+async def test_a_device_that_a_woken_pod_has_taken_wakes_nobody_else() -> None:
+    scene = Scene.of(*WORLD, *waiting("first", "second"))
+    scene.reject("first", "second")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == ["first"]
+    await scene.put(claim("first-c", allocated=["a/gpu-0"], at="a", users=["first"]))
+    await scene.cluster.api.bind_pod(ObjectKey("ns", "first"), "a", uid="uid-first")
+    assert await scene.woken() == []
+    scene.now = ANSWER_SECONDS
+    assert await scene.woken() == []
+
+
+async def test_many_are_woken_in_portions() -> None:
+    names = [f"p{number:02}" for number in range(MOST_AT_ONCE + 3)]
+    scene = Scene.of(*WORLD, *waiting(*names))
+    scene.reject(*names)
+    await scene.put(local_slice("a", len(names)))
+    assert [len(await scene.woken()) for _ in range(3)] == [MOST_AT_ONCE, 3, 0]
+
+
+async def test_a_look_that_takes_too_long_goes_on_in_the_next() -> None:
+    names = [f"p{number}" for number in range(MOST_AT_ONCE)]
+    scene = Scene.of(*WORLD, *waiting(*names), ticking=LOOK_SECONDS / 20)
+    scene.reject(*names)
+    await scene.put(local_slice("a", len(names)))
+    portions = [await scene.woken() for _ in names]
+    assert 0 < len(portions[0]) < len(names)
+    assert sorted(name for portion in portions for name in portion) == names
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+async def test_other_conditions_stay_and_the_message_tells_one_time_from_the_next() -> None:
+    waiting_pod, own = waiting("p")
+    waiting_pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False"}]
+    scene = Scene.of(*WORLD, waiting_pod, own)
+    seen = []
+    for name in NODE_NAMES:
+        scene.reject("p", asked=[name])
+        await scene.put(local_slice(name))
+        assert await scene.woken() == ["p"]
+        conditions = (await scene.cluster.api.get(PODS, ObjectKey("ns", "p")))["status"]["conditions"]
+        assert [c["type"] for c in conditions] == ["PodScheduled", DEVICES_CHANGED]
+        seen.append(conditions[1]["message"])
+    assert seen[0] != seen[1]
+
+
+async def test_a_pod_that_could_not_be_woken_for_want_of_an_answer_is_woken_the_next_time() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    await scene.put(local_slice("a"))
+    scene.transport.script("patch_status pods", Fault(lost=True))
+    assert await scene.woken() == []
+    assert await scene.woken() == ["p"]
+
+
+async def test_a_pod_that_others_change_meanwhile_is_woken_by_that() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    await scene.put(local_slice("a"))
+    scene.transport.script("patch_status pods", Fault(refused=ApiError(409, "Conflict", "changed")))
+    assert await scene.woken() == []
+    assert await scene.woken() == []
+
+
+async def test_a_pod_that_filter_is_asked_about_before_it_is_woken_is_left_alone() -> None:
+    scene = Scene.of(*WORLD, *waiting("p", "q"))
+    scene.reject("p", "q")
+    await scene.put(local_slice("a", 2))
+
+    async def asked() -> None:
+        scene.waker.forget(parsed(pod("q", "q-c")))
+
+    scene.transport.script("patch_status pods", Fault(before=asked))
+    assert await scene.woken() == ["p"]
+
+
+# --- who is known -------------------------------------------------------------------------------------------
+
+
+async def test_pods_that_were_rejected_before_we_started_are_known_by_their_scheduler() -> None:
+    ours, others = waiting("early"), waiting("foreign")
+    others[0]["spec"]["schedulerName"] = "another"
+    scene = Scene.of(*WORLD, *ours, *others, *waiting("p"))
+    scene.reject("p", asked=["b"])
+    await scene.put(local_slice("a", 3))
+    assert await scene.woken() == ["early"]
+
+
+async def test_of_very_many_pods_those_rejected_last_are_remembered() -> None:
+    scene = Scene.of(*WORLD, network_slice("net", 0))
+    snapshot = scene.cluster.state.snapshot
+    for number in range(MOST_PODS + 1):
+        scene.waker.rejected(parsed(pod(f"p{number}")), ["a"], snapshot)
+    for name in ("p0", f"p{MOST_PODS}"):
+        scene.cluster.load(pod(name, "c"))
+    await scene.put(claim("c"))
+    await scene.put(network_slice("net", 2))
+    assert await scene.woken() == [f"p{MOST_PODS}"]
+
+
+async def test_the_service_wakes_whom_filter_has_rejected() -> None:
+    cluster = Cluster.of(*WORLD, *waiting("p"))
+    service = cluster.service()
+    asking = FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES)
+    assert not (await service.filter(asking)).passed
+    cluster.load(local_slice("a"))
+    await service.aftercare.tend()
+    assert _mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
+    assert list((await service.filter(asking)).passed) == ["a"]
