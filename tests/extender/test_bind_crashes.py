@@ -1,0 +1,275 @@
+"""kill -9 at any point of a bind: what is left on the API server, and that the next try, or the controller, mends it.
+
+The rows of the table in docs/architecture.md, and a law over random ends of random processes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.cluster.controller import Controller
+from extender.cluster.memory import MemoryApi
+from extender.cluster.reservation import FINALIZER
+from extender.cluster.state import ClusterState
+from extender.cluster.writer import Writer
+from extender.verbs.bind import Binder, BindError
+from extender.verbs.clashes import Clashes
+from tests.extender import virtualtime
+from tests.extender.apis import NOW, Fault, Transport, memory_api, writes
+from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
+from tests.extender.clusters import DRIVER, claim, device_class, local_slice, node, pod, solver
+
+_T = TypeVar("_T")
+
+FORBIDDEN = Fault(refused=ApiError(403, "Forbidden", "not allowed"))
+
+
+@dataclass(frozen=True)
+class End:
+    """When a process dies.
+
+    Attributes:
+        writes: it makes so many writes; the next one is its last.
+        done: the last one still gets there.
+    """
+
+    writes: int
+    done: bool
+
+
+NEVER = End(10**9, done=True)
+
+
+class Mortal(Transport):
+    """An API server's client in a process that dies at a write: nothing that it does afterwards happens."""
+
+    def __init__(self, api: MemoryApi, end: End) -> None:
+        super().__init__(api)
+        self._end = end
+        self._writes = 0
+        self.died = asyncio.Event()
+
+    async def _call(self, name: str, resource: Resource, call: Callable[[], Awaitable[_T]]) -> _T:
+        if self.died.is_set():
+            await asyncio.Event().wait()
+        if name in {"get", "list"}:
+            return await super()._call(name, resource, call)
+        is_last = self._writes == self._end.writes
+        self._writes += 1
+        if is_last and not self._end.done:
+            self.died.set()
+            await asyncio.Event().wait()
+        try:
+            return await super()._call(name, resource, call)
+        finally:
+            if is_last:
+                self.died.set()
+                await asyncio.Event().wait()
+
+
+class Process:
+    """An extender from its start, when it knows what the API server has, to its end."""
+
+    def __init__(self, api: MemoryApi, end: End = NEVER) -> None:
+        self.state = ClusterState()
+        api.follow(self.state)
+        self.transport = Mortal(api, end)
+        clashes = Clashes(lambda: None, lambda _pod, _note: None)
+        writer = Writer(self.transport, self.state, lambda: NOW)
+        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes)
+
+    async def bind(self, name: str, on: str) -> str:
+        """The error; empty for a success."""
+        try:
+            await self.binder.bind(ObjectKey("ns", name), f"uid-{name}", on)
+        except BindError as error:
+            return str(error)
+        return ""
+
+
+async def killed(*tasks: asyncio.Task[str]) -> None:
+    """Whatever the dead still do, or wait for, is over."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in {*rest, *tasks}:
+        task.cancel()
+    await asyncio.gather(*rest, *tasks, return_exceptions=True)
+
+
+# --- the rows of the table ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A state in which a bind of the pod p, with claims a and b, can end.
+
+    Attributes:
+        end: of the process.
+        claims: what is left of a and b: "" untouched, "f" the finalizer, "r" allocated and reserved.
+        bound: the pod is bound.
+        refused: the Binding is refused, so that the bind is undone.
+    """
+
+    end: End
+    claims: str
+    bound: bool = False
+    refused: bool = False
+
+
+ROWS = {
+    "before the first write": Row(End(0, done=False), "-,-"),
+    "finalizer": Row(End(0, done=True), "f,-"),
+    "finalizer, allocation not sent": Row(End(1, done=False), "f,-"),
+    "first claim reserved": Row(End(1, done=True), "r,-"),
+    "finalizer of the second": Row(End(2, done=True), "r,f"),
+    "all claims reserved, not checked": Row(End(3, done=True), "r,r"),
+    "checked, Binding not sent": Row(End(4, done=False), "r,r"),
+    "Binding done, nobody told": Row(End(4, done=True), "r,r", bound=True),
+    "undo, not fenced": Row(End(5, done=False), "r,r", refused=True),
+    "undo, fenced": Row(End(5, done=True), "r,r", refused=True),
+    "undo, first claim released": Row(End(6, done=True), "f,r", refused=True),
+    "undo, all released": Row(End(7, done=True), "f,f", refused=True),
+}
+
+
+def two_claims() -> MemoryApi:
+    there = [node("n"), local_slice("n", 2), device_class(), claim("a"), claim("b"), pod("p", "a", "b")]
+    return memory_api(*there)
+
+
+async def crashed(row: Row) -> MemoryApi:
+    """The API server after a process has died."""
+    api = two_claims()
+    process = Process(api, row.end)
+    if row.refused:
+        process.transport.script("bind pods", FORBIDDEN)
+    task = asyncio.create_task(process.bind("p", "n"))
+    await process.transport.died.wait()
+    await killed(task)
+    return api
+
+
+async def left(api: MemoryApi) -> tuple[str, bool]:
+    claims, pods = await everything(api, CLAIMS), await everything(api, PODS)
+    return ",".join(map(_left_of, claims.values())), "nodeName" in pods["p"]["spec"]
+
+
+def _left_of(raw: RawObject) -> str:
+    status = raw.get("status") or {}
+    assert bool(status.get("allocation")) is bool(status.get("reservedFor"))
+    if status.get("allocation"):
+        assert FINALIZER in raw["metadata"]["finalizers"]
+        return "r"
+    return "f" if raw["metadata"].get("finalizers") else "-"
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
+def test_what_is_left_the_next_try_mends(row: Row) -> None:
+    async def main() -> None:
+        api = await crashed(row)
+        assert await left(api) == (row.claims, row.bound)
+        process = Process(api)
+        assert await process.bind("p", "n") == ""
+        assert await left(api) == ("r,r", True)
+        assert not process.state.snapshot.in_flight
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if not row.bound], ids=lambda row: row.claims)
+def test_and_so_does_the_controller_if_the_pod_goes_away(row: Row) -> None:
+    async def main() -> None:
+        api = await crashed(row)
+        await api.delete(PODS, ObjectKey("ns", "p"))
+        await Controller(api).reconcile()
+        held = [raw for raw in (await everything(api, CLAIMS)).values() if (raw.get("status") or {}).get("allocation")]
+        assert held == []
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
+def test_a_claim_that_is_deleted_is_never_written_to_again_and_goes_with_its_pod(row: Row) -> None:
+    async def main() -> None:
+        api = await crashed(row)
+        await api.delete(CLAIMS, ObjectKey("ns", "a"))
+        process = Process(api)
+        answer = await process.bind("p", "n")
+        assert answer in ([""] if row.bound else ["claim a is being deleted", "claim a does not exist"])
+        assert writes(process.transport.calls) == []
+        await api.delete(PODS, ObjectKey("ns", "p"))
+        await Controller(api).reconcile()
+        assert set(await everything(api, CLAIMS)) == {"b"}
+
+    virtualtime.run(main())
+
+
+def test_a_pod_that_waits_for_its_device_does_so_in_the_next_process() -> None:
+    ready = "example.com/ready"
+
+    async def main() -> None:
+        attachable = local_slice("n", 1, bindingConditions=[ready], bindingFailureConditions=["example.com/broken"])
+        api = memory_api(node("n"), attachable, device_class(), claim("a"), pod("p", "a"))
+        waiting = f"waiting for {ready} of {DRIVER}/n/gpu-0"
+        assert await Process(api).bind("p", "n") == waiting
+        process = Process(api)
+        assert await process.bind("p", "n") == waiting
+        assert writes(process.transport.calls) == []
+        device = {"driver": DRIVER, "pool": "n", "device": "gpu-0", "conditions": [{"type": ready, "status": "True"}]}
+        await api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": {"devices": [device]}})
+        assert await Process(api).bind("p", "n") == ""
+
+    virtualtime.run(main())
+
+
+# --- the law ------------------------------------------------------------------------------------------------
+
+ENDS = st.builds(End, st.integers(0, 14), st.booleans())
+BINDS = st.lists(st.tuples(st.sampled_from(sorted(CLAIMS_OF)), st.sampled_from(["n", "m"])), min_size=1, max_size=6)
+
+
+async def live_and_die(api: MemoryApi, lives: list[tuple[End, list[tuple[str, str]]]]) -> None:
+    """Processes side by side, each with its own pods, until the last is dead or has done its work."""
+    processes = [(Process(api, end), binds) for end, binds in lives]
+
+    async def work(process: Process, binds: list[tuple[str, str]]) -> str:
+        for name, on in binds:
+            await process.bind(name, on)
+        return ""
+
+    working = {asyncio.create_task(work(*each)) for each in processes}
+    dying = {asyncio.create_task(process.transport.died.wait()) for process, _ in processes}
+    await asyncio.wait(working, timeout=60)
+    for task in dying:
+        task.cancel()
+    await killed(*working)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(ENDS, BINDS, ENDS, BINDS), min_size=1, max_size=4))
+def test_whatever_dies_when_no_device_is_lost_or_used_twice(
+    rounds: list[tuple[End, list[tuple[str, str]], End, list[tuple[str, str]]]],
+) -> None:
+    async def main() -> None:
+        api = cluster()
+        for first, some, second, others in rounds:
+            mine = [each for each in some if each[0] < "r"]
+            theirs = [each for each in others if each[0] >= "r"]
+            await live_and_die(api, [(first, mine), (second, theirs)])
+            await check(api)
+        last = Process(api)
+        for name, on in 2 * [(name, on) for name in sorted(CLAIMS_OF) for on in ("n", "m")]:
+            await last.bind(name, on)
+        await check(api)
+        assert not last.state.snapshot.in_flight
+        waiting = [name for name, raw in (await everything(api, PODS)).items() if not raw["spec"].get("nodeName")]
+        assert len(waiting) < len(CLAIMS_OF)
+        for name in waiting:
+            assert {await last.bind(name, on) for on in ("n", "m")}.isdisjoint({""})
+
+    virtualtime.run(main())
