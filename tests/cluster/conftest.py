@@ -94,14 +94,6 @@ async def nodes(client: Client) -> AsyncIterator[list[str]]:
     await client.delete(CLASSES, ObjectKey("", DEVICE_CLASS))
 
 
-@pytest.fixture
-async def extender(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIterator[Extender]:
-    """The extender, and a scheduler that asks it, with the configuration that we ship."""
-    assert nodes, "a scheduler without nodes asks nobody"
-    async with _asked_by_a_scheduler(client, plane) as running:
-        yield running
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(plane: ControlPlane) -> AsyncIterator[Extender]:
     """Three nodes in two zones, an extender and a scheduler, for all tests of a module: devices are the tests' own."""

@@ -39,20 +39,6 @@ async def test_discovery_names_the_versions_and_kinds(client: Client, version: s
     assert ("devicetaintrules" in kinds) == (version == "v1beta2"), "1.36 has taint rules in one version only"
 
 
-@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-async def test_a_server_can_have_one_version_only(binaries: Binaries, logs: Path, tmp_path: Path, version: str) -> None:
-    served = {f"resource.k8s.io/{each}": each == version for each in ("v1", "v1beta2", "v1beta1")}
-    # The controllers of 1.36 need v1.
-    options = Options(runtime_config=served, controllers=False)
-    folder = logs / version
-    folder.mkdir()
-    with control_plane(binaries, tmp_path, folder, options) as plane:
-        async with connect(plane.access(), version) as client:
-            group = await client.read("/apis/resource.k8s.io")
-            assert [entry["version"] for entry in group["versions"]] == [version]
-            assert (await client.list(CLAIMS)).items == ()
-
-
 async def test_an_api_server_that_is_killed_comes_back_with_its_objects(
     binaries: Binaries, logs: Path, tmp_path: Path
 ) -> None:

@@ -89,6 +89,11 @@ async def scene(old_site: OldSite) -> AsyncIterator[Scene]:
         yield Scene(client, verbs, running, namespace)
 
 
+async def test_there_is_no_other_version(scene: Scene) -> None:
+    served = (await scene.client.read("/apis/resource.k8s.io"))["versions"]
+    assert [each["version"] for each in served] == [scene.client.version]
+
+
 async def test_a_claim_with_a_selector(scene: Scene) -> None:
     name = scene.driver.name
     await scene.driver.publish("old-0", [{"name": n, "capacity": {"memory": {"value": v}}} for n, v in MEMORY.items()])
