@@ -59,6 +59,7 @@ class Pace:
         stale: without a sign of life, after which what is known is not relied on; a watch gives one when it ends.
         brief: a watch that ends by itself sooner is a failure and no sign of life.
         absent: between two looks for a kind that the server need not have.
+        turn: of work without a pause, after which others on the event loop have their turn.
     """
 
     first: float = 0.25
@@ -66,6 +67,7 @@ class Pace:
     stale: float = 90.0
     brief: float = 1.0
     absent: float = 300.0
+    turn: float = 0.005
 
     def pause(self, failures: int, random: float) -> float:
         """How long to wait after so many failures in a row; ``random`` from 0 to 1."""
@@ -77,7 +79,7 @@ class Pace:
 class Turn:
     """Work on the event loop that gives others their turn again and again, however much of it there is."""
 
-    def __init__(self, seconds: float = 0.005, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self._seconds = seconds
         self._clock = clock
         self._began = clock()
@@ -104,7 +106,7 @@ class Follower:
         self._cache = cache
         self._random = random
         self._pace = pace
-        self._turn = Turn()
+        self._turn = Turn(pace.turn)
         self._since: int | None = None
         self._newest = 0
         self._heard_at: float | None = None

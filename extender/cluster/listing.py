@@ -1,32 +1,77 @@
 """All objects of a kind, read in pages."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+import orjson
+
 from extender.cluster.api import ApiError, Listing, OutcomeUnknownError, RawObject, Resource
 from extender.cluster.discovery import Served
-from extender.cluster.state import revision_of
-from extender.cluster.transport import Reply, Request, decoded
+from extender.cluster.objects import revision
+from extender.cluster.relevance import Relevance
+from extender.cluster.transport import Reply, Request, succeeded
 
 _T = TypeVar("_T")
 
 _TRIES: Final = 3
 """Of a list whose pages expire while they are read."""
 
+_NO_LIST: Final = "the answer is not a list of objects with a revision"
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "token": "continue"}):
+    resource_version: str
+    token: str | None = None
+
+
+class _List(msgspec.Struct, frozen=True):
+    """A list of the API, of which the items are found and not decoded."""
+
+    metadata: _Metadata
+    items: list[msgspec.Raw] | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some objects of a list, and the revision of the whole; the token asks for the next page, empty if it is the last.
+    """Some objects of a list.
 
-    Every page, the last included, is as of the revision of the first.
+    Attributes:
+        items: their JSON.
+        kind: ``apiVersion`` and ``kind`` of all of them.
+        revision: of the whole list: every page, the last included, is as of the revision of the first.
+        token: asks for the next page; empty if this is the last.
     """
 
-    items: list[RawObject]
+    request: Request
+    items: tuple[msgspec.Raw, ...]
+    kind: Mapping[str, str]
     revision: int
     token: str
+
+    def objects(self, may_matter: Relevance | None = None) -> Iterator[RawObject]:
+        """The objects, each decoded when it is asked for; those that do not matter are left out.
+
+        Raises:
+            OutcomeUnknownError: an item is no object.
+        """
+        for item in self.items:
+            text = bytes(item)
+            if may_matter is None or may_matter(text):
+                # An API server leaves apiVersion and kind out of the items of a list.
+                yield {**self.kind, **self._decoded(text)}
+
+    def _decoded(self, item: bytes) -> RawObject:
+        try:
+            obj = orjson.loads(item)
+        except orjson.JSONDecodeError as error:
+            raise OutcomeUnknownError(str(self.request), f"{_NO_LIST}: {error}") from error
+        if not isinstance(obj, dict):
+            raise OutcomeUnknownError(str(self.request), _NO_LIST)
+        return obj
 
 
 class PageReader(Protocol):
@@ -50,11 +95,10 @@ async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[Page, 
         OutcomeUnknownError: no answer.
     """
     path = reader.served.path(resource)
-    # An API server leaves both out of the items of a list.
-    of_kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
+    kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
     query: dict[str, str] = {}
     while True:
-        page = await reader.read_page(path, query, lambda request, reply: _page(request, reply, of_kind))
+        page = await reader.read_page(path, query, lambda request, reply: _page(request, reply, kind))
         yield page
         if not page.token:
             return
@@ -82,14 +126,18 @@ async def _list_once(reader: PageReader, resource: Resource) -> Listing:
     at = 0
     async with aclosing(pages(reader, resource)) as read:
         async for page in read:
-            items += page.items
+            items += page.objects()
             at = page.revision
     return Listing(tuple(items), at)
 
 
-def _page(request: Request, reply: Reply, of_kind: Mapping[str, str]) -> Page:
-    page = decoded(request, reply)
-    items = [] if page.get("items") is None else page["items"]
-    if not revision_of(page) or not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise OutcomeUnknownError(str(request), "the answer is not a list of objects with a revision")
-    return Page([{**of_kind, **item} for item in items], revision_of(page), page["metadata"].get("continue") or "")
+def _page(request: Request, reply: Reply, kind: Mapping[str, str]) -> Page:
+    body = succeeded(request, reply)
+    try:
+        page = msgspec.json.decode(body, type=_List)
+    except msgspec.DecodeError as error:
+        raise OutcomeUnknownError(str(request), f"{_NO_LIST}: {error}") from error
+    at = revision(page.metadata.resource_version)
+    if not at:
+        raise OutcomeUnknownError(str(request), _NO_LIST)
+    return Page(request, tuple(page.items or ()), kind, at, page.metadata.token or "")

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from allocator.model import AllocationResult
-from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.cluster.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.changes import Change, ChangeLog, Topic
 from extender.cluster.edit import Edit, read
 from extender.cluster.flights import after_event, moved_pools
@@ -145,6 +145,8 @@ class ClusterState:
     def bookmark(self, resource: Resource, at: int) -> None:
         """Everything of a kind is known up to a revision."""
         self._seen[resource.kind] = max(at, self._seen[resource.kind])
+        if resource == CLAIMS:
+            self._end_flights_of_missing_claims()
         for future, (kind, wanted) in list(self._waiting.items()):
             if kind == resource.kind and wanted <= at and not future.done():
                 future.set_result(None)
@@ -183,6 +185,14 @@ class ClusterState:
         if after.claim(flight.claim_uid) is not None:
             after = after_event(after, flight.claim_uid)
         self._commit_flight(before, after, flight.claim_uid)
+        self._end_flights_of_missing_claims()
+
+    def _end_flights_of_missing_claims(self) -> None:
+        """A claim that was there when it was written, and is not at a later revision, is gone."""
+        snapshot, seen = self._snapshot, self._seen[CLAIMS.kind]
+        for uid, flight in snapshot.in_flight.items():
+            if flight.ends_at is not None and flight.ends_at <= seen and snapshot.claim(uid) is None:
+                self.forget(uid)
 
     def _commit_flight(self, before: Snapshot, after: Snapshot, uid: str) -> None:
         if after is before:

@@ -143,17 +143,28 @@ def decoded(request: Request, reply: Reply) -> RawObject:
         ApiError: a refusal.
         OutcomeUnknownError: a 5xx, or an answer that is not what an API server sends.
     """
+    body = succeeded(request, reply)
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise OutcomeUnknownError(str(request), f"the answer is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise OutcomeUnknownError(str(request), f"the answer is not an object: {body[:_LONGEST_TEXT]!r}")
+    return found
+
+
+def succeeded(request: Request, reply: Reply) -> bytes:
+    """The body of a successful answer.
+
+    Raises:
+        ApiError: a refusal.
+        OutcomeUnknownError: a 5xx, or an answer that is not what an API server sends.
+    """
     if HTTPStatus.BAD_REQUEST <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         raise refusal(reply)
     if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
         raise OutcomeUnknownError(str(request), f"HTTP {reply.status}: {_status_of(reply.body)[1]}")
-    try:
-        found = orjson.loads(reply.body)
-    except orjson.JSONDecodeError as error:
-        raise OutcomeUnknownError(str(request), f"the answer is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise OutcomeUnknownError(str(request), f"the answer is not an object: {reply.body[:_LONGEST_TEXT]!r}")
-    return found
+    return reply.body
 
 
 def refusal(reply: Reply) -> ApiError:

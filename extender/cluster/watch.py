@@ -159,9 +159,8 @@ class Source:
         async with self._gate, aclosing(pages(self.api, resource)) as read:
             async for page in read:
                 at = page.revision
-                for obj in page.items:
-                    if may_matter is None or may_matter(orjson.dumps(obj)):
-                        yield Item(obj)
+                for obj in page.objects(may_matter):
+                    yield Item(obj)
         yield Listed(at)
 
     async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:

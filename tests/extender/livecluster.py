@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.discovery import Served
-from extender.cluster.live import LiveCluster
+from extender.cluster.live import LiveCluster, Timing
 from extender.cluster.relist import Relist
 from extender.cluster.remote import Patience, RemoteApi
 from extender.cluster.state import ClusterState, Event, key_of, revision_of
@@ -96,10 +96,10 @@ class RecordingState(ClusterState):
 
 @asynccontextmanager
 async def following(
-    fake: FakeApi, state: ClusterState, random: Callable[[], float] = half
+    fake: FakeApi, state: ClusterState, random: Callable[[], float] = half, timing: Timing = Timing()
 ) -> AsyncIterator[LiveCluster]:
     """A live cluster that follows a fake server while the context lasts."""
-    cluster = LiveCluster(api_over(fake, page_size=2), random=random)
+    cluster = LiveCluster(api_over(fake, page_size=2), random=random, timing=timing)
     running = asyncio.create_task(cluster.run(state))
     try:
         yield cluster

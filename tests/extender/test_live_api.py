@@ -174,7 +174,19 @@ def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_fir
     assert run(main()) == (list("abcde"), 105, 3)
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"items":[]}', b'{%b,"items":{}}' % LIST, b'{%b,"items":["a"]}' % LIST])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"items":[]}',
+        b'{"metadata":{"resourceVersion":"x"},"items":[]}',
+        b'{%b,"items":{}}' % LIST,
+        b'{%b,"items":["a"]}' % LIST,
+        b'{%b,"items":[{"a":"\xff"}]}' % LIST,
+    ],
+)
 def test_a_list_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(OutcomeUnknownError, match="not a list of objects"):
         run(answered(Reply(200, body)).list(CLAIMS))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, Resource
 from extender.cluster.follow import Pace
+from extender.cluster.live import Timing
 from extender.cluster.state import NOT_SYNCED, ClusterState
 from extender.cluster.transport import Request
 from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
@@ -189,6 +190,48 @@ def test_a_list_that_is_older_than_what_was_seen_is_discarded_and_repeated() -> 
     assert names(state) == set("abcd")
     assert claim_lists(state) == [100, 104]
     assert pages == 1 + 2 + 2 + 2  # pages of two: of nothing, twice outdated, and at last of all four
+
+
+def test_a_list_whose_pages_expire_shows_nothing_of_itself_and_is_begun_anew() -> None:
+    async def main() -> RecordingState:
+        fake, state = FakeApi(streams_lists=False), RecordingState()
+        for name in "abc":
+            fake.put(CLAIMS, make_claim(name))
+
+        def fault_for(request: Request) -> Fault:
+            if (
+                "continue" in request.query
+                and not state.snapshot.claims
+                and "a" in {key.name for key in fake.objects(CLAIMS)}
+            ):
+                fake.delete(CLAIMS, default("a"))
+                fake.compact()
+            return Fault()
+
+        fake.fault_for = fault_for
+        async with following(fake, state):
+            await asyncio.sleep(10)
+        return state
+
+    state = run(main())
+    assert names(state) == {"b", "c"}
+    assert claim_lists(state) == [104]
+
+
+def test_others_have_their_turn_while_a_list_is_read() -> None:
+    async def main() -> int:
+        fake, state = FakeApi(), ClusterState()
+        fake.chunk_sizes = (1 << 30,)
+        for number in range(50):
+            fake.put(CLAIMS, make_claim(f"claim-{number}"))
+        turns = 0
+        async with following(fake, state, timing=Timing(pace=Pace(turn=0.0))):
+            while not state.snapshot.claims:
+                turns += 1
+                await asyncio.sleep(0)
+        return turns
+
+    assert run(main()) > 50
 
 
 def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once() -> None:

@@ -154,6 +154,71 @@ class TestLists:
         assert not state.snapshot.problems
 
 
+class TestListsBitByBit:
+    def test_nothing_is_seen_before_it_is_complete(self) -> None:
+        state = state_of([node("old")])
+        relist = state.relist(NODES)
+        relist.add(ObjectKey("", "new"), at(5, node("new")))
+        assert list(state.snapshot.nodes) == ["old"]
+        assert state.take(relist, 5)
+        assert list(state.snapshot.nodes) == ["new"]
+
+    def test_what_happens_to_other_kinds_meanwhile_stays(self) -> None:
+        state = state_of([claim("gpu")])
+        relist = state.relist(NODES)
+        state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
+        change(state, SLICES, local_slice("n"), version=5)
+        assert state.take(relist, 5)
+        assert held(state) == {"gpu-0"}
+        assert state.snapshot.inventory.slices
+
+    def test_what_is_known_is_not_read_again(self) -> None:
+        """Same uid, same revision, same API version: the same object, and no change."""
+        state = ClusterState()
+        state.replace(CLAIMS, [at(3, claim("gpu"))], 5)
+        known, version = found(state), state.snapshot.version
+        state.replace(CLAIMS, [at(3, claim("gpu"))], 6)
+        assert found(state) is known
+        assert state.snapshot.version == version
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            at(4, claim("gpu")),
+            at(3, claim("gpu", metadata={"uid": "other"})),
+            {**at(3, claim("gpu")), "apiVersion": "resource.k8s.io/v1beta2"},
+        ],
+        ids=["newer", "another of that name", "another version of the API"],
+    )
+    def test_anything_else_is(self, other: RawObject) -> None:
+        state = ClusterState()
+        state.replace(CLAIMS, [at(3, claim("gpu"))], 5)
+        known = found(state)
+        state.replace(CLAIMS, [other], 6)
+        assert found(state) is not known
+
+    def test_so_is_what_an_event_has_taken_away_and_a_list_brings_back(self) -> None:
+        state = ClusterState()
+        state.replace(CLAIMS, [at(3, claim("gpu"))], 5)
+        delete(state, CLAIMS, claim("gpu"), version=6)
+        state.replace(CLAIMS, [at(3, claim("gpu"))], 7)
+        assert found(state).resource_version == "3"
+
+    def test_objects_without_revision_are_always_read(self) -> None:
+        state = ClusterState()
+        for zone in "ab":
+            raw = node("n", labels={"zone": zone})
+            del raw["metadata"]["resourceVersion"]
+            state.replace(NODES, [raw], 5)
+        assert state.snapshot.nodes["n"].node.labels["zone"] == "b"
+
+    def test_what_could_not_be_read_still_can_not(self) -> None:
+        state = ClusterState()
+        for revision in (5, 6):
+            state.replace(SLICES, [at(3, {**local_slice("n"), "spec": "x"})], revision)
+            assert len(state.snapshot.problems) == 1
+
+
 class TestUnreadable:
     @pytest.mark.parametrize("resource", [NODES, SLICES, CLAIMS, PODS])
     @pytest.mark.parametrize("raw", [{}, {"metadata": 1}, {"metadata": {"name": 1, "namespace": 2}}, {"spec": []}])
@@ -287,6 +352,24 @@ class TestInFlight:
         assert held(state) == {"gpu-0"}
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
         assert not state.snapshot.in_flight
+        assert held(state) == {"gpu-0"}
+
+    @pytest.mark.parametrize("order", ["list first", "answer first"])
+    def test_ends_with_a_claim_that_came_and_went_unseen(self, order: str) -> None:
+        state = state_of([])
+        state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
+        steps = [lambda: state.replace(CLAIMS, [], 7), lambda: state.settle("uid-gpu", 7)]
+        first, then = steps if order == "list first" else reversed(steps)
+        first()
+        assert held(state) == {"gpu-0"}
+        then()
+        assert held(state) == set()
+
+    def test_survives_a_list_from_before_the_write(self) -> None:
+        state = state_of([])
+        state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
+        state.settle("uid-gpu", 7)
+        state.replace(CLAIMS, [], 6)
         assert held(state) == {"gpu-0"}
 
     def test_survives_a_list_that_does_not_show_it_yet(self) -> None:

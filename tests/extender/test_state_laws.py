@@ -60,8 +60,9 @@ OBJECTS: st.SearchStrategy[RawObject] = st.one_of(
 
 @dataclass
 class History:
-    """Events as a watch would tell them, and what is there in the end."""
+    """Events as a watch would tell them, and what is there in the end; ``since`` is the revision before the first."""
 
+    since: int = 0
     events: list[Event] = field(default_factory=list)
     there: dict[tuple[str, ObjectKey], RawObject] = field(default_factory=dict)
 
@@ -70,7 +71,7 @@ class History:
         uids = {known["metadata"]["uid"] for key, known in self.there.items() if key != at and key[0] == at[0]}
         if raw["metadata"]["uid"] in uids:
             return
-        version = str(len(self.events) + 1)
+        version = str(self.since + len(self.events) + 1)
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": version}}
         if deleted:
             if self.there.pop(at, None) is None:
@@ -83,8 +84,8 @@ class History:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> History:
-    history = History()
+def histories(draw: st.DrawFn, since: int = 0) -> History:
+    history = History(since)
     for raw, deleted in draw(st.lists(st.tuples(OBJECTS, st.booleans()), max_size=30)):
         history.add(raw, deleted=deleted)
     return history
@@ -150,7 +151,7 @@ def test_the_order_in_which_watches_tell_is_of_no_matter(history: History, rando
     assert picture(state.snapshot) == picture(listed(history).snapshot)
 
 
-@given(histories(), histories())
+@given(histories(), histories(since=100))
 def test_a_list_replaces_whatever_was_there(before: History, after: History) -> None:
     state = ClusterState()
     for event in before.events:
