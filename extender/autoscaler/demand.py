@@ -20,6 +20,9 @@ from extender.cluster.objects import NodeObject, parse_node_object
 Amounts = Mapping[str, int]
 """Resource to amount, in units of 10**-9."""
 
+PODS: Final = "pods"
+"""The resource of which each pod takes one; without it in a template there is no such limit."""
+
 _ONE: Final = 10**9
 _UNSCHEDULABLE: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 
@@ -76,7 +79,8 @@ class Room:
         if self.amounts is None:
             return ""
         for name, amount in demand.amounts:
-            if amount > left.get(name, 0) and not (name not in self.amounts and name in by_devices):
+            is_left_to_others = name not in self.amounts and (name == PODS or name in by_devices)
+            if amount > left.get(name, 0) and not is_left_to_others:
                 return f"insufficient {name}"
         return ""
 
@@ -136,7 +140,7 @@ def _requests(spec: Fields) -> dict[str, int]:
     _raise(running, starting)
     running.update(_container(spec))
     _add(running, _amounts(spec, "overhead"))
-    return {**{name: amount for name, amount in running.items() if amount}, "pods": _ONE}
+    return {**{name: amount for name, amount in running.items() if amount}, PODS: _ONE}
 
 
 def _container(fields: Fields) -> dict[str, int]:

@@ -92,21 +92,28 @@ class _Shape:
     is_alone: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Fill:
     """What a new node takes.
 
     Attributes:
-        takes: shape to how many pods of it.
+        offered: shape to how many pods of it there were.
+        takes: shape to how many of them it takes.
         after: the cluster with them, if something outside of the node is held; None: the next node takes the same.
     """
 
+    offered: Mapping[_Shape, int]
     takes: Mapping[_Shape, int]
     after: Snapshot | None
 
     def repeats(self, waiting: Mapping[_Shape, int]) -> bool:
-        """Whether the next node takes the same of what still waits."""
-        return self.after is None and all(waiting.get(shape, 0) >= count for shape, count in self.takes.items())
+        """Whether a node takes the same of what waits now. Of a shape that ran out, it might have taken more."""
+        if self.after is not None or any(shape not in self.offered for shape in waiting):
+            return False
+        return all(
+            waiting.get(shape, 0) == count if count == self.offered[shape] else waiting.get(shape, 0) >= count
+            for shape, count in self.takes.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,7 @@ class _Estimate:
         self._by_classes = frozenset(self._served_by_classes())
         self._blueprints = [world.supply.blueprints(group.room.node.node) for group in groups]
         self._nodes: list[list[tuple[Pod, ...]]] = [[] for _ in groups]
+        self._fills: list[list[_Fill]] = [[] for _ in groups]
         self._refusals: dict[tuple[int, int], str] = {}
 
     def plan(self, choose: Expander) -> Plan:
@@ -228,14 +236,15 @@ class _Estimate:
     def _option(self, index: int) -> _Option:
         """What the group does for the pods that wait, up to its limit."""
         room = self._groups[index].limit - len(self._nodes[index])
-        waiting = {shape: len(pods) for shape, pods in self._waiting.items() if not self._unfit(index, shape)}
+        waiting = {shape: len(pods) for shape, pods in self._waiting.items() if not self._refusal(index, shape)}
         used: Counter[_Shape] = Counter()
         nodes: list[Mapping[_Shape, int]] = []
         snapshot = self._snapshot
-        fill: _Fill | None = None
         while waiting and len(nodes) < room:
-            if fill is None or not fill.repeats(waiting):
+            fill = next((each for each in self._fills[index] if each.repeats(waiting)), None)
+            if fill is None:
                 fill = self._fill(index, len(nodes), snapshot, waiting, used)
+                self._fills[index].append(fill)
             if not fill.takes:
                 break
             nodes.append(fill.takes)
@@ -277,7 +286,7 @@ class _Estimate:
                 takes[shape] = takes.get(shape, 0) + 1
                 for name, amount in shape.demand.amounts:
                     left[name] = left.get(name, 0) - amount
-        return _Fill(takes, None if is_local else snapshot)
+        return _Fill(waiting, takes, None if is_local else snapshot)
 
     def _with_node(self, index: int, number: int, snapshot: Snapshot) -> tuple[str, Snapshot]:
         """The name of one more new node of a group, and the cluster with it. No real node can have such a name."""
@@ -320,29 +329,30 @@ class _Estimate:
 
     # --- reasons --------------------------------------------------------------------------------------------
 
-    def _unfit(self, index: int, shape: _Shape) -> str:
-        """Why the scheduler would not put such a pod on an empty node of a group, whatever its devices."""
+    def _refusal(self, index: int, shape: _Shape) -> str:
+        """Why an empty node of a group would not take such a pod; empty if it would, as far as was seen.
+
+        A "no" is remembered: what pods hold only grows.
+        """
         room = self._groups[index].room
-        return room.refusal(shape.demand) or room.shortage(shape.demand, room.amounts or {}, self._by_classes)
-
-    def _failures(self) -> Iterator[tuple[Pod, str]]:
-        for pod in self._asked:
-            if pod.uid in self._blocked:
-                yield pod, self._blocked[pod.uid]
-        for shape, pods in self._waiting.items():
-            counts = Counter(self._reason(index, shape) for index in range(len(self._groups)))
-            text = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or NO_GROUPS
-            yield from ((pod, text) for pod in pods)
-
-    def _reason(self, index: int, shape: _Shape) -> str:
-        """Why another node of a group does not help."""
-        unfit = self._unfit(index, shape)
+        unfit = room.refusal(shape.demand) or room.shortage(shape.demand, room.amounts or {}, self._by_classes)
         key = (index, shape.devices)
         if not unfit and key not in self._refusals:
             node, snapshot = self._with_node(index, 0, self._snapshot)
             found = self._place(self._waiting[shape][0], node, snapshot)
-            self._refusals[key] = found.reason if isinstance(found, No) else AT_LIMIT
+            self._refusals[key] = found.reason if isinstance(found, No) else ""
         return unfit or self._refusals[key]
+
+    def _failures(self) -> Iterator[tuple[Pod, str]]:
+        """The pods that wait in vain; what they would get of an empty node is looked at once more."""
+        for pod in self._asked:
+            if pod.uid in self._blocked:
+                yield pod, self._blocked[pod.uid]
+        self._refusals = {key: reason for key, reason in self._refusals.items() if reason}
+        for shape, pods in self._waiting.items():
+            counts = Counter(self._refusal(index, shape) or AT_LIMIT for index in range(len(self._groups)))
+            text = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or NO_GROUPS
+            yield from ((pod, text) for pod in pods)
 
 
 def _device_count(spec: ClaimSpec) -> int:

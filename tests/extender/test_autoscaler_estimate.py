@@ -1,0 +1,414 @@
+"""Plans: which nodes to add for which pods, and which pods no node would help."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.auditing import audit_snapshot
+from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, NodeGroup, Plan, estimate
+from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.world import World
+from extender.cluster.objects import NodeObject
+from extender.verbs.case import No
+from tests.extender.autoscaling import (
+    GROUP,
+    claim_template,
+    group_of,
+    machine,
+    node_template,
+    pending,
+    pod_of,
+    world_of,
+)
+from tests.extender.clusters import (
+    DRIVER,
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    network_slice,
+    pod,
+    request,
+    solver,
+)
+
+
+def planned(
+    world: World, pods: Sequence[Object], *groups: NodeGroup, expander: str = "least-waste", **options: Any
+) -> Plan:
+    return estimate(world, pending(*pods), groups, EXPANDERS[expander], solver(), **options)
+
+
+def added(plan: Plan) -> dict[str, list[list[str]]]:
+    """Group to the names of the pods on each new node; groups that get none are left out."""
+    return {group.name: [[pod.name for pod in node] for node in group.nodes] for group in plan.groups if group.nodes}
+
+
+def failed(plan: Plan) -> dict[str, str]:
+    return {pod.name: reason for pod, reason in plan.failed}
+
+
+def pods(number: int, *templates: str, **options: Any) -> list[Object]:
+    return [pod_of(f"p{index}", *templates, **options) for index in range(number)]
+
+
+BIG = node_template("big", 4)
+SMALL = node_template("small", 1)
+
+
+# --- how many -----------------------------------------------------------------------------------------------
+
+
+def test_nodes_are_filled_one_after_the_other() -> None:
+    plan = planned(world_of((), BIG), pods(6, "gpu"), group_of("big"))
+    assert added(plan) == {"big": [["p0", "p1", "p2", "p3"], ["p4", "p5"]]}
+    assert (failed(plan), plan.groups[0].devices) == ({}, "template big")
+
+
+def test_a_group_grows_up_to_its_limit() -> None:
+    plan = planned(world_of((), SMALL), pods(3, "gpu"), group_of("small", 2))
+    assert added(plan) == {"small": [["p0"], ["p1"]]}
+    assert failed(plan) == {"p2": f"1 {AT_LIMIT}"}
+
+
+def test_a_group_that_may_not_grow_helps_nobody() -> None:
+    plan = planned(world_of((), SMALL), pods(1, "gpu"), group_of("small", 0))
+    assert (added(plan), failed(plan)) == ({}, {"p0": f"1 {AT_LIMIT}"})
+
+
+def test_large_pods_go_first_and_small_ones_fill_up() -> None:
+    world = world_of((claim_template("three", request(count=3)),), BIG)
+    wanted = [*pods(2, "gpu"), *(pod_of(f"large{index}", "three") for index in range(2))]
+    assert added(planned(world, wanted, group_of("big"))) == {"big": [["large0", "p0"], ["large1", "p1"]]}
+
+
+def test_what_one_group_can_not_take_the_next_one_does() -> None:
+    plan = planned(world_of((), BIG, SMALL), pods(6, "gpu"), group_of("small", 2), group_of("big", 1))
+    assert {name: [len(node) for node in nodes] for name, nodes in added(plan).items()} == {"small": [1, 1], "big": [4]}
+
+
+def test_no_pods_no_nodes() -> None:
+    plan = planned(world_of((), BIG), [], group_of("big"))
+    assert (added(plan), failed(plan)) == ({}, {})
+
+
+def test_no_groups_no_help() -> None:
+    assert failed(planned(world_of(), pods(1, "gpu"))) == {"p0": NO_GROUPS}
+
+
+# --- the two failures that the autoscaler makes without help ------------------------------------------------
+
+
+def test_the_group_that_has_the_devices_is_chosen_not_one_that_has_not() -> None:
+    plan = planned(world_of((), BIG), pods(1, "gpu"), group_of("general"), group_of("big"))
+    assert added(plan) == {"big": [["p0"]]}
+
+
+def test_no_node_is_added_for_a_device_of_the_network_that_is_in_use() -> None:
+    held = claim("c", allocated=["net/gpu-0"])
+    plan = planned(world_of((network_slice("net"), held)), pods(1, "gpu"), group_of("g"), group_of("h"))
+    assert (added(plan), failed(plan)) == ({}, {"p0": "2 no free device for request gpu"})
+
+
+def test_devices_of_the_network_suffice_for_so_many_pods_however_many_nodes() -> None:
+    world = world_of((network_slice("net", 3),))
+    room = {"cpu": "1"}
+    plan = planned(world, pods(5, "gpu", resources={"cpu": "1"}), group_of("g", 10, **room), group_of("h", 10, **room))
+    assert sum(len(nodes) for nodes in added(plan).values()) == 3
+    assert failed(plan) == dict.fromkeys(["p3", "p4"], "2 no free device for request gpu")
+
+
+def test_a_group_whose_label_reaches_the_network_device_is_chosen() -> None:
+    raw = network_slice("net")
+    del raw["spec"]["allNodes"]
+    requirement = {"key": GROUP, "operator": "In", "values": ["east"]}
+    raw["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    plan = planned(world_of((raw,)), pods(2, "gpu"), group_of("west"), group_of("east"))
+    assert added(plan) == {"east": [["p0"]]}
+    assert failed(plan) == {"p1": "1 no device for request gpu, 1 no free device for request gpu"}
+
+
+# --- claims -------------------------------------------------------------------------------------------------
+
+
+def test_pods_that_share_a_claim_go_to_one_node_and_take_one_device() -> None:
+    world = world_of((claim("shared"),), BIG)
+    plan = planned(world, [pod("a", "shared"), pod("b", "shared"), *pods(4, "gpu")], group_of("big"))
+    assert sorted(len(node) for node in added(plan)["big"]) == [1, 5]
+    (both,) = [node for node in added(plan)["big"] if "a" in node]
+    assert "b" in both
+
+
+def test_a_pod_whose_claim_is_allocated_elsewhere_is_not_helped() -> None:
+    world = world_of((machine("a"), local_slice("a"), claim("c", allocated=["a/gpu-0"], at="a")), BIG)
+    plan = planned(world, [pod("p", "c")], group_of("big"))
+    assert failed(plan) == {"p": "1 claim c is allocated for other nodes"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (pod_of("p", "nothing"), "claim template nothing does not exist"),
+        (pod("p", "missing"), "claim missing does not exist"),
+        (pod("p", "bad"), "1 claim ns/bad, request gpu: selector 0: no such key: modle"),
+    ],
+)
+def test_a_pod_that_can_go_nowhere_is_told_why(raw: Object, reason: str) -> None:
+    bad = claim("bad", request(selectors=[f'device.attributes["{DRIVER}"].modle == "x"']))
+    plan = planned(world_of((bad,), BIG), [raw, pod_of("q", "gpu")], group_of("big"))
+    assert (added(plan), failed(plan)) == ({"big": [["q"]]}, {"p": reason})
+
+
+def test_what_the_session_has_booked_is_in_use() -> None:
+    world = world_of((network_slice("net"),))
+    (other,) = pending(pod_of("other", "gpu"))
+    node = NodeObject(group_of("g").room.node.node)
+    booked = world.with_nodes((node,)).with_pod(other.pod, node, solver())
+    assert isinstance(booked, World)
+    assert added(planned(world, pods(1, "gpu"), group_of("g")))
+    assert failed(planned(booked, pods(1, "gpu"), group_of("g"))) == {"p0": "1 no free device for request gpu"}
+
+
+def test_what_a_real_node_has_is_learned_for_its_group() -> None:
+    world = world_of((machine("a", "g"), local_slice("a", 2)), learn=GROUP)
+    plan = planned(world, pods(3, "gpu"), group_of("g"))
+    assert added(plan) == {"g": [["p0", "p1"], ["p2"]]}
+    assert plan.groups[0].devices == "learned from node a"
+
+
+# --- what the scheduler looks at ----------------------------------------------------------------------------
+
+
+def with_spec(raw: Object, **fields: Any) -> Object:
+    return {**raw, "spec": {**raw["spec"], **fields}}
+
+
+def of_node(**spec: Any) -> Object:
+    return {**machine("template", "big"), "spec": spec}
+
+
+TAINT = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": GROUP, "operator": "NotIn", "values": ["big"]}]}]
+        }
+    }
+}
+SCHEDULER: dict[str, tuple[Object, Object, str]] = {
+    "a node selector": (
+        with_spec(pod_of("p", "gpu"), nodeSelector={GROUP: "other"}),
+        of_node(),
+        "node does not match spec.nodeSelector",
+    ),
+    "an affinity": (
+        with_spec(pod_of("p", "gpu"), affinity=AFFINITY),
+        of_node(),
+        "node does not match the required node affinity",
+    ),
+    "a taint": (pod_of("p", "gpu"), of_node(taints=[TAINT]), "untolerated taint gpu of the node"),
+    "a tolerated taint": (
+        with_spec(pod_of("p", "gpu"), tolerations=[{"key": "gpu", "operator": "Exists"}]),
+        of_node(taints=[TAINT]),
+        "",
+    ),
+    "a taint that only prefers": (pod_of("p", "gpu"), of_node(taints=[{**TAINT, "effect": "PreferNoSchedule"}]), ""),
+    "an unschedulable template": (
+        pod_of("p", "gpu"),
+        of_node(unschedulable=True),
+        "untolerated taint node.kubernetes.io/unschedulable of the node",
+    ),
+    "cpu": (pod_of("p", "gpu", resources={"cpu": "9"}), machine("t", "big", cpu="8"), "insufficient cpu"),
+    "memory": (
+        pod_of("p", "gpu", resources={"memory": "1Gi"}),
+        machine("t", "big", memory="1G"),
+        "insufficient memory",
+    ),
+    "a plugin's resource": (
+        pod_of("p", resources={"example.com/fpga": "1"}),
+        machine("t", "big", cpu="8"),
+        "insufficient example.com/fpga",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "node", "reason"), SCHEDULER.values(), ids=SCHEDULER)
+def test_what_the_scheduler_would_refuse_is_no_help(raw: Object, node: Object, reason: str) -> None:
+    plan = planned(world_of((), BIG), [raw], group_of("big", node=node))
+    assert failed(plan) == ({"p": f"1 {reason}"} if reason else {})
+
+
+def test_resources_bound_the_pods_of_a_node() -> None:
+    plan = planned(world_of((), BIG), pods(4, "gpu", resources={"cpu": "3"}), group_of("big", cpu="8"))
+    assert added(plan) == {"big": [["p0", "p1"], ["p2", "p3"]]}
+
+
+def test_the_number_of_pods_is_a_resource() -> None:
+    plan = planned(world_of(), pods(3), group_of("g", pods="2"))
+    assert added(plan) == {"g": [["p0", "p1"], ["p2"]]}
+
+
+STARTS: dict[str, tuple[Object, int]] = {
+    "a container": ({"containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}]}, 2),
+    "a limit alone": ({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2"}}}]}, 2),
+    "containers": ({"containers": [{"name": n, "resources": {"requests": {"cpu": "2"}}} for n in "ab"]}, 4),
+    "an init container that is larger": (
+        {
+            "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "5"}}}],
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
+        },
+        5,
+    ),
+    "a sidecar before an init container": (
+        {
+            "initContainers": [
+                {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+                {"name": "i", "resources": {"requests": {"cpu": "5"}}},
+            ],
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
+        },
+        6,
+    ),
+    "overhead": (
+        {"containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}], "overhead": {"cpu": "1"}},
+        3,
+    ),
+    "resources of the pod": (
+        {
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
+            "resources": {"requests": {"cpu": "7"}},
+        },
+        7,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "cpus"), STARTS.values(), ids=STARTS)
+def test_a_pod_needs_what_the_scheduler_counts(spec: Object, cpus: int) -> None:
+    raw = with_spec(pod_of("p"), **spec)
+    assert added(planned(world_of(), [raw], group_of("g", cpu=str(cpus))))
+    assert failed(planned(world_of(), [raw], group_of("g", cpu=f"{cpus * 1000 - 1}m")))
+
+
+# --- expanders ----------------------------------------------------------------------------------------------
+
+LARGE = node_template("large", 1, capacity={"memory": {"value": "80Gi"}})
+TINY = node_template("tiny", 1, capacity={"memory": {"value": "24Gi"}})
+CHOICES: dict[str, tuple[str, list[NodeGroup], int, str]] = {
+    "the smaller device": ("least-waste", [group_of("large"), group_of("tiny")], 2, "tiny"),
+    "fewer devices that stay idle": ("least-waste", [group_of("big"), group_of("small")], 2, "small"),
+    "the smaller machine": (
+        "least-waste",
+        [group_of("big", cpu="64"), group_of("small", cpu="8")],
+        1,
+        "small",
+    ),
+    "fewer nodes": ("least-nodes", [group_of("small"), group_of("big")], 4, "big"),
+    "the smaller of equally many": ("least-nodes", [group_of("large"), group_of("tiny")], 1, "tiny"),
+    "the priority": ("priority", [group_of("tiny"), group_of("large", priority=7)], 1, "large"),
+    "least waste of equal priority": ("priority", [group_of("large"), group_of("tiny")], 1, "tiny"),
+    "the first of equal ones": ("least-waste", [group_of("small"), group_of("small2")], 1, "small"),
+}
+
+
+@pytest.mark.parametrize(("expander", "groups", "number", "chosen"), CHOICES.values(), ids=CHOICES)
+def test_the_expander_chooses(expander: str, groups: list[NodeGroup], number: int, chosen: str) -> None:
+    world = world_of((), LARGE, TINY, BIG, SMALL, node_template("small2"))
+    assert set(added(planned(world, pods(number, "gpu"), *groups, expander=expander))) == {chosen}
+
+
+def test_pods_without_devices_do_not_go_to_nodes_with_devices() -> None:
+    plan = planned(world_of((), BIG), pods(2), group_of("big", cpu="8"), group_of("g", cpu="8"))
+    assert set(added(plan)) == {"g"}
+
+
+def test_a_group_of_lower_priority_takes_what_the_higher_one_can_not() -> None:
+    groups = (group_of("small", 1, priority=2), group_of("big", priority=1))
+    plan = planned(world_of((), BIG, SMALL), pods(3, "gpu"), *groups, expander="priority")
+    assert {name: sum(map(len, nodes)) for name, nodes in added(plan).items()} == {"small": 1, "big": 2}
+
+
+# --- effort -------------------------------------------------------------------------------------------------
+
+
+def _solves(number: int, groups: int) -> int:
+    """How often the clock was read for a plan: once for each pod that is tried on a node, and inside of each solve."""
+    reads = count()
+    counting = replace(solver(), clock=lambda: float(next(reads)))
+    names = [f"g{index}" for index in range(groups)]
+    world = world_of((), *(node_template(name, 4) for name in names))
+    estimate(
+        world, pending(*pods(number, "gpu")), [group_of(n, 1000) for n in names], EXPANDERS["least-waste"], counting
+    )
+    return next(reads)
+
+
+def test_equal_pods_cost_the_solves_of_one_node_for_each_group() -> None:
+    assert _solves(400, 5) == _solves(40, 5)
+    assert _solves(40, 10) < 3 * _solves(40, 5)
+
+
+def test_time_that_is_up_ends_it() -> None:
+    with pytest.raises(TimeoutError):
+        planned(world_of((), BIG), pods(1, "gpu"), group_of("big"), until=-1.0)
+
+
+# --- laws ---------------------------------------------------------------------------------------------------
+
+_KINDS = ("gpu", "two", "net", "shared", "plain")
+_OBJECTS = (
+    claim_template("two", request(count=2)),
+    claim_template("net", request(device_class="net")),
+    claim("shared"),
+    device_class("net", selectors=['device.driver == "net.example.com"']),
+)
+
+
+def _net(devices: int) -> Object:
+    raw = network_slice("net", devices)
+    raw["spec"]["driver"] = "net.example.com"
+    return raw
+
+
+def _of_kind(number: int, kind: str, cpu: int) -> Object:
+    templates = [kind] if kind in {"gpu", "two", "net"} else []
+    names = ["shared"] if kind == "shared" else []
+    raw = pod(f"p{number}", *names, resources={"cpu": str(cpu)})
+    raw["spec"]["resourceClaims"] += [{"name": each, "resourceClaimTemplateName": each} for each in templates]
+    return raw
+
+
+@given(
+    wanted=st.lists(st.tuples(st.sampled_from(_KINDS), st.integers(1, 3)), max_size=14),
+    network=st.integers(0, 3),
+    limits=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    expander=st.sampled_from(sorted(EXPANDERS)),
+)
+def test_a_plan_can_be_carried_out_pod_by_pod(
+    wanted: list[tuple[str, int]], network: int, limits: tuple[int, int], expander: str
+) -> None:
+    world = world_of((*_OBJECTS, *([_net(network)] if network else [])), BIG, SMALL)
+    asked = [_of_kind(number, *each) for number, each in enumerate(wanted)]
+    groups = (group_of("big", limits[0], cpu="4"), group_of("small", limits[1], cpu="3"))
+    plan = planned(world, asked, *groups, expander=expander)
+    placed = [pod.name for group in plan.groups for node in group.nodes for pod in node]
+    assert sorted([*placed, *failed(plan)]) == sorted(raw["metadata"]["name"] for raw in asked)
+    by_name = {each.pod.name: each for each in pending(*asked)}
+    for group, room in zip(plan.groups, groups, strict=True):
+        assert len(group.nodes) <= room.limit
+        for number, names in enumerate(group.nodes):
+            assert names
+            of_group = room.room.node
+            node = replace(of_group, node=replace(of_group.node, name=f"{group.name}-{number}"))
+            for each in names:
+                after = world.with_nodes((node,)).with_pod(by_name[each.name].pod, node, solver())
+                assert not isinstance(after, No), (each.name, after.reason)
+                world = after
+            cpus = sum(dict(by_name[each.name].demand.amounts)["cpu"] for each in names)
+            assert cpus <= (room.room.amounts or {})["cpu"]
+    assert audit_snapshot(world.snapshot) == ()
