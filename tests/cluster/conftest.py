@@ -16,10 +16,10 @@ import pytest_asyncio
 from extender.cluster.api import CLASSES, NODES, PODS, SLICES, ObjectKey
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.binaries import Binaries, BinariesError, find_binaries
-from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
+from tests.cluster.harness.client import NAMESPACES, PRIORITIES, Client, connect, key_of
 from tests.cluster.harness.controlplane import ALL_VERSIONS, ControlPlane, control_plane
 from tests.cluster.harness.driver import Driver, driver
-from tests.cluster.harness.objects import DEVICE_CLASS, add_node, device_class, resource_slice
+from tests.cluster.harness.objects import DEVICE_CLASS, add_node, device_class, priority_class, resource_slice
 from tests.cluster.harness.objects import namespace as a_namespace
 from tests.cluster.harness.scenario import GPUS, NODE_NAMES, SITE
 from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
@@ -125,6 +125,14 @@ async def nic(client: Client, verbs: Verbs, namespace: str) -> AsyncIterator[Dri
     """A second one."""
     async with driver(client, verbs, f"nic.{namespace}.example.com") as running:
         yield running
+
+
+@pytest.fixture
+async def important(client: Client, namespace: str) -> AsyncIterator[str]:
+    """A priority class above that of other pods."""
+    await client.create(PRIORITIES, priority_class(namespace, 1000))
+    yield namespace
+    await client.delete(PRIORITIES, ObjectKey("", namespace))
 
 
 @asynccontextmanager

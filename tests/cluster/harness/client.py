@@ -27,6 +27,7 @@ from extender.cluster.api import (
 from tests.cluster.harness.access import Access
 
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
+PRIORITIES: Final = Resource("PriorityClass", "priorityclasses", "scheduling.k8s.io", ("v1",), namespaced=False)
 LEASES: Final = Resource("Lease", "leases", "coordination.k8s.io", ("v1",), namespaced=True)
 
 WAIT_SECONDS: Final = 20.0

@@ -56,6 +56,15 @@ def is_bound(pod: RawObject | None) -> bool:
     return bool(pod and pod["spec"].get("nodeName"))
 
 
+def priority_class(name: str, value: int) -> RawObject:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
 def device_class(name: str = DEVICE_CLASS, driver: str = DRIVER) -> RawObject:
     """All devices of one driver."""
     selector = {"cel": {"expression": f'device.driver == "{driver}"'}}

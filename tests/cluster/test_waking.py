@@ -1,0 +1,107 @@
+"""Pods that were rejected are tried again when there are devices for them: soon, once, and no others."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.cluster.conditions import DEVICES_CHANGED
+from tests.cluster.harness.client import Client
+from tests.cluster.harness.driver import Driver
+from tests.cluster.harness.objects import claim, pod, request, requests
+from tests.cluster.harness.scenario import bound, by_name, findings, has_condition, held, rejection
+from tests.cluster.harness.verbs import Verbs
+
+pytestmark = pytest.mark.usefixtures("site")
+
+GPU: list[RawObject] = [{"name": "gpu-0"}]
+FIRST_BACKOFF = 1.0
+"""Seconds that a pod waits after its first rejection: podInitialBackoffSeconds."""
+
+
+async def run(client: Client, namespace: str, name: str, driver: Driver, **spec: Any) -> ObjectKey:
+    """Make a claim for one device and a pod that uses it, both of this name."""
+    await client.create(CLAIMS, claim(namespace, name, requests(request("gpu", driver.name))))
+    await client.create(PODS, pod(namespace, name, claims=[by_name(name)], **spec))
+    return ObjectKey(namespace, name)
+
+
+async def test_devices_appear(client: Client, namespace: str, gpu: Driver) -> None:
+    """The scheduler does not look at slices: it would try the pod again after five minutes."""
+    here = await run(client, namespace, "here", gpu)
+    west = await run(client, namespace, "west", gpu, nodeSelector={"topology.kubernetes.io/zone": "west"})
+    for key in (here, west):
+        await rejection(client, key, about="no device for request gpu")
+    await gpu.publish("site-0", GPU)
+    published = time.monotonic()
+    assert await bound(client, here) == "site-0"
+    assert time.monotonic() - published < FIRST_BACKOFF + 2
+    assert has_condition(DEVICES_CHANGED)(await client.get(PODS, here))
+    assert not has_condition(DEVICES_CHANGED)(await client.get(PODS, west)), "its node has nothing new"
+
+    await gpu.publish("site-2", GPU)
+    assert await bound(client, west) == "site-2"
+    assert await findings(client, namespace) == []
+
+
+async def test_one_device_for_many_pods(client: Client, namespace: str, gpu: Driver) -> None:
+    keys = [await run(client, namespace, f"pod-{number}", gpu) for number in range(4)]
+    for key in keys:
+        await rejection(client, key, about="no device for request gpu")
+    await gpu.publish("site-1", GPU)
+    await client.wait_for(CLAIMS, keys[0], lambda found: found and found.get("status", {}).get("allocation"))
+    assert await bound(client, keys[0]) == "site-1"
+    woken = [has_condition(DEVICES_CHANGED)(await client.get(PODS, key)) for key in keys]
+    assert woken == [True, False, False, False]
+    assert await findings(client, namespace) == []
+
+
+async def test_a_claim_that_is_in_the_way(client: Client, namespace: str, gpu: Driver) -> None:
+    """It was allocated for a pod that is gone, on a node where this pod can't go, and nobody has it reserved."""
+    await gpu.publish("site-0", GPU)
+    await gpu.publish("site-2", GPU)
+    made = await client.create(CLAIMS, claim(namespace, "left", requests(request("gpu", gpu.name))))
+    await client.update_status(CLAIMS, made | {"status": {"allocation": _allocation("site-0", gpu)}})
+    await client.create(
+        PODS, pod(namespace, "pod", claims=[by_name("left")], nodeSelector={"kubernetes.io/hostname": "site-2"})
+    )
+    assert await bound(client, ObjectKey(namespace, "pod")) == "site-2"
+    assert held(await client.get(CLAIMS, ObjectKey(namespace, "left"))) == [("site-2", "gpu-0")]
+    assert await findings(client, namespace) == []
+
+
+async def test_a_claim_that_another_pod_uses_stays_where_it_is(client: Client, namespace: str, gpu: Driver) -> None:
+    await gpu.publish("site-0", GPU)
+    await gpu.publish("site-2", GPU)
+    user = await run(client, namespace, "shared", gpu, nodeSelector={"kubernetes.io/hostname": "site-0"})
+    await bound(client, user)
+    await client.create(
+        PODS, pod(namespace, "late", claims=[by_name("shared")], nodeSelector={"kubernetes.io/hostname": "site-2"})
+    )
+    assert "claim shared is allocated for other nodes" in await rejection(client, ObjectKey(namespace, "late"))
+    assert held(await client.get(CLAIMS, user)) == [("site-0", "gpu-0")]
+    assert await findings(client, namespace) == []
+
+
+async def test_nobody_is_asked_again_and_again(
+    client: Client, verbs: Verbs, namespace: str, gpu: Driver, important: str
+) -> None:
+    """Pods of lower priority all around: a scheduler that believes that evicting them might help asks without end."""
+    await gpu.publish("site-0", GPU)
+    await bound(client, await run(client, namespace, "user", gpu, priorityClassName=important))
+    for number in range(6):
+        await client.create(PODS, pod(namespace, f"low-{number}"))
+        await bound(client, ObjectKey(namespace, f"low-{number}"))
+    before = await verbs.answered("filter")
+    key = await run(client, namespace, "pod", gpu, priorityClassName=important)
+    await rejection(client, key)
+    await asyncio.sleep(10)
+    assert await verbs.answered("filter") - before <= 5
+
+
+def _allocation(node: str, driver: Driver) -> RawObject:
+    results = [{"request": "gpu", "driver": driver.name, "pool": node, "device": "gpu-0"}]
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
