@@ -10,6 +10,7 @@ from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import claim, pod, request, requests
 from tests.cluster.harness.scenario import bound, by_name, findings, held, rejection
+from tests.cluster.harness.verbs import Verbs
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -21,6 +22,20 @@ async def run(client: Client, namespace: str, name: str, driver: Driver, **exact
     await client.create(CLAIMS, claim(namespace, name, requests(request("gpu", driver.name, **exactly))))
     await client.create(PODS, pod(namespace, name, claims=[by_name(name)]))
     return ObjectKey(namespace, name)
+
+
+async def sleeping(verbs: Verbs, client: Client, key: ObjectKey, calls: int) -> str:
+    """Why a new pod is rejected, once it has been for the second time, so that it is not tried again by itself.
+
+    The first rejection is written to the pod, which is a change for the scheduler, and it tries again. The same text a
+    second time is not.
+
+    Args:
+        calls: of filter before the pod was made.
+    """
+    reason = await rejection(client, key)
+    await verbs.wait_answered("filter", calls + 2)
+    return reason
 
 
 class TestTaintRule:
@@ -43,14 +58,17 @@ class TestTaintRule:
             },
         }
 
-    async def test_no_new_pods_until_it_goes(self, client: Client, namespace: str, gpu: Driver, rules: Client) -> None:
+    async def test_no_new_pods_until_it_goes(
+        self, client: Client, namespace: str, gpu: Driver, rules: Client, verbs: Verbs
+    ) -> None:
         await gpu.publish("site-0", GPU)
         await gpu.publish("site-1", GPU)
         rule = await rules.create(TAINT_RULES, self.taints(namespace, gpu, "site-0", "NoSchedule"))
         first = await run(client, namespace, "first", gpu)
         assert await bound(client, first) == "site-1"
+        calls = await verbs.answered("filter")
         second = await run(client, namespace, "second", gpu)
-        assert "untolerated device taint for request gpu" in await rejection(client, second)
+        assert "untolerated device taint for request gpu" in await sleeping(verbs, client, second, calls)
 
         await rules.delete(TAINT_RULES, key_of(rule))
         assert await bound(client, second) == "site-0"
@@ -66,7 +84,9 @@ class TestTaintRule:
         assert result["tolerations"] == tolerated, "the eviction controller looks here"
         assert await findings(client, namespace) == []
 
-    async def test_pods_that_run_are_evicted(self, client: Client, namespace: str, gpu: Driver, rules: Client) -> None:
+    async def test_pods_that_run_are_evicted(
+        self, client: Client, namespace: str, gpu: Driver, rules: Client, verbs: Verbs
+    ) -> None:
         await gpu.publish("site-0", GPU)
         key = await run(client, namespace, "first", gpu)
         await bound(client, key)
@@ -76,24 +96,29 @@ class TestTaintRule:
         await client.delete(PODS, key)
         await client.wait_for(CLAIMS, key, lambda found: found and not found["status"].get("allocation"))
 
+        calls = await verbs.answered("filter")
         second = await run(client, namespace, "second", gpu)
-        assert "untolerated device taint for request gpu" in await rejection(client, second)
+        assert "untolerated device taint for request gpu" in await sleeping(verbs, client, second, calls)
         await gpu.publish("site-2", GPU)
         assert await bound(client, second) == "site-2"
         assert await findings(client, namespace) == []
 
 
 class TestPoolPublishedAgain:
-    async def test_pods_wait_until_it_is_complete(self, client: Client, namespace: str, gpu: Driver) -> None:
+    async def test_pods_wait_until_it_is_complete(
+        self, client: Client, namespace: str, gpu: Driver, verbs: Verbs
+    ) -> None:
         await gpu.publish("site-0", GPU)
         first = await run(client, namespace, "first", gpu)
         await bound(client, first)
+        calls = await verbs.answered("filter")
         second = await run(client, namespace, "second", gpu)
-        assert "no free device for request gpu" in await rejection(client, second)
+        assert "no free device for request gpu" in await sleeping(verbs, client, second, calls)
 
         await gpu.publish("site-0", GPU, generation=2, part=1, of=2)
+        calls = await verbs.answered("filter")
         third = await run(client, namespace, "third", gpu)
-        assert "resource pool is not usable for request gpu" in await rejection(client, third)
+        assert "resource pool is not usable for request gpu" in await sleeping(verbs, client, third, calls)
 
         await gpu.publish("site-0", [{"name": "gpu-1"}, {"name": "gpu-2"}], generation=2, part=2, of=2)
         await gpu.withdraw("site-0")
