@@ -4,10 +4,11 @@ HTTP and simulation both come through here. Solves leave the event loop, over an
 checks and other calls are answered meanwhile; pods that need no devices are answered at once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from extender.aftercare import Aftercare
@@ -15,6 +16,9 @@ from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
+from extender.explain.courtesy import Courtesy
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Explanation
 from extender.metrics import Metrics
 from extender.solver import Solver
 from extender.verbs.bind import Binder, BindError
@@ -66,6 +70,8 @@ class Service:
         self.metrics = metrics
         self._solving_seconds = deadline_seconds * _SOLVING_SHARE
         self._decisions = DecisionStore()
+        self._courtesy = Courtesy()
+        self._explaining = anyio.CapacityLimiter(1)
         self._stopping = False
 
     @property
@@ -146,6 +152,25 @@ class Service:
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
 
+    def pod(self, key: ObjectKey) -> Pod | None:
+        """A pod that needs devices; None if there is none of that name.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        return self._known().pods.get(key)
+
+    async def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
+        """Why a pod goes where it goes, on all nodes or on some; one explanation at a time, and verbs go first.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        snapshot = self._known()
+        explainer = Explainer(snapshot, self._solver, self._courtesy.turn())
+        call = partial(explainer.explain, refreshed(pod, snapshot), nodes)
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
+
     async def _filter(self, args: FilterArgs, snapshot: Snapshot) -> FilterResult:
         result = await self._solve(snapshot, filter_nodes, args.pod, args.names, sent=args.nodes)
         self._decisions.keep(Decision(args.pod, result.decisions))
@@ -173,4 +198,5 @@ class Service:
         """Run a verb in a thread."""
         until = self._solver.clock() + self._solving_seconds
         call = partial(verb, refreshed(pod, snapshot), asked, snapshot, self._solver, until=until, **options)
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        with self._courtesy.verb():
+            return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)

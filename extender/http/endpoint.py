@@ -26,7 +26,7 @@ Verb = Callable[[Request, bytes], Awaitable[bytes]]
 """A request and its body in, the reply's body out."""
 
 
-class _TooLargeError(Exception):
+class TooLargeError(Exception):
     """A body over the limit."""
 
 
@@ -63,11 +63,11 @@ class Endpoints:
             code = "error"
             try:
                 async with asyncio.timeout(self.deadline):
-                    reply = await verb(request, await _body(request, self.body_limit))
+                    reply = await verb(request, await read_body(request, self.body_limit))
                 code = "ok"
             except ClientDisconnect:
                 reply = b""
-            except _TooLargeError:
+            except TooLargeError:
                 reply = wire.encode_error(f"the body is longer than the limit of {self.body_limit} bytes")
             except (WireError, InvalidObjectError) as error:
                 reply = wire.encode_error(str(error))
@@ -84,7 +84,7 @@ class Endpoints:
         return endpoint
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
     """The whole body. One that is too long is read to its end and not kept, so that the client gets to our answer."""
     chunks: list[bytes] = []
     size = 0
@@ -95,5 +95,5 @@ async def _body(request: Request, limit: int) -> bytes:
         else:
             chunks.clear()
     if size > limit:
-        raise _TooLargeError
+        raise TooLargeError
     return b"".join(chunks)

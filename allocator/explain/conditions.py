@@ -1,0 +1,107 @@
+"""Selectors for people: the conditions that one joins with ``&&``, what each reads, and which value it wants."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from allocator.cel import CompileError, Environment, Reads
+from allocator.cel.ast import Call, Literal, Node
+from allocator.cel.parsing import parse
+from allocator.model import Device
+from allocator.quantity import Quantity
+from allocator.semver import Version
+
+Values = tuple[tuple[str, str], ...]
+"""What an expression reads of a device, by short name, and the values in words."""
+
+ABSENT: Final = "absent"
+
+_MACROS: Final = Environment().macros
+_TOKEN: Final = re.compile(
+    r'''(?P<text>[rRbB]{0,2}(?:"""(?:\\.|[^\\])*?"""|\'\'\'(?:\\.|[^\\])*?\'\'\'|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'))'''
+    r"|(?P<comment>//)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<and>&&)|(?P<or>\|\|)|(?P<optional>\.\?|\[\?)|(?P<choice>\?)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The one value that a condition of the form ``attribute == value`` wants."""
+
+    value: bool | int | str
+
+
+@lru_cache(maxsize=4096)
+def conditions(expression: str) -> tuple[str, ...]:
+    """The parts all of which must hold; the whole expression where it is no such conjunction.
+
+    Only the outermost ``&&`` count, and only where nothing outside of brackets binds more loosely.
+    """
+    parts, start, depth = [], 0, 0
+    for token in _TOKEN.finditer(expression):
+        kind = token.lastgroup
+        if kind == "comment" or (depth == 0 and kind in {"or", "choice"}):
+            return (expression.strip(),)
+        if kind == "open" or token.group() == "[?":
+            depth += 1
+        elif kind == "close":
+            depth -= 1
+        elif kind == "and" and depth == 0:
+            parts.append(expression[start : token.start()].strip())
+            start = token.end()
+    return (*parts, expression[start:].strip())
+
+
+def without(expression: str, part: int) -> str:
+    """The selector without one of its conditions; empty if there is no other."""
+    return " && ".join(each for number, each in enumerate(conditions(expression)) if number != part)
+
+
+@lru_cache(maxsize=4096)
+def wish(condition: str) -> Wish | None:
+    """What a condition of the form ``attribute == literal`` wants, either way round."""
+    try:
+        node = parse(condition, _MACROS)
+    except CompileError:
+        return None
+    if not isinstance(node, Call) or node.function != "_==_":
+        return None
+    return next(_literals(node.arguments), None)
+
+
+def _literals(nodes: Sequence[Node]) -> Iterator[Wish]:
+    for node in nodes:
+        if isinstance(node, Literal) and isinstance(node.value, bool | int | str):
+            yield Wish(node.value)
+
+
+def values(reads: Reads, device: Device) -> Values:
+    """What a device has of what is read. Names are short where they belong to the device's own driver."""
+    if reads.everything:
+        return ()
+    found = [("driver", device.driver)] if reads.driver else []
+    if reads.allow_multiple_allocations:
+        found.append(("allowMultipleAllocations", in_words(device.allow_multiple_allocations)))
+    found += [(short(name, device), in_words(device.attributes.get(name, ABSENT))) for name in reads.attributes]
+    found += [(short(name, device), in_words(device.quantities.get(name, ABSENT))) for name in reads.capacities]
+    return tuple(found)
+
+
+def short(name: str, device: Device) -> str:
+    """An attribute's or capacity's name, without the domain if that is the device's driver."""
+    return name.removeprefix(f"{device.driver}/")
+
+
+def in_words(value: object) -> str:
+    """A value as people write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(in_words, value))}]"
+    if isinstance(value, Version):
+        return value.text
+    if isinstance(value, Quantity):
+        return str(value)
+    return str(value) if value != "" else '""'

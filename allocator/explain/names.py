@@ -1,0 +1,27 @@
+"""Names that somebody may have meant."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from allocator.model import Device
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known name that is most like a word, capitals aside; empty if none is like it."""
+    folded: dict[str, str] = {}
+    for name in sorted(known):
+        folded.setdefault(name.lower(), name)
+    near = get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
+    return folded[near[0]] if near else ""
+
+
+def nearest_attribute(missing: str, device: Device) -> str:
+    """The attribute of a device that somebody may have meant: the same name in another domain, else one like it."""
+    domain, _, name = missing.rpartition("/")
+    elsewhere = [known for known in sorted(device.attributes) if known.rpartition("/")[2].lower() == name.lower()]
+    if elsewhere:
+        return elsewhere[0]
+    own = {known.rpartition("/")[2]: known for known in device.attributes if known.rpartition("/")[0] == domain}
+    if own:
+        return own.get(nearest(name, own), "")
+    return nearest(missing, device.attributes)

@@ -1,0 +1,82 @@
+"""An explanation as JSON, for programs: the same facts as in words, with the causes by name."""
+
+from allocator.model import DeviceId
+from extender.explain.explanation import Clash, Explanation, Fallout, Place, Proposal, RequestReport
+from extender.explain.text import obstacle_text
+
+
+def as_json(explanation: Explanation) -> dict[str, object]:
+    """The whole explanation."""
+    return {
+        "pod": explanation.pod,
+        "verdict": explanation.verdict.value,
+        "summary": explanation.summary,
+        "cause": explanation.cause or None,
+        "notes": list(explanation.notes),
+        "nodes": [{"reason": group.reason, "nodes": list(group.nodes)} for group in explanation.nodes],
+        "requests": [_request(report) for report in explanation.requests],
+        "clashes": [_clash(clash) for clash in explanation.clashes],
+        "places": [_place(place) for place in explanation.places],
+        "proposals": [_proposal(proposal) for proposal in explanation.proposals],
+    }
+
+
+def _request(report: RequestReport) -> dict[str, object]:
+    node, most = report.most
+    return {
+        "claim": report.claim,
+        "source": report.source,
+        "request": report.request,
+        "asks": report.asks,
+        "considered": report.considered,
+        "free": report.free,
+        "freeDevices": [_device(device) for device in report.examples],
+        "mostOnOneNode": {"node": node, "devices": most} if node else None,
+        "fallouts": [_fallout(fallout) for fallout in report.fallouts],
+        "unusablePools": [
+            {"pool": pool.pool, "problem": pool.problem, "incomplete": pool.incomplete, "devices": pool.devices}
+            for pool in report.pools
+        ],
+    }
+
+
+def _fallout(fallout: Fallout) -> dict[str, object]:
+    return {
+        "cause": fallout.obstacle.cause.name.lower().replace("_", "-"),
+        "text": obstacle_text(fallout.obstacle),
+        "count": fallout.count,
+        "values": [{"values": dict(values), "devices": count} for values, count in fallout.values if values],
+        "devices": [_device(device) for device in fallout.devices],
+        "holders": [
+            {"device": _device(device), "claim": holder.claim or None, "pods": list(holder.pods)}
+            for device, holder in fallout.holders
+        ],
+    }
+
+
+def _clash(clash: Clash) -> dict[str, object]:
+    return {
+        "node": clash.node,
+        "constraint": clash.constraint or None,
+        "values": {request: dict(values) for request, values in clash.values},
+    }
+
+
+def _place(place: Place) -> dict[str, object]:
+    devices = [{"claim": d.claim, "request": d.request, "device": _device(d.device)} for d in place.devices]
+    return {"node": place.node, "score": place.score, "why": place.why or None, "devices": devices}
+
+
+def _proposal(proposal: Proposal) -> dict[str, object]:
+    return {
+        "changes": [
+            {"kind": c.kind.name.lower().replace("_", "-"), "text": c.text, "how": c.how or None, "size": c.size}
+            for c in proposal.changes
+        ],
+        "node": proposal.node,
+        "devices": [_device(device) for device in proposal.devices],
+    }
+
+
+def _device(device: DeviceId) -> dict[str, str]:
+    return device._asdict()

@@ -1,0 +1,84 @@
+"""Explain a pod: where it fits and why there, or why it fits nowhere and what would change that. Nothing is written."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from allocator.explain.names import nearest
+from extender.claims import Blocked, claim_keys, unready
+from extender.cluster.objects import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict
+from extender.explain.judgement import Judgement
+from extender.explain.proposals import Trials, best
+from extender.explain.references import remedies, with_claims_made
+from extender.solver import Solver
+from extender.verbs.case import held_for_nominated, open_case
+
+
+def _no_pause() -> None:
+    """Nobody else is in a hurry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explainer:
+    """Explains pods of one snapshot.
+
+    Attributes:
+        pause: called between pieces of work of less than a millisecond: whoever is in a hurry goes first.
+        seconds: for the search for proposals, by the solver's clock.
+    """
+
+    snapshot: Snapshot
+    solver: Solver
+    pause: Callable[[], None] = _no_pause
+    seconds: float = 0.7
+
+    def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
+        """Everything about a pod, on all nodes or on some of them."""
+        if pod.node_name:
+            return self._bound(pod)
+        if not pod.needs_devices:
+            text = f"pod {pod} needs no devices: as far as devices go, it can run on every node"
+            return Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
+        unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
+        if unknown:
+            meant = nearest(unknown[0], self.snapshot.nodes)
+            return _blocked(pod, f"node {unknown[0]} is not known{f', did you mean {meant}?' if meant else ''}")
+        snapshot, waiting = with_claims_made(pod, self.snapshot)
+        pod = snapshot.pods[pod.key]
+        names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
+        case = open_case(pod, snapshot, self.solver)
+        if isinstance(case, Blocked):
+            found = replace(_blocked(pod, case.reason), proposals=self._remedies(pod, snapshot, names), searched=True)
+        elif not names:
+            found = _blocked(pod, "no node is known")
+        elif (unmet := unready(case.claims, self.solver.features)) is not None:
+            found = _blocked(pod, f"claim {unmet.key} waits until its devices are ready")
+        else:
+            case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
+            known = [snapshot.nodes[name] for name in names]
+            found = Judgement(case, snapshot, known, self.seconds, self.pause).explanation()
+        return replace(found, notes=tuple(f"claim {name} is still to be made from its template" for name in waiting))
+
+    def _remedies(self, pod: Pod, snapshot: Snapshot, names: Sequence[str]) -> tuple[Proposal, ...]:
+        until = self.solver.clock() + self.seconds
+        trials = Trials(pod.key, snapshot, self.solver, (), until, self.pause)
+        changes = tuple(remedies(pod, snapshot))
+        alone = [proposal for each in changes if (proposal := trials.anywhere((each,), names)) is not None]
+        together = trials.anywhere(changes, names) if len(changes) > 1 and not alone else None
+        return best(alone if together is None else [together])
+
+    def _bound(self, pod: Pod) -> Explanation:
+        claims = [self.snapshot.claims[key] for key in claim_keys(pod) if key in self.snapshot.claims]
+        devices = tuple(
+            PlacedDevice(str(claim.key), result.request, result.device)
+            for claim in claims
+            if claim.claim.allocation is not None
+            for result in claim.claim.allocation.results
+        )
+        text = f"pod {pod} is bound to node {pod.node_name}"
+        return Explanation(str(pod), Verdict.BOUND, text, places=(Place(pod.node_name, None, devices, ""),))
+
+
+def _blocked(pod: Pod, cause: str) -> Explanation:
+    return Explanation(str(pod), Verdict.BLOCKED, f"pod {pod} can go nowhere: {cause}", cause)

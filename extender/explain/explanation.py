@@ -1,0 +1,164 @@
+"""What an explanation says: values, made by the other modules and written out by `extender.explain.text`."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from allocator.explain.conditions import Values
+from allocator.explain.obstacles import Obstacle
+from allocator.model import DeviceId
+from extender.explain.changes import Change
+
+
+class Verdict(Enum):
+    """What becomes of the pod; the value is the word in JSON."""
+
+    FITS = "fits"
+    FITS_NOWHERE = "fits nowhere"
+    BLOCKED = "blocked"
+    BOUND = "bound"
+    NEEDS_NOTHING = "needs no devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a device: a claim and the pods that use it, or (claim empty) a pod for which it is kept."""
+
+    claim: str
+    pods: tuple[str, ...] = ()
+    note: str = ""
+
+    def __str__(self) -> str:
+        pods = f"{'pod' if len(self.pods) == 1 else 'pods'} {', '.join(self.pods)}" if self.pods else "used by no pod"
+        text = f"claim {self.claim} ({pods})" if self.claim else pods
+        return f"{text}, {self.note}" if self.note else text
+
+
+@dataclass(frozen=True, slots=True)
+class Fallout:
+    """Devices that fell out for one cause.
+
+    Attributes:
+        values: what was seen on them, and on how many, most frequent first.
+        devices: the first few.
+        holders: of those few, where they are in use.
+        exists: some device has the value that the obstacle's condition wants, where it wants just one.
+    """
+
+    obstacle: Obstacle
+    count: int
+    values: tuple[tuple[Values, int], ...] = ()
+    devices: tuple[DeviceId, ...] = ()
+    holders: tuple[tuple[DeviceId, Holder], ...] = ()
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UnusablePool:
+    """A pool of which no device can be had, with the number of devices that it publishes."""
+
+    pool: str
+    problem: str
+    incomplete: bool
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A constraint that holds for no choice of devices: what there is to choose from on one node.
+
+    Attributes:
+        values: request to the values of its free devices there, each with its number of devices.
+    """
+
+    constraint: str
+    node: str
+    values: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """What became of all devices for one request (or one alternative of it).
+
+    Attributes:
+        source: kind and name of the object where the request stands.
+        asks: how many devices, of which class.
+        considered: devices that the nodes reach, in pools that can be used.
+        free: those that would do, and the first few of them.
+        most: the node with the most of them, and how many.
+    """
+
+    claim: str
+    source: str
+    request: str
+    asks: str
+    need: int
+    considered: int
+    free: int
+    examples: tuple[DeviceId, ...]
+    most: tuple[str, int]
+    fallouts: tuple[Fallout, ...]
+    pools: tuple[UnusablePool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes with the same answer: the reason that filter gives."""
+
+    reason: str
+    nodes: tuple[str, ...]
+
+
+class PlacedDevice(NamedTuple):
+    """A device that the pod would get, for which request of which claim."""
+
+    claim: str
+    request: str
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node that will do, with what the pod would get there; without a score: where it is."""
+
+    node: str
+    score: int | None
+    devices: tuple[PlacedDevice, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Changes that together make the pod fit: tried out, on this node.
+
+    Attributes:
+        devices: what the pod would get, as far as it is there already.
+    """
+
+    changes: tuple[Change, ...]
+    node: str
+    devices: tuple[DeviceId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything about one pod.
+
+    Attributes:
+        summary: one line.
+        cause: of a pod that can go nowhere, why; may be more than one line.
+        notes: what was assumed.
+        searched: changes were looked for, so that no proposal means that none was found.
+    """
+
+    pod: str
+    verdict: Verdict
+    summary: str
+    cause: str = ""
+    notes: tuple[str, ...] = ()
+    nodes: tuple[NodeGroup, ...] = ()
+    requests: tuple[RequestReport, ...] = ()
+    clashes: tuple[Clash, ...] = ()
+    places: tuple[Place, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    searched: bool = False

@@ -1,0 +1,60 @@
+"""Who has which device: claims, the pods that use them, and pods for which devices are kept."""
+
+from collections.abc import Iterator
+
+from allocator.model import DeviceId, PoolId
+from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.explain.changes import users
+from extender.explain.explanation import Holder
+
+
+class Holders:
+    """Looks up holders, pool by pool, and only where it is asked."""
+
+    def __init__(self, snapshot: Snapshot, pod: Pod) -> None:
+        self._snapshot = snapshot
+        self._pod = pod
+        self._pools: dict[PoolId, dict[str, list[ClaimObject]]] = {}
+
+    def of(self, device: DeviceId) -> tuple[Holder, ...]:
+        """The holders of a device, exclusive and shared."""
+        claims = self.claims(device)
+        return tuple(self._holder(claim) for claim in claims) or self._kept()
+
+    def claims(self, device: DeviceId) -> list[ClaimObject]:
+        """The claims that hold a device or a share of it."""
+        return self._pool(device.pool_id).get(device.device, [])
+
+    def in_pool(self, pool: PoolId) -> Iterator[tuple[DeviceId, ClaimObject]]:
+        """Every device of a pool that is held, and by which claim."""
+        for device, claims in self._pool(pool).items():
+            for claim in claims:
+                yield DeviceId(*pool, device), claim
+
+    def _pool(self, pool: PoolId) -> dict[str, list[ClaimObject]]:
+        if pool not in self._pools:
+            found: dict[str, list[ClaimObject]] = {}
+            for uid in sorted(self._snapshot.holders.get(pool, ())):
+                claim = self._snapshot.claim(uid)
+                results = (r for a in self._snapshot.held_by(uid) for r in a.results if not r.admin_access)
+                for device in dict.fromkeys(r.device for r in results if r.device.pool_id == pool):
+                    if claim is not None:
+                        found.setdefault(device.device, []).append(claim)
+            self._pools[pool] = found
+        return self._pools[pool]
+
+    def _holder(self, claim: ClaimObject) -> Holder:
+        in_flight = claim.claim.uid in self._snapshot.in_flight
+        pods = tuple(str(pod) for pod in users(claim, self._snapshot))
+        return Holder(str(claim.key), pods, "being allocated now" if in_flight else "")
+
+    def _kept(self) -> tuple[Holder, ...]:
+        """Nobody holds it, and yet it is not free: it is kept for pods that are nominated for their nodes."""
+        pods = sorted(
+            f"{pod}"
+            for node in self._snapshot.nominated
+            for pod in self._snapshot.nominated_to(node)
+            if pod.uid != self._pod.uid and pod.priority >= self._pod.priority
+        )
+        return (Holder("", tuple(pods), "nominated, so it is kept for them"),) if pods else ()

@@ -1,0 +1,95 @@
+"""A pod's claims: where each is written, what it will be once it is made, and what may have been meant by a name."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from allocator.explain.names import nearest
+from allocator.model import Claim
+from extender.claims import PodClaims
+from extender.cluster.api import ObjectKey
+from extender.cluster.claimrules import MAX_CONSUMERS
+from extender.cluster.objects import ClaimObject, Pod, PodClaim
+from extender.cluster.snapshot import Snapshot
+from extender.explain.changes import Change, Kind, Target, rename_reference, use_class, users
+
+
+def with_claims_made(pod: Pod, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
+    """The cluster once a pod's claims are made from their templates, and the entries of the pod that wait for that."""
+    statuses, waiting = dict(pod.claim_statuses), []
+    for reference in pod.claims:
+        template = snapshot.templates.get(ObjectKey(pod.namespace, reference.template_name or ""))
+        if reference.name in statuses or template is None:
+            continue
+        name = f"{pod.name}-{reference.name}"
+        claim = Claim(pod.namespace, name, f"{pod.uid}-{reference.name}", template.spec, owner_uid=pod.uid)
+        snapshot = snapshot.with_claim(ClaimObject(claim, "", "", b"{}"))
+        statuses[reference.name] = name
+        waiting.append(reference.name)
+    return snapshot.with_pod(replace(pod, claim_statuses=statuses)), tuple(waiting)
+
+
+def targets_of(pod: Pod, claims: PodClaims) -> tuple[Target, ...]:
+    """The claims that are to be allocated, with where each is written."""
+    templates = {pod.claim_statuses.get(r.name): r.template_name for r in pod.claims if r.template_name is not None}
+    names = {r.claim_name for r in pod.claims if r.claim_name is not None}
+    found = []
+    for each in claims.pending:
+        name, namespace = each.key.name, each.key.namespace
+        if name in templates:
+            found.append(Target(each, f"ResourceClaimTemplate {namespace}/{templates[name]}"))
+        elif name in names:
+            found.append(Target(each, f"ResourceClaim {namespace}/{name}"))
+        else:
+            found.append(Target(each, f"extended resources of pod {pod}", is_written=False))
+    return tuple(found)
+
+
+def remedies(pod: Pod, snapshot: Snapshot) -> Iterator[Change]:
+    """What may help a pod that is blocked by one of its claims: names that exist, and what can be waited for."""
+    for reference in pod.claims:
+        name = reference.claim_name or pod.claim_statuses.get(reference.name)
+        claim = snapshot.claims.get(ObjectKey(pod.namespace, name or ""))
+        if claim is None:
+            yield from _other_names(pod, reference, snapshot)
+            continue
+        yield from _waits(pod, claim, snapshot)
+        source = f"ResourceClaimTemplate {pod.namespace}/{reference.template_name}"
+        target = Target(claim, source if reference.template_name else f"ResourceClaim {claim.key}")
+        for request in claim.claim.spec.requests:
+            for way in request.alternatives:
+                meant = nearest(way.device_class, snapshot.classes)
+                if way.device_class not in snapshot.classes and meant:
+                    yield use_class(target, way.device_class, meant)
+
+
+def _other_names(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> Iterator[Change]:
+    templates = {key.name for key in snapshot.templates if key.namespace == pod.namespace}
+    claims = {key.name for key in snapshot.claims if key.namespace == pod.namespace}
+    wrong = reference.claim_name or reference.template_name or ""
+    if reference.claim_name is not None and wrong in templates:
+        yield rename_reference(pod, reference.name, wrong, wrong, template=True)
+    if reference.template_name is not None and wrong in claims:
+        yield rename_reference(pod, reference.name, wrong, wrong, template=False)
+    is_template = reference.template_name is not None
+    right = nearest(wrong, templates if is_template else claims)
+    if right and right != wrong:
+        yield rename_reference(pod, reference.name, wrong, right, template=is_template)
+
+
+def _waits(pod: Pod, claim: ClaimObject, snapshot: Snapshot) -> Iterator[Change]:
+    key, flight = claim.key, snapshot.in_flight.get(claim.claim.uid)
+    if claim.claim.deleting:
+        new = replace(claim.claim, deleting=False, allocation=None, reserved_for=())
+        text = f"make claim {key} anew when the old one is gone"
+        how = f"kubectl get resourceclaim -n {key.namespace} {key.name} -o jsonpath={{.metadata.finalizers}}"
+        yield Change(Kind.WAIT, f"claim {key}", text, how, lambda s: s.with_claim(replace(claim, claim=new)))
+    elif len(claim.claim.reserved_for) >= MAX_CONSUMERS:
+        fewer = replace(claim.claim, reserved_for=claim.claim.reserved_for[1:])
+        text = f"wait until one of the {len(claim.claim.reserved_for)} pods that use claim {key} has ended"
+        how = f"or give the pod a claim of its own: kubectl get resourceclaim -n {key.namespace} {key.name} -o yaml"
+        yield Change(Kind.WAIT, f"claim {key}", text, how, lambda s: s.with_claim(replace(claim, claim=fewer)))
+    elif flight is not None and flight.pod_uid != pod.uid and claim.claim.allocation is None:
+        shared = replace(claim.claim, allocation=flight.allocation)
+        pods = " and ".join(f"pod {each}" for each in users(claim, snapshot)) or "another pod"
+        text = f"wait until claim {key} is allocated for {pods}, then share it"
+        yield Change(Kind.WAIT, f"claim {key}", text, "", lambda s: s.with_claim(replace(claim, claim=shared)))

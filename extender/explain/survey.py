@@ -1,0 +1,201 @@
+"""Every device that the nodes reach, judged once for every request, and summed up by cause."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from allocator.explain.conditions import Values, values
+from allocator.explain.obstacles import Inspector, Obstacle, Seen, Wanted
+from allocator.model import AllocationMode, Device, DeviceId
+from allocator.outcome import Cause
+from allocator.pools import Candidate, NodePool
+from extender.cluster.objects import NodeObject
+from extender.cluster.snapshot import Snapshot
+from extender.explain.changes import Target
+from extender.explain.explanation import Fallout, RequestReport, UnusablePool
+from extender.explain.holders import Holders
+from extender.solver import Solver
+
+EXAMPLES: Final = 3
+"""Devices that are named of a group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolView:
+    """What some nodes see of a pool.
+
+    Attributes:
+        first: per way of asking, per candidate: the first thing that speaks against it, None for one that would do.
+        free: per way of asking: how many would do.
+        held: devices that somebody holds something of.
+        signature: equal for pools that differ only in the names of their devices and holders.
+    """
+
+    pool: NodePool
+    first: tuple[tuple[Seen | None, ...], ...]
+    free: tuple[int, ...]
+    held: int
+    signature: int
+
+
+class Survey:
+    """What the nodes offer.
+
+    Attributes:
+        requests: all requests of all claims, each with the ways to serve it.
+        ways: the same in one row.
+        views: node name to what it sees.
+    """
+
+    def __init__(
+        self,
+        requests: tuple[tuple[Wanted, ...], ...],
+        snapshot: Snapshot,
+        nodes: Sequence[NodeObject],
+        solver: Solver,
+        pause: Callable[[], None],
+    ) -> None:
+        self.requests = requests
+        self.ways = tuple(way for each in requests for way in each)
+        self.inspector = Inspector(snapshot.usage, snapshot.taint_rules, solver.features, solver.selectors)
+        self.views: dict[str, tuple[PoolView, ...]] = {}
+        asked = {way.question: way for way in self.ways}
+        self._distinct = tuple(asked.values())
+        self._same = tuple(list(asked).index(way.question) for way in self.ways)
+        self._snapshot = snapshot
+        self._known: dict[tuple[int, str], PoolView] = {}
+        self._signatures: dict[Hashable, int] = {}
+        for node in nodes:
+            pause()
+            pools = snapshot.inventory.for_node(node.node, solver.features)
+            self.views[node.name] = tuple(self._view(pool, node) for pool in pools)
+
+    def signature(self, node: str) -> tuple[int, ...]:
+        """Equal for nodes that are alike in all that the requests can tell."""
+        return tuple(view.signature for view in self.views[node])
+
+    def free(self, node: str, way: int) -> int:
+        """How many devices of a node would do."""
+        return sum(view.free[way] for view in self.views[node])
+
+    def free_devices(self, node: str, way: int) -> list[Device]:
+        """The devices of a node that would do."""
+        return [
+            candidate.device
+            for view in self.views[node]
+            for candidate, seen in zip(view.pool.candidates, view.first[way], strict=True)
+            if seen is None
+        ]
+
+    def _view(self, pool: NodePool, node: NodeObject) -> PoolView:
+        """The view of a pool, which nodes share as far as devices are not placed one by one."""
+        key = (id(pool), node.name if any(_is_of_node(c) for c in pool.candidates) else "")
+        if key not in self._known:
+            judged = [
+                tuple(next(self.inspector.obstacles(way, c, pool, node.node), None) for c in pool.candidates)
+                for way in self._distinct
+            ]
+            held = len(self.inspector.usage.pools.get(pool.id, ()))
+            facts = (pool.id.driver, pool.problem, held, tuple(frozenset(Counter(each).items()) for each in judged))
+            signature = self._signatures.setdefault(facts, len(self._signatures))
+            first = tuple(judged[number] for number in self._same)
+            self._known[key] = PoolView(pool, first, tuple(each.count(None) for each in first), held, signature)
+        return self._known[key]
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    def reports(self, targets: Sequence[Target], holders: Holders) -> tuple[RequestReport, ...]:
+        """What became of all devices, per way of asking."""
+        return tuple(self._report(number, targets[way.claim], holders) for number, way in enumerate(self.ways))
+
+    def _report(self, number: int, target: Target, holders: Holders) -> RequestReport:
+        way, verdicts = self.ways[number], self._verdicts(number)
+        fallen: dict[Obstacle, dict[DeviceId, Values]] = {}
+        for device, seen in verdicts.items():
+            if seen is not None:
+                fallen.setdefault(seen.obstacle, {})[device] = seen.values
+        fallouts = sorted((self._fallout(*each, holders) for each in fallen.items()), key=_order)
+        good = [device for device, seen in verdicts.items() if seen is None]
+        takes_all = way.request.mode is AllocationMode.ALL
+        need = 1 if takes_all else way.request.count
+        asks = "all devices" if takes_all else f"{need} {'device' if need == 1 else 'devices'}"
+        most = max(self.views, key=lambda node: self.free(node, number), default="")
+        return RequestReport(
+            claim=str(target.claim.key),
+            source=target.source,
+            request=way.label,
+            asks=f"{asks} of class {way.request.device_class}",
+            need=need,
+            considered=len(verdicts),
+            free=len(good),
+            examples=tuple(good[:EXAMPLES]),
+            most=(most, self.free(most, number)) if good else ("", 0),
+            fallouts=tuple(fallouts),
+            pools=tuple(self._unusable(way)),
+        )
+
+    def _verdicts(self, way: int) -> dict[DeviceId, Seen | None]:
+        """Each device once; one that some nodes reach and others don't is within reach."""
+        found: dict[DeviceId, Seen | None] = {}
+        for view in self._known.values():
+            for candidate, seen in zip(view.pool.candidates, view.first[way], strict=True):
+                known = found.get(candidate.device.id, _UNREACHABLE)
+                if known is not None and known.obstacle.cause is Cause.UNREACHABLE:
+                    found[candidate.device.id] = seen
+        return found
+
+    def _fallout(self, obstacle: Obstacle, devices: Mapping[DeviceId, Values], holders: Holders) -> Fallout:
+        first = tuple(islice(devices, EXAMPLES))
+        return Fallout(
+            obstacle,
+            len(devices),
+            tuple(Counter(devices.values()).most_common()),
+            first,
+            tuple((d, h) for d in first for h in holders.of(d)) if obstacle.cause is Cause.IN_USE else (),
+            exists=not obstacle.wanted or self._exists(obstacle),
+        )
+
+    def _exists(self, obstacle: Obstacle) -> bool:
+        """Is there a device with the value that a condition wants, whatever else speaks against it?"""
+        reads = self.inspector.reads(obstacle.condition)
+        devices = (c.device for view in self._known.values() for c in view.pool.candidates)
+        return any(value == obstacle.wanted for device in devices for _, value in values(reads, device))
+
+    def _unusable(self, way: Wanted) -> Iterator[UnusablePool]:
+        found = {view.pool.id: view.pool for view in self._known.values() if view.pool.problem}
+        for identity, pool in sorted(found.items()):
+            if not self.inspector.may_come_from(way, identity):
+                continue
+            slices = self._snapshot.inventory.pools[identity].slices
+            newest = max(s.generation for s in slices)
+            published = sum(len(s.devices) for s in slices if s.generation == newest)
+            yield UnusablePool(str(identity), pool.problem, pool.incomplete, published)
+
+
+_UNREACHABLE: Final = Seen(Obstacle(Cause.UNREACHABLE))
+
+_TOLD_IN_ORDER: Final = (
+    Cause.IN_USE,
+    Cause.TAINT,
+    Cause.CAPACITY,
+    Cause.COUNTERS,
+    Cause.COMPATIBILITY,
+    Cause.NODE_OPERATIONS,
+    Cause.PARTITION,
+    Cause.BINDING_CONDITIONS,
+    Cause.UNREACHABLE,
+    Cause.SELECTOR,
+)
+"""What comes closest to being served comes first."""
+
+
+def _order(fallout: Fallout) -> tuple[object, ...]:
+    of = fallout.obstacle
+    return (_TOLD_IN_ORDER.index(of.cause), of.number < 0, -fallout.count, of.subject, of.condition)
+
+
+def _is_of_node(candidate: Candidate) -> bool:
+    """Whether it depends on the node if the device can be had."""
+    return candidate.slice.per_device_placement or bool(candidate.slice.skip_node_operations)

@@ -1,0 +1,170 @@
+"""An explanation in words, for terminals: what kubectl's users know, and nothing of this code."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from allocator.explain.conditions import Values
+from allocator.explain.obstacles import Obstacle
+from allocator.outcome import Cause
+from extender.explain.explanation import (
+    Clash,
+    Explanation,
+    Fallout,
+    NodeGroup,
+    Place,
+    Proposal,
+    RequestReport,
+)
+
+MAX_NAMED: Final = 5
+"""Nodes, values and holders that are named in one place."""
+
+
+def as_text(explanation: Explanation) -> str:
+    """The whole explanation, lines ended."""
+    return "".join(f"{line}\n" for line in _lines(explanation))
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    listed = bool(explanation.nodes) and not explanation.cause
+    yield explanation.summary.partition(": ")[0] + ":" if listed and not explanation.places else explanation.summary
+    yield from (f"Note: {note}." for note in explanation.notes)
+    for place in explanation.places:
+        yield from _place_lines(place)
+    if explanation.places and explanation.nodes:
+        yield "On the other nodes it does not fit:"
+    if listed:
+        yield from _node_lines(explanation.nodes)
+    for block in (
+        *map(_request_lines, explanation.requests),
+        *map(_clash_lines, explanation.clashes),
+        *([_proposal_lines(explanation.proposals)] if explanation.searched else []),
+    ):
+        yield ""
+        yield from block
+
+
+def _node_lines(groups: Iterable[NodeGroup]) -> Iterator[str]:
+    for group in groups:
+        yield f"  {_counted(len(group.nodes), 'node')}: {group.reason} ({_named(group.nodes)})"
+
+
+def _place_lines(place: Place) -> Iterator[str]:
+    score = "" if place.score is None else f", score {place.score}"
+    yield f"  {place.node}{score}{': ' if place.why else ''}{place.why}"
+    for claim, request, device in place.devices:
+        yield f"    claim {claim}, request {request}: {device}"
+
+
+def _request_lines(report: RequestReport) -> Iterator[str]:
+    yield f"Request {report.request} of {report.source}: {report.asks}"
+    yield f"  {_counted(report.considered, 'device')} considered, {_free(report)}"
+    for fallout in report.fallouts:
+        yield f"  {fallout.count} {obstacle_text(fallout.obstacle)}{_seen(fallout)}"
+        yield from (f"      {device}: {holder}" for device, holder in fallout.holders)
+        if fallout.holders and fallout.count > len(fallout.devices):
+            yield f"      and {fallout.count - len(fallout.devices)} more"
+    for pool in report.pools:
+        state = "incomplete" if pool.incomplete else "invalid"
+        yield f"  {pool.devices} more in pool {pool.pool}, which is {state} and not used: {pool.problem}"
+
+
+def _free(report: RequestReport) -> str:
+    if not report.free:
+        return "none of which would do"
+    node, most = report.most
+    named = _named([str(device) for device in report.examples], report.free)
+    if most >= report.need:
+        return f"{report.free} of which would do: {named}"
+    return f"{report.free} of which would do ({named}), but at most {most} on one node ({node}), not {report.need}"
+
+
+def obstacle_text(of: Obstacle) -> str:
+    """What keeps some devices from a request, after their number."""
+    if of.cause is Cause.SELECTOR:
+        return _selector_text(of)
+    if of.cause is Cause.CAPACITY:
+        return _capacity_text(of)
+    rule = f" by DeviceTaintRule {of.rule}" if of.rule else ""
+    return _TEXTS[of.cause].format(subject=of.subject, need=of.need, rule=rule)
+
+
+_TEXTS: Final = {
+    Cause.IN_USE: "in use",
+    Cause.COUNTERS: "short of shared counter {subject}: {need} needed",
+    Cause.COMPATIBILITY: "not compatible with devices in use that share their counters",
+    Cause.TAINT: "tainted {subject}{rule}, not tolerated",
+    Cause.UNREACHABLE: "not reachable from these nodes",
+    Cause.NODE_OPERATIONS: "that need a node which declares the feature {subject}",
+    Cause.PARTITION: "that consume shared counters, for which the feature gate {subject} is off",
+    Cause.BINDING_CONDITIONS: "with binding conditions, for which the feature gate {subject} is off",
+}
+
+
+def _selector_text(of: Obstacle) -> str:
+    where = f"{of.condition} ({of.subject})"
+    if of.missing:
+        meant = f"; did you mean {of.meant}?" if of.meant else ""
+        return f"without attribute {of.missing}, which is read by {where}{meant}"
+    return f"on which {where} fails: {of.error}" if of.error else f"not matching {where}"
+
+
+def _capacity_text(of: Obstacle) -> str:
+    if of.missing:
+        return f"without capacity {of.missing}{f'; did you mean {of.meant}?' if of.meant else ''}"
+    if of.error:
+        asked = f" {of.need}" if of.need else ""
+        return f"that do not offer the capacity{asked}: {of.error}"
+    return f"with too little capacity {of.subject}: {of.need} needed"
+
+
+def _seen(fallout: Fallout) -> str:
+    """The values that devices have, where they fell out for those: ``: model is a100 on 32, h100 on 0``."""
+    if not fallout.values or not fallout.values[0][0]:
+        return ""
+    shown = fallout.values[:MAX_NAMED]
+    more = len(fallout.values) - len(shown)
+    rest = [f"{more} other values on {sum(count for _, count in fallout.values[MAX_NAMED:])}"] if more else []
+    if all(len(values) == 1 for values, _ in shown):
+        name = shown[0][0][0][0]
+        parts = [f"{values[0][1]} on {count}" for values, count in shown] + rest
+        nowhere = [] if fallout.exists else [f"{fallout.obstacle.wanted} on 0"]
+        return f": {name} is {', '.join(parts + nowhere)}"
+    return f": {'; '.join([f'{_pairs(values)} on {count}' for values, count in shown] + rest)}"
+
+
+def _pairs(values: Values) -> str:
+    return " and ".join(f"{name} is {value}" for name, value in values)
+
+
+def _clash_lines(clash: Clash) -> Iterator[str]:
+    if not clash.constraint:
+        yield f"Each request could be served on node {clash.node}, but not all of them: they compete for its devices."
+        return
+    yield f"Each request could be served on node {clash.node}, but not together: {clash.constraint}"
+    for request, values in clash.values:
+        yield f"  request {request}: {', '.join(f'{value} on {count}' for value, count in values[:MAX_NAMED])}"
+
+
+def _proposal_lines(proposals: Sequence[Proposal]) -> Iterator[str]:
+    if not proposals:
+        yield "No change was found that would make it fit."
+        return
+    yield "What would make it fit, the smallest change first (each was tried out):"
+    for number, proposal in enumerate(proposals, 1):
+        orders = ", and ".join(change.text for change in proposal.changes)
+        yield f"  {number}. {orders[:1].upper()}{orders[1:]}"
+        yield from (f"       {change.how}" for change in proposal.changes if change.how)
+        with_devices = f" with {_named([str(device) for device in proposal.devices])}" if proposal.devices else ""
+        yield f"     Then it fits on {proposal.node}{with_devices}."
+
+
+def _named(names: Sequence[str], total: int | None = None) -> str:
+    """The first few of some names."""
+    shown = names[:MAX_NAMED]
+    rest = (len(names) if total is None else total) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,111 @@
+"""Explanations on HTTP: text for terminals, JSON for whoever accepts it. Nothing is written."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from allocator.errors import InvalidObjectError
+from allocator.model import JSON
+from extender import wire
+from extender.body import WireError, as_pod, optional, root_of
+from extender.cluster.api import ObjectKey
+from extender.cluster.objects import Pod
+from extender.explain.document import as_json
+from extender.explain.explanation import Explanation
+from extender.explain.text import as_text
+from extender.http.endpoint import TooLargeError, read_body
+from extender.service import RefusedError, Service
+from extender.settings import Settings
+
+NodeQuery = Annotated[list[str] | None, Query(description="Look at this node only; may be given several times.")]
+
+_EXAMPLE: Final[JSON] = {
+    "metadata": {"name": "plain", "namespace": "default"},
+    "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
+}
+_TEXT: Final = "pod default/plain needs no devices: as far as devices go, it can run on every node\n"
+_ANSWERS: Final[dict[int | str, dict[str, object]]] = {
+    200: {
+        "description": "The explanation: text, or JSON where that is accepted.",
+        "content": {"text/plain": {"example": _TEXT}, "application/json": {}},
+    },
+    404: {"description": "There is no such pod, or it needs no devices."},
+    503: {"description": "The cluster is not known well enough."},
+}
+
+
+def add_explain(app: FastAPI, service: Service, settings: Settings) -> None:
+    """``/explain``, for a pod of the cluster and for any other."""
+
+    @app.get(
+        "/explain/{namespace}/{pod}",
+        tags=["explain"],
+        summary="Why does a pod of the cluster fit nowhere, and what would change that? Or: where does it fit?",
+        responses=_ANSWERS,
+        response_class=Response,
+    )
+    async def explain_known(request: Request, namespace: str, pod: str, node: NodeQuery = None) -> Response:
+        try:
+            found = service.pod(ObjectKey(namespace, pod))
+            if found is None:
+                text = f"pod {namespace}/{pod} does not exist, or it needs no devices"
+                return _error(HTTPStatus.NOT_FOUND, text)
+            return _reply(request, await service.explain(found, node))
+        except RefusedError as error:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+    @app.post(
+        "/explain",
+        tags=["explain"],
+        summary="The same for a pod as it might be: a Pod, or what kube-scheduler sends to filter.",
+        responses={code: answer for code, answer in _ANSWERS.items() if code != 404},
+        response_class=Response,
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"example": _EXAMPLE}}}},
+    )
+    async def explain_any(request: Request, node: NodeQuery = None) -> Response:
+        limit = settings.server.body_limit_bytes
+        try:
+            pod, names = _decoded(await read_body(request, limit))
+            return _reply(request, await service.explain(pod, node or names))
+        except TooLargeError:
+            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than the limit of {limit} bytes")
+        except (WireError, InvalidObjectError) as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        except RefusedError as error:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _decoded(body: bytes) -> tuple[Pod, Sequence[str] | None]:
+    """A Pod as kubectl prints it, or ExtenderArgs with the names of nodes; without names, all nodes are meant."""
+    root = root_of(body)
+    if "Pod" not in root:
+        return _with_uid(as_pod(root, "")), None
+    args = wire.decode_filter(body)
+    return _with_uid(args.pod), args.names if optional(root, "NodeNames", list) is not None else None
+
+
+def _with_uid(pod: Pod) -> Pod:
+    """A pod that no API server has seen has none."""
+    return pod if pod.uid else replace(pod, uid=f"of {pod}")
+
+
+def _reply(request: Request, explanation: Explanation) -> Response:
+    if _accepts_json(request.headers.get("accept", "")):
+        return Response(wire.as_line(as_json(explanation)), media_type="application/json")
+    return Response(as_text(explanation), media_type="text/plain")
+
+
+def _accepts_json(accept: str) -> bool:
+    """Whether JSON is named, and text is not named before it."""
+    kinds = [each.partition(";")[0].strip() for each in accept.split(",")]
+    named = [kind for kind in kinds if kind in {"application/json", "text/plain"}]
+    return named[:1] == ["application/json"]
+
+
+def _error(status: HTTPStatus, message: str) -> Response:
+    return Response(wire.as_line({"error": message}), status, media_type="application/json")
