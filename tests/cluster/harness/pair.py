@@ -1,7 +1,7 @@
 """A scheduler and the extender that it asks, which reaches the API server through a proxy of the test's."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ from tests.cluster.harness.client import Client
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
 from tests.cluster.harness.proxy import Proxy, proxy
 from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
-from tests.cluster.harness.service import Extender, grant_rights, running_extender
+from tests.cluster.harness.service import SERVE, Extender, grant_rights, running_extender
 
 SHIPPED_NAME = "dra-scheduler"
 """The schedulerName in the configuration that we ship."""
@@ -39,19 +39,22 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(client: Client, plane: ControlPlane, name: str = SHIPPED_NAME) -> AsyncIterator[Pair]:
+async def pair(
+    client: Client, plane: ControlPlane, name: str = SHIPPED_NAME, *, serve: Sequence[str] = SERVE
+) -> AsyncIterator[Pair]:
     """An extender and a scheduler, with the configuration that we ship but for the name.
 
     Args:
         client: an administrator's.
         name: of the scheduler and of its lease.
+        serve: the extender's command line.
     """
     await grant_rights(client)
     text = SHIPPED.read_text()
     access = plane.access(EXTENDER)
     async with proxy(access) as between:
         kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / f"{name}-extender.kubeconfig")
-        async with running_extender(plane, kubeconfig=kubeconfig) as extender:
+        async with running_extender(plane, kubeconfig=kubeconfig, serve=serve) as extender:
             config = localize(text.replace(SHIPPED_NAME, name), extender.url, plane.kubeconfig(SCHEDULER))
             async with scheduler(plane, config, shipped_flags(text)):
                 yield Pair(name, extender, between)

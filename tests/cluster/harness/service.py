@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from tests.cluster.harness.process import Process, answers, free_port
 _ROOT: Final = Path(__file__).parents[3]
 RIGHTS: Final = _ROOT / "deploy" / "rbac.yaml"
 SETTINGS: Final = _ROOT / "config" / "extender.yaml"
+SERVE: Final = (sys.executable, "-m", "extender", "serve", "--config", str(SETTINGS))
 _GROUP: Final = "rbac.authorization.k8s.io"
 _KINDS: Final = {
     "ClusterRole": Resource("ClusterRole", "clusterroles", _GROUP, ("v1",), namespaced=False),
@@ -46,16 +47,19 @@ async def grant_rights(client: Client) -> None:
 
 
 @asynccontextmanager
-async def running_extender(plane: ControlPlane, *, kubeconfig: Path | None = None) -> AsyncIterator[Extender]:
+async def running_extender(
+    plane: ControlPlane, *, kubeconfig: Path | None = None, serve: Sequence[str] = SERVE
+) -> AsyncIterator[Extender]:
     """An extender over the control plane, ready, with the settings that we ship; flags only say where things are.
 
     Args:
         kubeconfig: its way to the API server, if that is not the straight one.
+        serve: the command line before these flags.
     """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = (
-        *(sys.executable, "-m", "extender", "serve", "--config", str(SETTINGS)),
+        *serve,
         *("--port", str(port), "--kubeconfig", str(kubeconfig or plane.kubeconfig(EXTENDER))),
     )
     process = Process("dra-extender", command, answers(f"{url}/readyz"), plane.logs / f"dra-extender-{port}.log")

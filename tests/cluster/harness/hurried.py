@@ -1,0 +1,51 @@
+"""The extender with watches of a second or two, so that a test can wait for what takes minutes otherwise.
+
+As a program, it takes the flags of `tests.cluster.harness.service.running_extender`.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from extender.cluster.credentials import Origin
+from extender.cluster.follow import Pace
+from extender.cluster.live import Timing, connect
+from extender.cluster.state import ClusterState
+from extender.cluster.watch import Rhythm
+from extender.serving import Cluster, run
+from extender.settings import Settings
+
+HURRIED: Final = (sys.executable, "-m", "tests.cluster.harness.hurried")
+
+TIMING: Final = Timing(
+    rhythm=Rhythm(answer=2.0, shortest=1.0, longest=2.0, silence=3.0),
+    pace=Pace(longest=1.0, stale=4.0, brief=0.5),
+)
+"""In the proportions of the times that are shipped."""
+
+
+@asynccontextmanager
+async def hurried(origin: Origin) -> AsyncIterator[Cluster]:
+    """As `extender.serving.live`."""
+    async with connect(origin, random=random.random, timing=TIMING) as cluster, asyncio.TaskGroup() as tasks:
+        state = ClusterState()
+        following = tasks.create_task(cluster.run(state))
+        yield Cluster(cluster.api, state)
+        following.cancel()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--kubeconfig")
+    given = parser.parse_args(arguments)
+    run(hurried(Origin(given.kubeconfig)), Settings.model_validate({"server": {"port": given.port}}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,42 @@
+"""A connection that is dead without a word: noticed, and not taken for a cluster in which nothing happens."""
+
+import asyncio
+from http import HTTPStatus
+
+import httpx
+
+from extender.cluster.api import PODS
+from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
+from tests.cluster.harness.controlplane import ControlPlane
+from tests.cluster.harness.fleet import fleet
+from tests.cluster.harness.hurried import HURRIED
+from tests.cluster.harness.objects import is_bound, pod
+from tests.cluster.harness.pair import pair
+from tests.cluster.harness.proxy import WATCH
+from tests.cluster.harness.scenario import add_pod, bound, findings, rejection
+from tests.cluster.harness.waiting import INTERVAL
+
+
+async def readiness(url: str, status: HTTPStatus) -> str:
+    """What /readyz says, once it has this status."""
+    async with asyncio.timeout(WAIT_SECONDS), httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        while True:
+            answer = await http.get("/readyz")
+            if answer.status_code == status:
+                return answer.text
+            await asyncio.sleep(INTERVAL)
+
+
+async def test_watches_fall_silent(client: Client, plane: ControlPlane, namespace: str) -> None:
+    async with fleet(client, nodes=1, devices=2), pair(client, plane, serve=HURRIED) as ours:
+        await bound(client, key_of(await add_pod(client, namespace, "before")))
+        async with ours.proxy.silence(WATCH):
+            assert "nothing heard for more than" in await readiness(ours.extender.url, HTTPStatus.SERVICE_UNAVAILABLE)
+            late = await add_pod(client, namespace, "late")
+            plain = await client.create(PODS, pod(namespace, "plain"))
+            assert await rejection(client, key_of(late), about="not ready: ")
+            assert await bound(client, key_of(plain))
+            assert not is_bound(await client.get(PODS, key_of(late)))
+        await bound(client, key_of(late))
+        assert await readiness(ours.extender.url, HTTPStatus.OK) == "ok\n"
+        assert await findings(client, namespace) == []
