@@ -68,6 +68,7 @@ class ControlPlane:
         folder: for files of whoever works with it; gone with the control plane.
         logs: folder of the log files.
         seconds: how long each component took until it was ready, by its name.
+        components: those that run, by their names.
     """
 
     binaries: Binaries
@@ -78,6 +79,7 @@ class ControlPlane:
     logs: Path
     apiserver: Process
     seconds: dict[str, float]
+    components: dict[str, Process] = field(default_factory=dict)
 
     def access(self, user: str = ADMIN) -> Access:
         """A way in for one of the users in `tests.cluster.harness.access`."""
@@ -113,6 +115,7 @@ def control_plane(binaries: Binaries, folder: Path, logs: Path, options: Options
     try:
         for process in processes:
             seconds[process.name] = process.start(within=START_SECONDS)
+            plane.components[process.name] = process
         yield plane
     finally:
         for process in reversed(processes):

@@ -1,9 +1,12 @@
 """A program that runs until it is stopped, with its output in a file."""
 
+import os
+import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbelow
@@ -103,6 +106,15 @@ class Process:
             self._running.kill()
             self._running.wait(STOP_SECONDS)
         self._running = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within, it does nothing, as on a machine that has no time for it."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def _is_ready(self) -> bool:
         if self._running is None or self._running.poll() is None:
