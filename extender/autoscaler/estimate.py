@@ -23,8 +23,7 @@ from extender.autoscaler.world import Placed, World, place, with_claims
 from extender.claims import Blocked, PodClaims, claims_of, class_serving
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.solver import Solver
-from extender.verbs.case import No
+from extender.solver import No, Solver
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"

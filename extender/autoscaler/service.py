@@ -20,8 +20,7 @@ from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.autoscaler.world import World
 from extender.cluster.state import ClusterState
 from extender.service import RefusedError
-from extender.solver import Solver
-from extender.verbs.case import No
+from extender.solver import No, Solver
 from extender.verbs.filter import FilterResult
 from extender.verbs.prioritize import score_nodes
 

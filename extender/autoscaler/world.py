@@ -9,15 +9,15 @@ from typing import Final
 
 from immutables import Map
 
-from allocator.model import Claim, Consumer, PoolId
+from allocator.model import AllocationResult, Claim, Consumer, PoolId
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.claims import Blocked, claims_of, without_pods
 from extender.cluster.api import ObjectKey
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.solver import Solver
-from extender.verbs.case import No
+from extender.solver import No, Solver
+from extender.verbs.case import refreshed
 from extender.verbs.filter import FilterResult, filter_nodes
 
 DEVICE_BYTES: Final = 700
@@ -131,18 +131,16 @@ def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
 
     A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again.
     """
-    known = snapshot.pod(pod.uid)
-    if known is not None:
-        pod = replace(pod, claim_statuses={**pod.claim_statuses, **known.claim_statuses})
-        if known.node_name and not pod.node_name:
-            snapshot = without_pods(snapshot, [known])
+    pod, known = refreshed(pod, snapshot), snapshot.pod(pod.uid)
+    if known is not None and known.node_name and not pod.node_name:
+        snapshot = without_pods(snapshot, [known])
     for reference in pod.claims:
         template = snapshot.templates.get(ObjectKey(pod.namespace, reference.template_name or ""))
         name = pod.claim_statuses.get(reference.name, f"{pod.name}/{reference.name}")
         if template is None or name is None or ObjectKey(pod.namespace, name) in snapshot.claims:
             continue
         claim = Claim(pod.namespace, name, f"{pod.uid}/{reference.name}", template.spec, owner_uid=pod.uid)
-        snapshot = snapshot.with_claim(ClaimObject(claim, resource_version="", created="", raw=b""))
+        snapshot = snapshot.with_claim(ClaimObject(claim, resource_version="", created="", raw=b"{}"))
         pod = replace(pod, claim_statuses={**pod.claim_statuses, reference.name: name})
     return pod, snapshot
 
@@ -157,7 +155,7 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
     if isinstance(claims, Blocked) or claims.is_empty:
         return Placed(snapshot)
     consumer = Consumer("pods", pod.name, pod.uid)
-    results = result.decisions[node_name].results
+    results = [_ready(each) for each in result.decisions[node_name].results]
     held = [*((each, each.claim.allocation) for each in claims.allocated), *zip(claims.pending, results, strict=True)]
     for each, allocation in held:
         users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)
@@ -165,6 +163,14 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
         snapshot = snapshot.with_claim(replace(each, claim=claim))
     snapshot = snapshot.with_pod(replace(pod, node_name=node_name, nominated_node=""))
     return Placed(snapshot, frozenset(r.device.pool_id for each in results for r in each.results))
+
+
+def _ready(allocation: AllocationResult) -> AllocationResult:
+    """In a simulation nobody waits for binding conditions."""
+    if not any(each.binding_conditions for each in allocation.results):
+        return allocation
+    results = (replace(each, binding_conditions=None, binding_failure_conditions=None) for each in allocation.results)
+    return replace(allocation, results=tuple(results))
 
 
 def _weight(blueprints: Iterable[Blueprint]) -> int:

@@ -35,8 +35,15 @@ class Change(NamedTuple):
     key: Hashable
 
 
+class _Kept(NamedTuple):
+    """Changes, and the version after which they are all there is: replaced together, for readers in other threads."""
+
+    complete_after: int
+    changes: list[Change]
+
+
 class ChangeLog:
-    """The latest changes, oldest first.
+    """The latest changes, oldest first. One thread adds; others may read.
 
     Attributes:
         size: how many are kept, at least; twice as many at most.
@@ -44,19 +51,18 @@ class ChangeLog:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._changes: list[Change] = []
-        self._complete_after = 0
+        self._kept = _Kept(0, [])
 
     def add(self, changes: Iterable[Change]) -> None:
         """Append the changes of one version, which is higher than all before."""
-        self._changes.extend(changes)
-        if len(self._changes) > 2 * self.size:
-            gone = self._changes[: -self.size]
-            self._complete_after = gone[-1].version
-            self._changes = self._changes[-self.size :]
+        kept = self._kept.changes
+        kept.extend(changes)
+        if len(kept) > 2 * self.size:
+            self._kept = _Kept(kept[-self.size - 1].version, kept[-self.size :])
 
     def since(self, version: int) -> tuple[Change, ...] | None:
         """All changes after a version; None if they are not kept any more, so that everything may have changed."""
-        if version < self._complete_after:
+        complete_after, changes = self._kept
+        if version < complete_after:
             return None
-        return tuple(self._changes[bisect_right(self._changes, version, key=lambda change: change.version) :])
+        return tuple(changes[bisect_right(changes, version, key=lambda change: change.version) :])

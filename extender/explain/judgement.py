@@ -22,7 +22,8 @@ from extender.explain.merits import ranking, why_here
 from extender.explain.proposals import Trials, one_of_each, promising, proposals_on
 from extender.explain.references import targets_of
 from extender.explain.survey import Survey
-from extender.verbs.case import Case, No
+from extender.solver import No
+from extender.verbs.case import Case
 from extender.verbs.filter import selector_reason
 
 MAX_PLACES: Final = 5

@@ -22,8 +22,8 @@ from extender.cluster.reservation import Reservation, WriteRefusedError, is_rese
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer, check_unbound
-from extender.solver import Solver
-from extender.verbs.case import UNKNOWN_NODE, No, held_for_nominated, open_case
+from extender.solver import No, Solver
+from extender.verbs.case import UNKNOWN_NODE, held_for_nominated, open_case
 from extender.verbs.clashes import Clashes
 
 logger = structlog.get_logger()

@@ -6,25 +6,17 @@ Questions of the kind "what if these pods were gone" are asked of a fork of the 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
+from allocator.errors import AllocatorError
 from allocator.features import Features
 from allocator.model import Claim
-from allocator.outcome import Allocation, Merit, Unsatisfiable
+from allocator.outcome import Allocation, Merit
 from extender.claims import Blocked, PodClaims, claim_keys, claims_of, node_problem
 from extender.cluster.objects import NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.solver import Solver
+from extender.solver import No, Solver
 
 UNKNOWN_NODE = "node not yet known"
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
-
-
-@dataclass(frozen=True, slots=True)
-class No:
-    """A node will not do. The reason is short, the same from try to try and for many nodes."""
-
-    reason: str
-    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +39,7 @@ class Case:
             return No(problem)
         if not self.claims.pending:
             return NOTHING_TO_ALLOCATE
-        pending = tuple(each.claim for each in self.claims.pending)
-        try:
-            outcome = self.solver.solve(self.snapshot, node.node, pending)
-        except NodeUnsuitableError as error:
-            what = f"request {error.request}" if error.request else f"claim {error.claim}"
-            return No(f"the resource pools of the node are not fit for {what}")
-        except SearchLimitError as error:
-            return No(f"search stopped by the limit on {error.limit}", error.steps)
-        return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
+        return self.solver.judge(self.snapshot, node.node, tuple(each.claim for each in self.claims.pending))
 
 
 def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:

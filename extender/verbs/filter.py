@@ -13,8 +13,8 @@ from allocator.outcome import Allocation
 from extender.claims import Blocked, unready
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
-from extender.solver import Solver
-from extender.verbs.case import UNKNOWN_NODE, Case, No, after_departures, fits, held_for_nominated, open_case
+from extender.solver import No, Solver
+from extender.verbs.case import UNKNOWN_NODE, Case, after_departures, fits, held_for_nominated, open_case
 
 WAITING = "waiting for devices of terminating pods"
 OUT_OF_TIME = "not looked at in time"

@@ -14,7 +14,7 @@ from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, NodeGroup, Plan, e
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.world import World
 from extender.cluster.objects import NodeObject
-from extender.verbs.case import No
+from extender.solver import No
 from tests.extender.autoscaling import (
     GROUP,
     claim_template,

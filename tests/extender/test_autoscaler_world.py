@@ -14,7 +14,7 @@ from extender.autoscaler.world import World
 from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import Snapshot
 from extender.service import RefusedError
-from extender.verbs.case import No
+from extender.solver import No
 from extender.verbs.filter import FilterResult
 from extender.wire import BindArgs
 from tests.extender.autoscaling import (
@@ -213,6 +213,15 @@ def test_a_claim_that_two_pods_share_is_counted_once_and_binds_both_to_its_node(
     reason = "claim shared is allocated for other nodes"
     assert asked(world, pod("r", "shared"), machine("n2", "g")).unresolvable == {"n2": reason}
     booked(world, pod_of("r", "gpu"), machine("n", "g"))
+
+
+def test_nobody_waits_for_binding_conditions() -> None:
+    world = world_of(
+        (claim("shared"),), node_template("g", bindingConditions=["ready"], bindingFailureConditions=["bad"])
+    )
+    for name in ("p", "q"):
+        world = booked(world, pod(name, "shared"), machine("n", "g"))
+    assert devices_of(world, "p") == devices_of(world, "q")
 
 
 def test_booking_again_changes_nothing_and_booking_elsewhere_moves() -> None:

@@ -37,7 +37,8 @@ ROOT = f"{DRIVER}/root"
 
 
 HAS_MODEL = f"'model' in device.attributes['{DRIVER}']"
-EXPRESSIONS = [None] * 4 + [HAS_MODEL, f'{HAS_MODEL} && {MODEL} == "x"'] * 2 + [f'{MODEL} == "x"', "device.nope"]
+IS_X, IS_ONE = (f"{HAS_MODEL} && {MODEL} == {value}" for value in ('"x"', "1"))
+EXPRESSIONS = [None] * 4 + [HAS_MODEL, IS_X] * 2 + [IS_ONE, f'{MODEL} == "x"', "device.nope"]
 
 
 def some(values: Sequence[Any]) -> st.SearchStrategy[Any]:
@@ -61,73 +62,110 @@ def nodes(draw: st.DrawFn) -> RawObject:
 
 
 @st.composite
-def devices(draw: st.DrawFn, name: str, uuid: str, *, own_place: bool, counters: bool) -> RawObject:
-    attributes: RawObject = {"uuid": {"string": uuid}}
-    model = draw(some(["x", "x", "x", "y", 1, True, None]))
-    if model is not None:
-        kind = {str: "string", int: "int", bool: "bool"}[type(model)]
-        attributes["model"] = {kind: model}
-    root = draw(some(["r", "r", "s", uuid, ["r", "s"], None]))
-    if root is not None:
-        attributes["root"] = {"strings": root} if isinstance(root, list) else {"string": root}
-    found: RawObject = {"name": name, "attributes": attributes}
-    memory = draw(some([None, "1Gi", "1Gi", "2Gi"]))
-    if memory is not None:
-        found["capacity"] = {"memory": {"value": memory}}
-    if draw(rarely(value=True)):
-        found["allowMultipleAllocations"] = True
-    if draw(rarely(value=True)):
-        found["taints"] = [{"key": "sick", "effect": draw(some(["NoSchedule", "None"]))}]
-    if draw(rarely(value=True)):
-        found["bindingConditions"] = ["ready"]
-        found["bindingFailureConditions"] = ["failed"]
-    if own_place:
-        found |= draw(some([{"nodeName": "n0"}, {"allNodes": True}]))
-    if counters and draw(st.booleans()):
-        amounts = {"parts": {"value": draw(some(["1", "2"]))}}
-        found["consumesCounters"] = [{"counterSet": draw(some(["set-0", "set-1"])), "counters": amounts}]
+def devices(draw: st.DrawFn, name: str, *, counters: bool) -> RawObject:
+    attributes: RawObject = {"uuid": {"string": f"POOL-{name}"}, "model": {"string": "x"}}
+    attributes["root"] = {"string": draw(some(["r", "r", "s", "POOL", f"POOL-{name}"]))}
+    found: RawObject = {"name": name, "attributes": attributes, "capacity": {"memory": {"value": "1Gi"}}}
+    if counters:
+        found["consumesCounters"] = [{"counterSet": "set-0", "counters": {"parts": {"value": "1"}}}]
     return found
 
 
+TWISTS: tuple[RawObject, ...] = (
+    *({"attributes": {"model": {kind: value}}} for kind, value in (("string", "y"), ("int", 1), ("bool", True))),
+    *({"attributes": {"root": {kind: value}}} for kind, value in (("string", "s"), ("strings", ["r", "s"]))),
+    {"attributes": {"model": None}},
+    {"attributes": {"root": None}},
+    {"attributes": {"uuid": {"string": "another"}}},
+    {"capacity": {"memory": {"value": "2Gi"}}},
+    {"capacity": None},
+    {"allowMultipleAllocations": True},
+    {"taints": [{"key": "sick", "effect": "NoSchedule"}]},
+    {"taints": [{"key": "sick", "effect": "None"}]},
+    {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]},
+    {"consumesCounters": None},
+    {"consumesCounters": [{"counterSet": "set-1", "counters": {"parts": {"value": "2"}}}]},
+    {"nodeName": "n0", "allNodes": None},
+)
+"""What can be different about one device."""
+
+
+def twisted(device: RawObject, twist: RawObject) -> RawObject:
+    """A device with some fields replaced, or some attributes; None takes them away."""
+    found = {**device, **twist}
+    if "attributes" in twist:
+        attributes = {**device["attributes"], **twist["attributes"]}
+        found["attributes"] = {name: value for name, value in attributes.items() if value is not None}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the slices of a cluster have in common."""
+
+    devices: tuple[RawObject, ...]
+    counters: bool
+
+    def slice(self, pool: str, *, twists: Sequence[tuple[int, RawObject]], more: RawObject, own: bool) -> RawObject:
+        """A slice: with twists of some devices, and fields of its own; of each device its own place."""
+        listed = list(self.devices)
+        for index, twist in twists:
+            if (own or "nodeName" not in twist) and index < len(listed):
+                listed[index] = twisted(listed[index], twist)
+        if own:
+            listed = [{"allNodes": True, **each} if "nodeName" not in each else each for each in listed]
+        spec: RawObject = {"driver": DRIVER, "devices": listed, **PLACES.get(pool, {"nodeName": pool}), **more}
+        if own:
+            spec = {**spec, "perDeviceNodeSelection": True}
+            spec = {key: value for key, value in spec.items() if key not in {"allNodes", "nodeSelector", "nodeName"}}
+        spec["pool"] = {"name": pool, "generation": 1, "resourceSliceCount": 2 if self.counters else 1}
+        return _named(_resource_slice(f"slice-{pool}", spec), pool)
+
+    def counter_slice(self, pool: str, value: str) -> RawObject:
+        sets = [{"name": name, "counters": {"parts": {"value": value}}} for name in ("set-0", "set-1")]
+        spec = {"driver": DRIVER, "sharedCounters": sets, **PLACES.get(pool, {"nodeName": pool})}
+        spec["pool"] = {"name": pool, "generation": 1, "resourceSliceCount": 2}
+        return _resource_slice(f"counters-{pool}", spec)
+
+
+PLACES: dict[str, RawObject] = {
+    "net": {"allNodes": True},
+    "zone": {
+        "nodeSelector": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+        }
+    },
+}
+
+
+def _named(raw: RawObject, pool: str) -> RawObject:
+    """With uuids and roots of its own."""
+    return orjson.loads(orjson.dumps(raw).replace(b"POOL", pool.encode()))  # type: ignore[no-any-return]  # it was one
+
+
 @st.composite
-def slices(draw: st.DrawFn, where: Sequence[str] = (*NODES, *NODES, "net", "zone")) -> RawObject:
-    pool = draw(some(where))
-    own_place = pool == "net" and draw(st.booleans())
+def slices(draw: st.DrawFn, model: Model, pools: Sequence[str]) -> RawObject:
+    """A slice as all of the model, or with a difference or two."""
+    pool = draw(some(pools))
+    if model.counters and draw(rarely(value=True)):
+        return model.counter_slice(pool, draw(some(["2", "3"])))
+    twists = draw(st.lists(st.tuples(st.integers(0, 2), some(TWISTS)), max_size=2))
+    more = draw(some([{}, {}, {}, {"driver": "other"}, {"nodeOperationsSkipped": ["Prepare"]}]))
+    return model.slice(pool, twists=twists, more=more, own=pool == "net" and draw(st.booleans()))
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Model:
     counters = draw(rarely(value=True)) is not None
-    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-    places: dict[str, RawObject] = {"net": {"allNodes": True}, "zone": {"nodeSelector": {"nodeSelectorTerms": [term]}}}
-    place: RawObject = {"perDeviceNodeSelection": True} if own_place else places.get(pool, {"nodeName": pool})
-    names = DEVICES[: draw(some([3, 3, 3, 2, 1, 0]))]
-    listed = [draw(devices(n, f"{pool}-{n}", own_place=own_place, counters=counters)) for n in names]
-    spec: RawObject = {"driver": draw(some([DRIVER, DRIVER, DRIVER, "other"])), **place, "devices": listed}
-    spec["pool"] = {"name": pool, "generation": 1 if counters else 2, "resourceSliceCount": 2 if counters else 1}
-    if draw(rarely(value=True)):
-        spec["nodeOperationsSkipped"] = ["Prepare"]
-    return _resource_slice(f"slice-{pool}", spec)
-
-
-def moved(raw: RawObject, pool: str) -> RawObject:
-    """The slice of another node that is alike but for names, uuids and roots of its own."""
-    text = orjson.dumps(raw).decode()
-    return orjson.loads(text.replace(raw["spec"]["pool"]["name"], pool))  # type: ignore[no-any-return]  # it was one
+    return Model(tuple(draw(devices(name, counters=counters)) for name in DEVICES), counters)
 
 
 @st.composite
-def beginnings(draw: st.DrawFn) -> list[RawObject]:
-    """Slices for all nodes, most of them alike, and now and then one that roams."""
-    model = draw(slices(["n0"]))
-    local = [draw(slices([name])) if draw(rarely(value=True)) else moved(model, name) for name in NODES]
-    counters = [moved(draw(counter_slices(["n0"])), name) for name in NODES]
-    return [*local, *counters, *draw(st.lists(slices(["net", "zone"]), max_size=1))]
-
-
-@st.composite
-def counter_slices(draw: st.DrawFn, where: Sequence[str] = NODES) -> RawObject:
-    pool = draw(some(where))
-    sets = [{"name": name, "counters": {"parts": {"value": draw(some(["2", "3"]))}}} for name in ("set-0", "set-1")]
-    spec = {"driver": DRIVER, "nodeName": pool, "sharedCounters": sets}
-    spec["pool"] = {"name": pool, "generation": 1, "resourceSliceCount": 2}
-    return _resource_slice(f"counters-{pool}", spec)
+def beginnings(draw: st.DrawFn, model: Model) -> list[RawObject]:
+    """Slices for all nodes, and now and then one that roams."""
+    pools = [*NODES, *draw(some([[], [], ["net"], ["zone"]]))]
+    counters = [model.counter_slice(pool, "2") for pool in pools] if model.counters else []
+    return [*counters, *(draw(slices(model, [pool])) for pool in pools)]
 
 
 def _resource_slice(name: str, spec: RawObject) -> RawObject:
@@ -143,9 +181,12 @@ RULES = st.one_of(
     st.builds(taint_rule, st.just("of-driver"), driver=some([DRIVER, "other"])),
     st.builds(taint_rule, st.just("of-device"), driver=st.just(DRIVER), pool=some(POOLS), device=some(DEVICES)),
 )
-OBJECTS = st.one_of(
-    nodes(), slices(), counter_slices(), CLASSES, RULES, *[st.builds(claim, some("cdefg"), allocated=HOLDINGS)] * 3
-)
+
+
+def objects(model: Model) -> st.SearchStrategy[RawObject]:
+    """What may come, change or go."""
+    claims = st.builds(claim, some("cdefg"), allocated=HOLDINGS)
+    return st.one_of(nodes(), slices(model, POOLS), slices(model, NODES), CLASSES, RULES, claims, claims)
 
 
 # --- what is asked for ---------------------------------------------------------------------------------------
@@ -227,9 +268,22 @@ QUESTIONS = st.builds(
     st.permutations([*NODES, "nobody"]).map(tuple),
     some([None, None, ("n0", "gpu-0"), ("n1", "gpu-0"), ("net", "gpu-1")]),
 )
-STEPS = st.lists(
-    st.one_of(st.builds(Happens, OBJECTS, some([False, False, True])), FLIGHTS, QUESTIONS), min_size=10, max_size=40
-)
+
+
+@dataclass(frozen=True)
+class History:
+    """A cluster: the slices that it begins with, and what happens then."""
+
+    slices: list[RawObject]
+    steps: list[Happens | Flies | Asks]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    model = draw(models())
+    happenings = st.builds(Happens, objects(model), some([False, False, False, True]))
+    steps = st.lists(st.one_of(happenings, FLIGHTS, QUESTIONS, QUESTIONS), min_size=5, max_size=30)
+    return History(draw(beginnings(model)), draw(steps))
 
 
 def result(pool: str, device: str, *, shared: bool = False, holder: str = "") -> AllocationResult:
@@ -280,23 +334,21 @@ def told(verdict: Verdict) -> object:
 
 @settings(max_examples=EXAMPLES)
 @given(
-    beginnings(),
-    STEPS,
+    histories(),
     st.lists(wishes(), min_size=3, max_size=3),
     some(sorted(POLICIES)),
     some([Features(), ALL_FEATURES]),
 )
 def test_remembered_decisions_are_those_of_a_fresh_solve(
-    slices: list[RawObject],
-    steps: list[Happens | Flies | Asks],
+    history: History,
     pods: list[tuple[Claim, ...]],
     policy: str,
     features: Features,
 ) -> None:
-    state = synced(slices)
+    state = synced(history.slices)
     fresh = replace(solver(), policy=POLICIES[policy], features=features)
     decider = Decider(fresh, state.changes_since)
-    for number, step in enumerate([*steps, *(Asks(wish, NODES, None) for wish in range(3))]):
+    for number, step in enumerate([*history.steps, *(Asks(wish, NODES, None) for wish in range(3))]):
         if not isinstance(step, Asks):
             play(state, step, number)
             continue
