@@ -67,11 +67,27 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestMapping:
+    """A container gets the devices of a request of the special claim for one of its extended resources."""
+
+    container: str
+    resource: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExtendedClaim:
-    """``status.extendedResourceClaimStatus``: the special claim, and container and resource to its request."""
+    """``status.extendedResourceClaimStatus``: the special claim, and who gets what of it."""
 
     claim_name: str
-    requests: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    mappings: tuple[RequestMapping, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """The field's JSON."""
+        mappings = [
+            {"containerName": m.container, "resourceName": m.resource, "requestName": m.request} for m in self.mappings
+        ]
+        return {"resourceClaimName": self.claim_name, "requestMappings": mappings}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +187,12 @@ def _extended_claim(status: Fields) -> ExtendedClaim | None:
     fields = status.child_or_none("extendedResourceClaimStatus")
     if fields is None:
         return None
-    mappings = fields.children("requestMappings")
     return ExtendedClaim(
         fields.required_text("resourceClaimName"),
-        {(m.text("containerName"), m.text("resourceName")): m.text("requestName") for m in mappings},
+        tuple(
+            RequestMapping(each.text("containerName"), each.text("resourceName"), each.text("requestName"))
+            for each in fields.children("requestMappings")
+        ),
     )
 
 

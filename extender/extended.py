@@ -1,0 +1,131 @@
+"""Extended resources that device classes serve (KEP-5004): the special claim that a pod needs for them, on one node.
+
+Arithmetic alone: which requests, for how many devices, and which container gets the devices of which request.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.model import ClaimSpec, DeviceRequest, Request
+from allocator.plan import MAX_RESULTS
+from allocator.quantity import Quantity
+from extender.cluster.objects import Container, ExtendedRequest, Pod, RequestMapping
+
+_ONE: Final = Quantity.from_int(1).nano
+
+
+class DemandError(ValueError):
+    """What the containers ask for can be no claim; the text says why, the same from try to try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a special claim asks for.
+
+    Attributes:
+        spec: one request per container and resource, by name.
+        mappings: a container whose needs several requests serve has several.
+    """
+
+    spec: ClaimSpec
+    mappings: tuple[RequestMapping, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """Devices for one resource of one container; ``name`` is that of the request, should it get one of its own."""
+
+    container: Container
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A request: devices beyond those that others' requests provide."""
+
+    name: str
+    count: int
+
+
+def demand(pod: Pod, classes: Mapping[str, str]) -> Demand:
+    """What a pod asks of device classes.
+
+    Containers that run for long, sidecars among them, each have a request of their own per resource. An init container
+    that ends before others start uses theirs, from its own place on; of what is missing then only the largest is
+    requested, for all such containers of the pod.
+
+    Args:
+        pod: its containers' requests count.
+        classes: the resources that are to be served, each with its device class.
+
+    Raises:
+        DemandError: an amount is no whole number, or more devices than a claim can hold.
+    """
+    requests: list[Request] = []
+    mappings: list[RequestMapping] = []
+    for resource, device_class in sorted(classes.items()):
+        own, shares = _served(list(_needs(pod, resource)))
+        requests += [_request(each, device_class) for each in own]
+        mappings += [RequestMapping(need.container.name, resource, name) for need, name in shares]
+    total = sum(alternative.count for each in requests for alternative in each.alternatives)
+    if total > MAX_RESULTS:
+        raise DemandError(f"extended resources need {total} devices, a claim can hold {MAX_RESULTS}")
+    return Demand(ClaimSpec(requests=tuple(sorted(requests, key=lambda each: each.name))), tuple(mappings))
+
+
+def wanted(pod: Pod) -> tuple[str, ...]:
+    """The extended resources of which a pod's containers ask for any, by name."""
+    asked = (each for container in pod.containers for each in container.requests)
+    return tuple(sorted({each.resource for each in asked if each.amount.nano}))
+
+
+def _needs(pod: Pod, resource: str) -> Iterator[_Need]:
+    for container in pod.containers:
+        for each in container.requests:
+            count = _count(container, each) if each.resource == resource else 0
+            if count:
+                yield _Need(container, f"container-{container.index}-request-{each.index}", count)
+
+
+def _count(container: Container, request: ExtendedRequest) -> int:
+    count, rest = divmod(request.amount.nano, _ONE)
+    if rest or count < 0:
+        raise DemandError(
+            f"container {container.name} asks for {request.amount} of {request.resource}, which is not a whole number"
+        )
+    return count
+
+
+def _served(needs: Sequence[_Need]) -> tuple[list[_Own], list[tuple[_Need, str]]]:
+    """The requests for one resource, and for each need the names of those that serve it."""
+    lasting = [need for need in needs if _lasts(need.container)]
+    own = [_Own(need.name, need.count) for need in lasting]
+    shares = [(need, need.name) for need in lasting]
+    missing: list[tuple[_Need, int]] = []
+    brief: list[tuple[_Need, str | None]] = []
+    for need in needs:
+        if _lasts(need.container):
+            continue
+        left = need.count
+        for other in lasting:
+            if left > 0 and other.container.index >= need.container.index:
+                brief.append((need, other.name))
+                left -= other.count
+        if left > 0:
+            brief.append((need, None))
+            missing.append((need, left))
+    if not missing:
+        return own, [*shares, *((need, name) for need, name in brief if name is not None)]
+    # The first of the largest.
+    largest, count = max(missing, key=lambda pair: pair[1])
+    return [*own, _Own(largest.name, count)], [*shares, *((need, name or largest.name) for need, name in brief)]
+
+
+def _lasts(container: Container) -> bool:
+    return not container.is_init or container.restarts
+
+
+def _request(own: _Own, device_class: str) -> Request:
+    return Request(name=own.name, alternatives=(DeviceRequest(device_class=device_class, count=own.count),))
