@@ -96,7 +96,13 @@ def _now() -> float:
 
 
 class Follower:
-    """Keeps a cache up to date about one kind."""
+    """Keeps a cache up to date about one kind.
+
+    Attributes:
+        lists: how many were taken so far.
+        events: how many were taken so far.
+        failures: how many connections have failed so far.
+    """
 
     def __init__(
         self, resource: Resource, source: Source, cache: Cache, *, random: Callable[[], float], pace: Pace = Pace()
@@ -108,10 +114,12 @@ class Follower:
         self._pace = pace
         self._turn = Turn(pace.turn)
         self._since: int | None = None
+        self._version: str | None = None
         self._newest = 0
         self._heard_at: float | None = None
         self._doubted = True
         self._absent = False
+        self.lists = self.events = self.failures = 0
         self._failures = 0
         self._brought = 0
         self._connected: asyncio.Timeout | None = None
@@ -142,8 +150,10 @@ class Follower:
 
     async def _connect(self) -> float:
         """Take in what one connection brings; how long to wait until the next."""
-        if self._doubted:
+        version = self._source.api.served.versions.get(self.resource.kind)
+        if self._doubted or version != self._version:
             self._since = None
+        self._version = version
         self._brought = 0
         began, is_watch = _now(), self._since is not None
         try:
@@ -185,6 +195,7 @@ class Follower:
         if not self._cache.take(relist, at):
             raise OutdatedListError(f"a list as of {at}, though {self._newest} was seen")
         self._doubted = self._absent = False
+        self.lists += 1
         self._passed(at)
 
     def _take_change(self, signal: Event | Bookmark) -> None:
@@ -192,6 +203,7 @@ class Follower:
         self._failures = 0
         if isinstance(signal, Event):
             self._cache.apply(signal)
+            self.events += 1
             self._passed(revision_of(signal.object))
         else:
             self._cache.bookmark(self.resource, signal.at)
@@ -206,6 +218,7 @@ class Follower:
 
     async def _recover(self, error: Exception) -> float:
         """Make what can be made of a failure; how long to wait until the next try."""
+        self.failures += 1
         self._failures += 1
         if isinstance(error, NotServedError) and self.resource.kind in OPTIONAL:
             return await self._without()

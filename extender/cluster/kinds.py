@@ -43,6 +43,7 @@ class Kind(Generic[_T]):
     put: Callable[[Snapshot, ObjectKey, _T], Snapshot]
     drop: Callable[[Snapshot, ObjectKey], Snapshot]
     keys: Callable[[Snapshot], Iterable[ObjectKey]]
+    count: Callable[[Snapshot], int]
     touched: Callable[[ObjectKey, _T | None, _T | None], Touched]
 
 
@@ -64,6 +65,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             put=lambda s, _, node: s.with_node(node),
             drop=lambda s, key: s.without_node(key.name),
             keys=lambda s: _cluster_keys(s.nodes),
+            count=lambda s: len(s.nodes),
             touched=partial(_named, Topic.NODE),
         ),
         Kind(
@@ -73,6 +75,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             put=lambda s, _, new: s.with_slice(new),
             drop=lambda s, key: s.without_slice(key.name),
             keys=lambda s: _cluster_keys(s.inventory.slices),
+            count=lambda s: len(s.inventory.slices),
             touched=lambda _, old, new: {(Topic.POOL, each.pool) for each in (old, new) if each is not None},
         ),
         Kind(
@@ -82,6 +85,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             put=lambda s, _, new: s.with_class(new),
             drop=lambda s, key: s.without_class(key.name),
             keys=lambda s: _cluster_keys(s.classes),
+            count=lambda s: len(s.classes),
             touched=partial(_named, Topic.CLASS),
         ),
         Kind(
@@ -91,6 +95,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             put=lambda s, _, rule: s.with_rule(rule),
             drop=lambda s, key: s.without_rule(key.name),
             keys=lambda s: _cluster_keys(s.rules),
+            count=lambda s: len(s.rules),
             touched=partial(_named, Topic.TAINT_RULE),
         ),
     )
@@ -105,6 +110,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             put=_put_pod,
             drop=lambda s, key: s.without_pod(key),
             keys=lambda s: list(s.pods),
+            count=lambda s: len(s.pods),
             touched=_touched_pod,
         ),
         Kind(
@@ -114,6 +120,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             put=lambda s, _, claim: s.with_claim(claim),
             drop=lambda s, key: s.without_claim(key),
             keys=lambda s: list(s.claims),
+            count=lambda s: len(s.claims),
             touched=partial(_keyed, Topic.CLAIM),
         ),
         Kind(
@@ -123,6 +130,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             put=lambda s, key, template: s.with_template(key, template),
             drop=lambda s, key: s.without_template(key),
             keys=lambda s: list(s.templates),
+            count=lambda s: len(s.templates),
             touched=partial(_keyed, Topic.TEMPLATE),
         ),
         Kind(
@@ -132,6 +140,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             put=lambda s, _, budget: s.with_budget(budget),
             drop=lambda s, key: s.without_budget(key),
             keys=lambda s: list(s.budgets),
+            count=lambda s: len(s.budgets),
             touched=partial(_keyed, Topic.BUDGET),
         ),
     )

@@ -1,6 +1,7 @@
 """An API server behind HTTP; implements `extender.cluster.api.Api`."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,6 +12,7 @@ from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, 
 from extender.cluster.discovery import Served, discover
 from extender.cluster.listing import list_all
 from extender.cluster.state import key_of
+from extender.cluster.tally import TalliedTransport, Tally
 from extender.cluster.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,
@@ -54,12 +56,16 @@ class RemoteApi:
 
     Attributes:
         served: the versions that are spoken; `rediscover` renews it.
+        tally: of all requests.
+        repeats: how often a read was tried again.
     """
 
     def __init__(
         self, transport: Transport, served: Served, *, random: Callable[[], float], patience: Patience = Patience()
     ) -> None:
-        self.transport = transport
+        self.tally = Tally()
+        self.transport: Transport = TalliedTransport(transport, self.tally, time.perf_counter)
+        self.repeats = 0
         self.served = served
         self._random = random
         self._patience = patience
@@ -138,5 +144,6 @@ class RemoteApi:
             except (OutcomeUnknownError, UnreachableError):
                 # A read that failed has changed nothing.
                 pass
+            self.repeats += 1
             await asyncio.sleep(pause)
         return decode(request, await send(self.transport, request, seconds))

@@ -78,6 +78,14 @@ class ClusterState:
         """Why pods with devices can't be decided, empty if they can: kinds not synced, or not heard of for too long."""
         return ", ".join(f"{RESOURCES[kind].plural}: {doubt}" for kind, doubt in sorted(self._doubts.items()))
 
+    def doubt_of(self, resource: Resource) -> str:
+        """Why what is known of a kind is not to be relied on; empty if it is."""
+        return self._doubts.get(resource.kind, "")
+
+    def count(self, resource: Resource) -> int:
+        """How many objects of a kind there are; of pods, those that may need devices."""
+        return self._kinds[resource.kind].count(self._snapshot)
+
     def changes_since(self, version: int) -> tuple[Change, ...] | None:
         """What changed after a version, oldest first; None: too long ago, anything may have changed."""
         return self._log.since(version)

@@ -401,18 +401,22 @@ def test_a_kind_that_the_server_lacks_is_empty_and_looked_for_again() -> None:
     assert run(main()) == ("", 1, "")
 
 
-def test_a_server_that_changed_its_versions_is_followed_to_the_new_one() -> None:
-    async def main() -> tuple[set[str], str]:
-        fake, state = FakeApi(), ClusterState()
+def test_a_server_that_changed_its_versions_is_followed_to_the_new_one_and_listed_in_it() -> None:
+    async def main() -> tuple[RecordingState, str]:
+        fake, state = FakeApi(), RecordingState()
+        fake.put(CLAIMS, make_claim("before"))
         async with following(fake, state):
             await asyncio.sleep(1)
             old = {"v1beta2": ALL_VERSIONS["resource.k8s.io"]["v1beta2"]}
             fake.served = {**ALL_VERSIONS, "resource.k8s.io": old}
             fake.put(CLAIMS, {**make_claim("a"), "apiVersion": "resource.k8s.io/v1beta2"})
             await asyncio.sleep(700)
-            return names(state), fake.watches(CLAIMS)[-1].path
+            return state, fake.watches(CLAIMS)[-1].path
 
-    assert run(main()) == ({"a"}, "/apis/resource.k8s.io/v1beta2/resourceclaims")
+    state, path = run(main())
+    assert names(state) == {"before", "a"}
+    assert claim_lists(state) == [101, 102]
+    assert path == "/apis/resource.k8s.io/v1beta2/resourceclaims"
 
 
 def test_budgets_may_be_missing() -> None:

@@ -1,6 +1,7 @@
 """The state: events to snapshots, versions and changes, and allocations that are in flight."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -358,7 +359,7 @@ class TestInFlight:
     def test_ends_with_a_claim_that_came_and_went_unseen(self, order: str) -> None:
         state = state_of([])
         state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
-        steps = [lambda: state.replace(CLAIMS, [], 7), lambda: state.settle("uid-gpu", 7)]
+        steps: list[Callable[[], object]] = [lambda: state.replace(CLAIMS, [], 7), lambda: state.settle("uid-gpu", 7)]
         first, then = steps if order == "list first" else reversed(steps)
         first()
         assert held(state) == {"gpu-0"}

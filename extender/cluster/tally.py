@@ -1,0 +1,97 @@
+"""What was asked of an API server, counted: how often, with which answer, and how long that took."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from extender.cluster.transport import Reply, Request, Stream, Transport
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper ends of the buckets of durations; one more is for all that took longer."""
+
+NO_ANSWER: Final = "<error>"
+"""Stands for the HTTP status where there was none, as in client-go's metrics."""
+
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+class Asked(NamedTuple):
+    """What was asked: a verb as RBAC has it, and a resource, with subresource; no resource for discovery."""
+
+    verb: str
+    resource: str
+
+
+@dataclass(slots=True)
+class Durations:
+    """How many took how long: per bucket of `SECONDS`, and the sum."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        self.buckets[bisect_left(SECONDS, seconds)] += 1
+        self.total += seconds
+
+
+@dataclass(slots=True)
+class Tally:
+    """Answers by what was asked and HTTP status; durations by verb, until the answer or, for watches, its head."""
+
+    answers: Counter[tuple[Asked, str]] = field(default_factory=Counter)
+    durations: dict[str, Durations] = field(default_factory=dict)
+
+    def add(self, asked: Asked, code: str, seconds: float) -> None:
+        """One answer."""
+        self.answers[asked, code] += 1
+        self.durations.setdefault(asked.verb, Durations()).add(seconds)
+
+
+class TalliedTransport:
+    """A transport whose requests are counted; implements `extender.cluster.transport.Transport`."""
+
+    def __init__(self, transport: Transport, tally: Tally, clock: Callable[[], float]) -> None:
+        self._transport = transport
+        self._tally = tally
+        self._clock = clock
+
+    async def call(self, request: Request) -> Reply:
+        """Send a request and read the whole answer."""
+        started, code = self._clock(), NO_ANSWER
+        try:
+            reply = await self._transport.call(request)
+            code = str(reply.status)
+        finally:
+            # Also of a call that was given up: that is when it matters most.
+            self._tally.add(asked(request), code, self._clock() - started)
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """Send a request and read the answer bit by bit."""
+        async with AsyncExitStack() as stack:
+            started, code = self._clock(), NO_ANSWER
+            try:
+                stream = await stack.enter_async_context(self._transport.stream(request))
+                code = str(stream.status)
+            finally:
+                self._tally.add(asked(request), code, self._clock() - started)
+            yield stream
+
+
+def asked(request: Request) -> Asked:
+    """What a request asks for."""
+    parts = request.path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    resource = "/".join([*rest[:1], *rest[2:]])
+    if request.method != "GET":
+        return Asked(_VERBS.get(request.method, request.method.lower()), resource)
+    if "watch" in request.query:
+        return Asked("watch", resource)
+    return Asked("list" if len(rest) == 1 else "get", resource)

@@ -1,0 +1,62 @@
+"""What was asked of an API server is counted by verb, resource and answer."""
+
+import pytest
+
+from extender.cluster.api import CLAIMS, ApiError, OutcomeUnknownError
+from extender.cluster.tally import NO_ANSWER, Asked, asked
+from extender.cluster.transport import Request
+from tests.extender.fakeapi import FakeApi, Fault
+from tests.extender.livecluster import api_over, default, make_claim
+from tests.extender.virtualtime import run
+
+CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"
+
+ASKED = [
+    (Request("GET", "/api/v1/nodes", {"limit": "500"}), ("list", "nodes")),
+    (Request("GET", "/api/v1/nodes", {"watch": "true"}), ("watch", "nodes")),
+    (Request("GET", "/api/v1/nodes/n"), ("get", "nodes")),
+    (Request("GET", "/apis/resource.k8s.io/v1/resourceclaims"), ("list", "resourceclaims")),
+    (Request("GET", CLAIM_PATH), ("get", "resourceclaims")),
+    (Request("POST", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"), ("create", "resourceclaims")),
+    (Request("PUT", f"{CLAIM_PATH}/status"), ("update", "resourceclaims/status")),
+    (Request("PATCH", CLAIM_PATH), ("patch", "resourceclaims")),
+    (Request("DELETE", CLAIM_PATH), ("delete", "resourceclaims")),
+    (Request("POST", "/api/v1/namespaces/ns/pods/p/binding"), ("create", "pods/binding")),
+    (Request("GET", "/api"), ("get", "")),
+    (Request("GET", "/version"), ("get", "")),
+    (Request("GET", "/apis/resource.k8s.io"), ("get", "")),
+    (Request("GET", "/apis/resource.k8s.io/v1"), ("get", "")),
+]
+
+
+@pytest.mark.parametrize(("request_", "found"), ASKED, ids=[str(request) for request, _ in ASKED])
+def test_a_request_is_named_by_verb_and_resource(request_: Request, found: tuple[str, str]) -> None:
+    assert asked(request_) == found
+
+
+def test_every_answer_counts_those_that_were_repeated_too() -> None:
+    fake = FakeApi()
+    fake.put(CLAIMS, make_claim("a"))
+    fake.faults.extend([Fault(500), Fault(429), Fault(), Fault(404)])
+    api = api_over(fake)
+
+    async def main() -> None:
+        await api.get(CLAIMS, default("a"))
+        with pytest.raises(ApiError):
+            await api.get(CLAIMS, default("a"))
+
+    run(main())
+    get = Asked("get", "resourceclaims")
+    assert api.tally.answers == {(get, "500"): 1, (get, "429"): 1, (get, "200"): 1, (get, "404"): 1}
+    assert api.repeats == 2
+    assert sum(api.tally.durations["get"].buckets) == 4
+    assert api.tally.durations["get"].total > 0
+
+
+def test_so_does_a_call_without_an_answer() -> None:
+    fake = FakeApi()
+    fake.fault_for = lambda _: Fault(hangs=True)
+    api = api_over(fake)
+    with pytest.raises(OutcomeUnknownError):
+        run(api.delete(CLAIMS, default("a")))
+    assert api.tally.answers == {(Asked("delete", "resourceclaims"), NO_ANSWER): 1}
