@@ -4,19 +4,22 @@ The API server lets two claims have one device, and only we look whether that ha
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import httpx
+
 from extender.auditing import audit_snapshot, listed
-from extender.cluster.api import CLAIMS, NODES, PODS, ObjectKey
+from extender.cluster.api import CLAIMS, EVENTS, NODES, PODS, ObjectKey
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.aftermath import is_allocated, losses, wait_settled
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.fleet import fleet
 from tests.cluster.harness.objects import claim, is_bound
-from tests.cluster.harness.pair import SHIPPED_NAME, pair
+from tests.cluster.harness.pair import SHIPPED_NAME, Pair, pair
 from tests.cluster.harness.proxy import CLAIM_STATUS, Hold, Proxy, proxy
 from tests.cluster.harness.scenario import add_pod, bound, findings, held, rejection
 from tests.cluster.harness.scheduler import scheduler
@@ -85,6 +88,25 @@ async def taken(client: Client, namespace: str) -> list[tuple[str, str]]:
     return sorted(device for each in claims if is_allocated(each) for device in held(each))
 
 
+async def clashes(ours: Pair) -> int:
+    """How many an extender has counted."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        text = (await http.get(f"{ours.extender.url}/metrics")).raise_for_status().text
+    found = re.search(r"^dra_extender_clashes_total (\d+)", text, re.MULTILINE)
+    assert found, text
+    return int(found[1])
+
+
+async def told_of_clash(client: Client, namespace: str, name: str) -> None:
+    """Wait until a pod has an Event that says that its devices are another's."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            events = (await client.list(EVENTS, namespace)).items
+            if any(each["regarding"]["name"] == name and each["reason"] == "DevicesTaken" for each in events):
+                return
+            await asyncio.sleep(INTERVAL)
+
+
 async def allocating_revisions(client: Client, namespace: str, *, until: str) -> dict[str, int]:
     """By claim, the revision that brought the allocation which it has; watched until a claim of that name is made."""
     since = (await client.list(CLAIMS, namespace)).revision
@@ -135,6 +157,8 @@ async def test_of_two_extenders_the_later_gives_way(client: Client, plane: Contr
         first, second = await lands_late(client, namespace, first=ours.name, second=RIVAL, delayed=rival.proxy)
         assert await rejection(client, ObjectKey(namespace, second), about="no free device")
         assert not is_allocated(await client.get(CLAIMS, ObjectKey(namespace, second)))
+        assert await clashes(rival) == 1
+        await told_of_clash(client, namespace, second)
         assert await findings(client, namespace) == []
         assert await losses(client, namespace) == []
         await client.delete(PODS, ObjectKey(namespace, first))
@@ -173,11 +197,15 @@ class TestInTree:
             await bound(client, ObjectKey(namespace, second))
             assert len(await findings(client, namespace)) == 1, "the audit does"
             assert is_allocated(await client.get(CLAIMS, ObjectKey(namespace, first)))
+            await told_of_clash(client, namespace, second)
+            assert await clashes(ours) == 1
 
     async def test_ours_comes_second_and_gives_way(self, client: Client, plane: ControlPlane, namespace: str) -> None:
         async with fleet(client, nodes=1, devices=1), in_tree(plane), pair(client, plane) as ours:
             _, second = await lands_late(client, namespace, first=IN_TREE, second=ours.name, delayed=ours.proxy)
             assert await rejection(client, ObjectKey(namespace, second), about="no free device")
+            assert await clashes(ours) == 1
+            await told_of_clash(client, namespace, second)
             assert await findings(client, namespace) == []
             assert await losses(client, namespace) == []
 
@@ -192,7 +220,7 @@ class TestInTree:
         async with (
             fleet(client, nodes=2, devices=8),
             in_tree(plane),
-            pair(client, plane),
+            pair(client, plane) as ours,
             asyncio.TaskGroup() as tasks,
         ):
             watching = tasks.create_task(allocating_revisions(client, namespace, until="end"))
@@ -204,7 +232,9 @@ class TestInTree:
             snapshot = await listed(client)
             await client.create(CLAIMS, claim(namespace, "end"))
             revisions = await watching
-            for finding in audit_snapshot(snapshot):
+            found = audit_snapshot(snapshot)
+            assert await clashes(ours) >= len(found)
+            for finding in found:
                 names = [name.removeprefix(f"{namespace}/") for name in finding.claims]
                 if any(name.startswith("ours-") for name in names):
                     assert min(names, key=revisions.__getitem__).startswith("ours-"), finding

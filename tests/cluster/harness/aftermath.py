@@ -42,11 +42,17 @@ def is_allocated(claim: RawObject | None) -> bool:
     return bool(claim and claim.get("status", {}).get("allocation"))
 
 
+def why_pending(pod: RawObject) -> str:
+    """What the scheduler says; empty if it has said nothing yet."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
+
+
 def _of_pods(pods: Iterable[RawObject], claims: Mapping[str, RawObject]) -> Iterator[str]:
     for pod in pods:
         name = key_of(pod).name
         if not is_bound(pod):
-            if not _reason(pod):
+            if not why_pending(pod):
                 yield f"pod {name} waits, and nobody says for what"
             continue
         for claim in _claims_of(pod):
@@ -63,11 +69,6 @@ def _of_claims(claims: Iterable[RawObject], pods: Mapping[str, RawObject]) -> It
         for uid in consumers(claim):
             if not is_bound(pods.get(uid)):
                 yield f"claim {name} is reserved for {'a pod that waits' if uid in pods else 'a pod that is gone'}"
-
-
-def _reason(pod: RawObject) -> str:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
 
 
 def _claims_of(pod: RawObject) -> Iterator[str]:

@@ -1,0 +1,230 @@
+"""The extender is killed again and again, at random, while pods come and go; in the end nothing may be lost.
+
+As a program: ``python -m tests.cluster.killing``.
+"""
+
+import argparse
+import asyncio
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from extender.auditing import audit_snapshot, listed
+from extender.cluster.api import CLAIMS, PODS, ObjectKey
+from tests.cluster.harness.access import SCHEDULER
+from tests.cluster.harness.aftermath import is_allocated, losses, why_pending
+from tests.cluster.harness.binaries import find_binaries
+from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
+from tests.cluster.harness.controlplane import ALL_VERSIONS, START_SECONDS, ControlPlane, control_plane
+from tests.cluster.harness.fleet import fleet
+from tests.cluster.harness.objects import is_bound
+from tests.cluster.harness.objects import namespace as a_namespace
+from tests.cluster.harness.population import SHARED, Population
+from tests.cluster.harness.process import Process
+from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.cluster.harness.service import grant_rights, running_extender
+from tests.cluster.harness.waiting import INTERVAL
+
+STUCK_SECONDS: Final = 60.0
+"""After the last kill, until every pod must have a node: several of the scheduler's longest backoffs."""
+
+LONGEST_LIFE: Final = 10.0
+"""Seconds that the extender may run, once it is ready, if fewer pods get a node than it was given to bind."""
+
+BLINK: Final = 0.1
+"""Seconds within which it is killed after that; a bind takes some milliseconds."""
+
+BACKOFF_SECONDS: Final = 1
+"""The longest of a pod: in a life this short the extender would else meet few pods."""
+
+WAITING: Final = 40
+"""Pods that wait at a time, so that each kill meets some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much of what.
+
+    Attributes:
+        pods: that come in all.
+        most: pods that have a node at a time; then as many go as come.
+        seed: of all that is random.
+    """
+
+    pods: int
+    kills: int
+    nodes: int
+    devices: int
+    most: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Figures:
+    """What has come of it.
+
+    Attributes:
+        half_done: kills that left a claim allocated whose pod was not bound yet.
+        wrong: everything that is lost or held twice in the end.
+    """
+
+    kills: int = 0
+    half_done: int = 0
+    bound: int = 0
+    longest_wait: float = 0.0
+    seconds: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Killing:
+    """One run."""
+
+    plan: Plan
+    client: Client
+    population: Population
+    extender: Process
+    report: Callable[[str], None]
+    figures: Figures = field(default_factory=Figures)
+
+    async def run(self) -> None:
+        """Let pods come and go, kill, wait for the rest, and look at what is left."""
+        started = time.monotonic()
+        await self.population.settle()
+        following = asyncio.create_task(self.population.follow())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._let_come())
+                tasks.create_task(self._kill())
+            await self._wait_for_the_rest()
+        finally:
+            following.cancel()
+        self.figures.bound = self.population.bound
+        self.figures.longest_wait = self.population.longest_wait
+        self.figures.seconds = time.monotonic() - started
+
+    async def _let_come(self) -> None:
+        for number in range(self.plan.pods):
+            await self.population.until(lambda people: len(people.waiting) < WAITING)
+            await self.population.add(f"pod-{number}")
+
+    async def _kill(self) -> None:
+        figures = self.figures
+        while figures.kills < self.plan.kills:
+            await self._let_live()
+            self.extender.kill()
+            figures.half_done += await self._left_half_done()
+            figures.kills += 1
+            await asyncio.to_thread(self.extender.start, within=START_SECONDS)
+            if figures.kills % 10 == 0:
+                self._tell()
+
+    async def _let_live(self) -> None:
+        """For a random number of binds, so many that kills and pods come to their end together."""
+        random, people = self.population.random, self.population
+        average = (self.plan.pods - people.bound) // (self.plan.kills - self.figures.kills)
+        enough = people.bound + random.randrange(2 * average + 1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_LIFE):
+                await people.until(lambda people: people.bound >= enough)
+        await asyncio.sleep(random.uniform(0.0, BLINK))
+
+    async def _left_half_done(self) -> bool:
+        pods = (await self.client.list(PODS, self.population.namespace)).items
+        waiting = {pod["metadata"]["uid"] for pod in pods if not is_bound(pod)}
+        claims = (await self.client.list(CLAIMS, self.population.namespace)).items
+        users = {user["uid"] for each in filter(is_allocated, claims) for user in each["status"].get("reservedFor", [])}
+        return bool(users & waiting)
+
+    async def _wait_for_the_rest(self) -> None:
+        """Until all pods have a node, and the controllers have cleaned up after those that went."""
+        until = time.monotonic() + STUCK_SECONDS
+        while time.monotonic() < until:
+            await asyncio.sleep(INTERVAL)
+            if not self.population.waiting and not await self._wrong():
+                return
+        for name in self.population.waiting:
+            pod = await self.client.get(PODS, ObjectKey(self.population.namespace, name))
+            self.figures.wrong.append(f"pod {name} has no node: {why_pending(pod)}")
+        self.figures.wrong += await self._wrong()
+
+    async def _wrong(self) -> list[str]:
+        namespace = self.population.namespace
+        claims = {key_of(each).name for each in (await self.client.list(CLAIMS, namespace)).items}
+        missing = {f"shared-{number}" for number in range(SHARED)} - claims
+        twice = [str(finding) for finding in audit_snapshot(await listed(self.client))]
+        return [*twice, *(f"claim {name} is gone" for name in missing), *await losses(self.client, namespace)]
+
+    def _tell(self) -> None:
+        people, figures = self.population, self.figures
+        self.report(
+            f"{figures.kills} of {self.plan.kills} kills, {figures.half_done} amid a bind; {people.bound} of "
+            f"{self.plan.pods} pods bound, {len(people.waiting)} waiting; longest wait {people.longest_wait:.1f} s"
+        )
+
+
+async def run(
+    plane: ControlPlane, client: Client, namespace: str, plan: Plan, report: Callable[[str], None]
+) -> Figures:
+    """Do a run on a control plane.
+
+    Args:
+        client: an administrator's.
+        namespace: that is there, and empty.
+        report: for lines of progress.
+    """
+    random = Random(plan.seed)  # noqa: S311 - it decides who dies, and that may be guessed
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(fleet(client, nodes=plan.nodes, devices=plan.devices))
+        await grant_rights(client)
+        extender = await stack.enter_async_context(running_extender(plane))
+        text = SHIPPED.read_text()
+        config = localize(text, extender.url, plane.kubeconfig(SCHEDULER)) | {"podMaxBackoffSeconds": BACKOFF_SECONDS}
+        await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
+        population = Population(client, namespace, random, plan.most)
+        killing = Killing(plan, client, population, extender.process, report)
+        await killing.run()
+        await population.clear()
+    return killing.figures
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Do a run on a control plane of its own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--pods", type=int, default=2000, help="that come in all")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--devices", type=int, default=8, help="of each node")
+    parser.add_argument("--most", type=int, default=500, help="pods that have a node at a time")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of all that is random")
+    plan = Plan(**vars(parser.parse_args(arguments)))
+    _show(str(plan))
+    figures = asyncio.run(_run_alone(plan))
+    _show(str(figures))
+    if figures.wrong:
+        sys.exit("\n".join(figures.wrong))
+
+
+async def _run_alone(plan: Plan) -> Figures:
+    with TemporaryDirectory(prefix="dra-extender-") as folder:
+        logs = Path(folder)
+        with control_plane(find_binaries(os.environ), logs, logs, ALL_VERSIONS) as plane:
+            async with connect(plane.access()) as client:
+                await client.create(NAMESPACES, a_namespace("killing"))
+                return await run(plane, client, "killing", plan, _show)
+
+
+def _show(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
