@@ -92,7 +92,7 @@ class Killing:
     client: Client
     population: Population
     extender: Process
-    report: Callable[[str], None]
+    report: Callable[[str], object]
     figures: Figures = field(default_factory=Figures)
 
     async def run(self) -> None:
@@ -172,7 +172,7 @@ class Killing:
 
 
 async def run(
-    plane: ControlPlane, client: Client, namespace: str, plan: Plan, report: Callable[[str], None]
+    plane: ControlPlane, client: Client, namespace: str, plan: Plan, report: Callable[[str], object]
 ) -> Figures:
     """Do a run on a control plane.
 

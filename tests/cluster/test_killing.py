@@ -1,7 +1,5 @@
 """A short run of kills; ``make test-kill`` is the long one."""
 
-import sys
-
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.killing import Plan, run
@@ -9,7 +7,7 @@ from tests.cluster.killing import Plan, run
 
 async def test_twenty_kills(client: Client, plane: ControlPlane, namespace: str) -> None:
     plan = Plan(pods=200, kills=20, nodes=20, devices=8, most=100, seed=1)
-    figures = await run(plane, client, namespace, plan, sys.stderr.write)
+    figures = await run(plane, client, namespace, plan, print)
     assert figures.wrong == []
     assert figures.kills == plan.kills
     assert figures.bound == plan.pods
