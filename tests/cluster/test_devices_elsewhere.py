@@ -35,7 +35,7 @@ async def test_within_reach_of_some_nodes(client: Client, namespace: str, gpu: D
     assert held(got) == [("fabric", "gpu-0")]
     assert got["status"]["allocation"]["nodeSelector"] == EAST
 
-    assert "claim fabric is allocated for other nodes" in await rejection(client, west, about="allocated")
+    assert "claim fabric is allocated for other nodes" in await rejection(client, west, about="for other nodes")
     second = await at(client, namespace, "second", "fabric", **{HOST: "site-1"})
     assert await bound(client, second) == "site-1", "the claim's other node"
     assert await findings(client, namespace) == []

@@ -100,7 +100,8 @@ async def test_a_claim_with_a_selector(scene: Scene) -> None:
     expression = f'device.capacity["{name}"].memory.compareTo(quantity("{MEMORY["small"]}")) <= 0'
     wanted = request("gpu", name, selectors=[{"cel": {"expression": expression}}])
     using = await scene.pod("first", wanted)
-    assert (await scene.verbs.filter(using, *NODES))["NodeNames"] == ["old-0"]
+    passed = await scene.verbs.filter(using, *NODES)
+    assert passed["NodeNames"] == ["old-0"], passed
     assert (await scene.verbs.prioritize(using, "old-0"))["old-0"] > 0
     assert await scene.verbs.bind(using, "old-0") == ""
 
