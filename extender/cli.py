@@ -20,6 +20,7 @@ from allocator.model import JSON
 from allocator.policy import POLICIES
 from extender import __version__, serving
 from extender.auditing import audit_snapshot, finding_json, finding_table, listed_live
+from extender.autoscaler.templates import TemplateError
 from extender.cluster.api import ApiError, OutcomeUnknownError
 from extender.cluster.credentials import ConnectError, find_origin
 from extender.cluster.manifests import FileReport, Loaded, duplicates
@@ -135,7 +136,7 @@ def serve(
             serving.run(serving.live(find_origin(kubeconfig, context, os.environ)), settings)
     except serving.ListenError as error:
         _fail(str(error))
-    except ConnectError as error:
+    except (ConnectError, TemplateError) as error:
         _fail(*error.problems)
 
 
@@ -221,10 +222,10 @@ def config_print(config: ConfigOption = None) -> None:
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
-    """Say what is wrong with file and environment, if anything."""
+    """Say what is wrong with file, environment and the node templates that they name, if anything."""
     try:
-        _read_settings(config, {})
-    except SettingsError as error:
+        serving.read_catalog(_read_settings(config, {}))
+    except (SettingsError, TemplateError) as error:
         for problem in error.problems:
             _say(problem)
         raise typer.Exit(FOUND_PROBLEMS) from error

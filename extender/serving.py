@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import secrets
 import signal
 import socket
 import time
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
@@ -25,6 +27,10 @@ from allocator.policy import POLICIES
 from allocator.selectors import Selectors
 from extender import logs
 from extender.aftercare import Aftercare
+from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.templates import TemplateError, load_templates
 from extender.cluster.api import Api
 from extender.cluster.credentials import Origin
 from extender.cluster.events import Recorder
@@ -86,6 +92,29 @@ def make_service(api: Api, state: ClusterState, solver: Solver, settings: Settin
     return Service(state, solver, binder, aftercare, metrics, deadline_seconds=deadline)
 
 
+def read_catalog(settings: Settings) -> Catalog:
+    """What is known of nodes to come: the file with their templates is read.
+
+    Raises:
+        TemplateError: it can't be read, or says what can't be.
+    """
+    wanted = settings.autoscaler
+    path = wanted.node_templates
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig") if path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError((f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}",)) from error
+    return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
+
+
+def make_autoscaler(state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog) -> Autoscaler:
+    """The verbs for autoscalers, with ids of sessions that can't be guessed."""
+    wanted = settings.autoscaler
+    limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
+    sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
+    return Autoscaler(state, solver, catalog, sessions, wanted.deadline_seconds)
+
+
 @contextlib.asynccontextmanager
 async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[Cluster]:
     """A cluster in this process, its controllers at work."""
@@ -111,12 +140,14 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings) -> No
     """Serve over a cluster until SIGTERM or SIGINT.
 
     Raises:
+        TemplateError: the node templates can't be used.
         ListenError: host or port cannot be had.
         ConnectError: the cluster cannot be had.
     """
+    catalog = read_catalog(settings)
     logs.configure(settings.log)
     with _listen(settings.server.host, settings.server.port) as listener, sparing_survivors(time.monotonic):
-        uvloop.run(_serve(opening, settings, listener))
+        uvloop.run(_serve(opening, settings, catalog, listener))
 
 
 def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
@@ -135,11 +166,14 @@ def _service_over(cluster: Cluster, settings: Settings) -> Service:
     return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics)
 
 
-async def _serve(opening: AbstractAsyncContextManager[Cluster], settings: Settings, listener: socket.socket) -> None:
+async def _serve(
+    opening: AbstractAsyncContextManager[Cluster], settings: Settings, catalog: Catalog, listener: socket.socket
+) -> None:
     async with opening as cluster, asyncio.TaskGroup() as tasks:
         service = _service_over(cluster, settings)
+        autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog)
         config = uvicorn.Config(
-            create_app(service, settings),
+            create_app(service, autoscaler, settings),
             http=OneWriteProtocol,
             loop="none",
             lifespan="off",

@@ -14,13 +14,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from extender import __version__, wire
+from extender.autoscaler.service import Autoscaler
+from extender.http.autoscaler import add_autoscaler
 from extender.http.operations import add_operations
 from extender.http.scheduler import add_verbs
 from extender.service import Service
 from extender.settings import Settings
 
 
-def create_app(service: Service, settings: Settings, *, clock: Callable[[], float] = time.perf_counter) -> FastAPI:
+def create_app(
+    service: Service, autoscaler: Autoscaler, settings: Settings, *, clock: Callable[[], float] = time.perf_counter
+) -> FastAPI:
     """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
     app = FastAPI(
         title="dra-extender",
@@ -32,6 +36,7 @@ def create_app(service: Service, settings: Settings, *, clock: Callable[[], floa
         exception_handlers={HTTPException: _http_error},
     )
     add_verbs(app, service, settings, clock)
+    add_autoscaler(app, autoscaler, settings, service.metrics, clock)
     add_operations(app, service)
     return app
 

@@ -90,10 +90,9 @@ def autoscaler_over(
     *entries: Object,
     limits: SessionLimits | None = None,
     clock: Sequence[float] = (0.0,),
-    learn: str = "",
-    deadline: float = 30.0,
+    first: int = 0,
 ) -> Autoscaler:
-    """The verbs; sessions are called session-0, session-1, ..., and ``clock[0]`` is their time."""
-    ids = count()
+    """The verbs; sessions are called session-0, session-1, ... from the first, and ``clock[0]`` is their time."""
+    ids = count(first)
     sessions = Sessions(limits or SessionLimits(), clock=lambda: clock[0], new_id=lambda: f"session-{next(ids)}")
-    return Autoscaler(state, solver(), Catalog(templates_of(*entries), learn), sessions, deadline)
+    return Autoscaler(state, solver(), Catalog(templates_of(*entries)), sessions, deadline_seconds=30.0)

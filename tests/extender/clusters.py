@@ -22,7 +22,7 @@ from extender.cluster.state import ClusterState, Event, EventType
 from extender.http.app import create_app
 from extender.metrics import Metrics
 from extender.service import Service
-from extender.serving import make_service
+from extender.serving import make_autoscaler, make_service, read_catalog
 from extender.settings import Settings
 from extender.solver import Solver
 
@@ -203,11 +203,17 @@ class Cluster:
 
     def app(self, settings: Settings | None = None) -> FastAPI:
         """The application."""
-        return create_app(self.service(settings), settings or Settings())
+        return app_over(self.service(settings), self.state, settings)
 
     async def node_of(self, name: str) -> str:
         """Where a pod of namespace "ns" is bound; empty while it is pending."""
         return parse_pod(await self.api.get(PODS, ObjectKey("ns", name))).node_name
+
+
+def app_over(service: Service, state: ClusterState, settings: Settings | None = None) -> FastAPI:
+    """The application over a service, with an autoscaler's verbs over its cluster."""
+    found = settings or Settings()
+    return create_app(service, make_autoscaler(state, solver(), found, read_catalog(found)), found)
 
 
 def client_of(app: FastAPI) -> AsyncClient:

@@ -117,8 +117,8 @@ def test_no_node_is_added_for_a_device_of_the_network_that_is_in_use() -> None:
 
 def test_devices_of_the_network_suffice_for_so_many_pods_however_many_nodes() -> None:
     world = world_of((network_slice("net", 3),))
-    room = {"cpu": "1"}
-    plan = planned(world, pods(5, "gpu", resources={"cpu": "1"}), group_of("g", 10, **room), group_of("h", 10, **room))
+    groups = (group_of("g", cpu="1"), group_of("h", cpu="1"))
+    plan = planned(world, pods(5, "gpu", resources={"cpu": "1"}), *groups)
     assert sum(len(nodes) for nodes in added(plan).values()) == 3
     assert failed(plan) == dict.fromkeys(["p3", "p4"], "2 no free device for request gpu")
 

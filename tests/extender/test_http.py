@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from allocator.model import AllocationResult
 from extender.cluster.state import ClusterState
-from extender.http.app import create_app
 from extender.http.openapi import VERBS as DOCUMENTED
 from extender.metrics import VERBS, Metrics
 from extender.serving import make_service
@@ -23,6 +22,7 @@ from tests.extender.clusters import (
     DRIVER,
     Cluster,
     Object,
+    app_over,
     claim,
     client_of,
     device_class,
@@ -261,7 +261,7 @@ async def test_a_fault_of_ours_is_told_without_its_traceback_which_is_logged(clu
     broken = replace(solver(), clock=broken_clock)
     service = make_service(cluster.api, cluster.state, broken, Settings(), Metrics(CollectorRegistry()))
     with structlog.testing.capture_logs() as logs:
-        async with client_of(create_app(service, Settings())) as client:
+        async with client_of(app_over(service, cluster.state)) as client:
             reply = await post(client, "filter", args(pod("p", "c"), "a"))
     assert [(each["event"], each["verb"], each["exc_info"]) for each in logs] == [("verb failed", "filter", True)]
     assert reply == {"Error": "internal error in filter; the service's log has the details"}
@@ -278,7 +278,7 @@ async def test_health(client: AsyncClient) -> None:
 
 async def test_a_service_that_stops_is_alive_but_not_ready(cluster: Cluster) -> None:
     service = cluster.service()
-    async with client_of(create_app(service, Settings())) as client:
+    async with client_of(app_over(service, cluster.state)) as client:
         service.stop()
         assert (await client.get("/livez")).status_code == 200
         ready = await client.get("/readyz")
@@ -347,7 +347,7 @@ async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) 
     settings = load("scheduling: {deadlineSeconds: 60}")
     waiting = replace(solver(), clock=clock)
     service = make_service(cluster.api, cluster.state, waiting, settings, Metrics(CollectorRegistry()))
-    async with client_of(create_app(service, settings)) as client:
+    async with client_of(app_over(service, cluster.state, settings)) as client:
         filtering = asyncio.create_task(post(client, "filter", args(pod("p", "c"), "a")))
         await asyncio.to_thread(solving.wait)
         assert (await client.get("/livez")).text == "ok\n"

@@ -1,0 +1,256 @@
+"""Sessions: which are kept, for how long, how large they may get; and whether new nodes are complete."""
+
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from extender.autoscaler.catalog import Catalog, Supply
+from extender.autoscaler.readiness import node_readiness
+from extender.autoscaler.sessions import (
+    OBJECT_BYTES,
+    Session,
+    SessionLimits,
+    Sessions,
+    SessionTooLargeError,
+    UnknownSessionError,
+)
+from extender.autoscaler.world import World
+from extender.solver import No
+from tests.extender.autoscaling import (
+    GPU,
+    GROUP,
+    claim_template,
+    machine,
+    made_up,
+    node_template,
+    pod_of,
+    world_of,
+)
+from tests.extender.clusters import DRIVER, Object, local_slice, network_slice, parsed, snapshot_of, solver
+
+UNKNOWN = "it has expired or made room for others, or the service was started again since; start another one"
+
+
+class Clock:
+    """A time that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sessions_of(clock: Callable[[], float] | None = None, **limits: float) -> Sessions:
+    ids = count()
+    return Sessions(SessionLimits(**limits), clock=clock or Clock(), new_id=lambda: f"s{next(ids)}")  # type: ignore[arg-type]
+
+
+def kept(sessions: Sessions, *ids: str) -> list[str]:
+    found = []
+    for each in ids:
+        try:
+            found.append(sessions.find(each).id)
+        except UnknownSessionError:
+            continue
+    return found
+
+
+def grown(world: World, pods: int) -> World:
+    """With so many pods on made-up nodes, two on each."""
+    for number in range(pods):
+        (node,) = made_up(machine(f"n{number // 2}", "g"))
+        after = world.with_nodes((node,)).with_pod(parsed(pod_of(f"p{number}", "gpu")), node, solver())
+        assert not isinstance(after, No)
+        world = after
+    return world
+
+
+# --- which are kept -----------------------------------------------------------------------------------------
+
+
+def test_the_least_recently_used_session_makes_room() -> None:
+    sessions = sessions_of(count=2)
+    world = world_of()
+    first, second = (sessions.start(world).id for _ in range(2))
+    sessions.find(first)
+    third = sessions.start(world).id
+    assert kept(sessions, first, second, third) == [first, third]
+
+
+def test_a_session_lives_so_long_from_its_start_however_often_it_is_used() -> None:
+    clock = Clock()
+    sessions = sessions_of(clock, seconds=10.0)
+    session = sessions.start(world_of()).id
+    for now in (5.0, 10.0):
+        clock.now = now
+        assert kept(sessions, session) == [session]
+    clock.now = 10.1
+    assert kept(sessions, session) == []
+    assert len(sessions) == 0
+
+
+@pytest.mark.parametrize("asked", ["", "s7", "x" * 500])
+def test_an_unknown_session_is_an_error_that_says_so(asked: str) -> None:
+    with pytest.raises(UnknownSessionError, match=UNKNOWN) as caught:
+        sessions_of().find(asked)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_session_keeps_what_it_has_come_to_and_others_do_not_see_it() -> None:
+    sessions = sessions_of()
+    world = world_of((), node_template("g", 2))
+    one, other = sessions.start(world), sessions.start(world)
+    after = grown(world, 2)
+    sessions.keep(one, after, world.snapshot)
+    assert sessions.find(one.id).world is after
+    assert sessions.find(other.id).world is world
+
+
+# --- how large ----------------------------------------------------------------------------------------------
+
+
+def test_sessions_that_grow_push_out_the_least_recently_used() -> None:
+    world = world_of((), node_template("g", 2))
+    after = grown(world, 20)
+    sessions = sessions_of(size=after.weight * 2)
+    ids = [sessions.start(world).id for _ in range(3)]
+    for each in ids:
+        sessions.keep(sessions.find(each), after, world.snapshot)
+    assert kept(sessions, *ids) == ids[1:]
+    assert sessions.weight(world.snapshot) == 2 * after.weight
+
+
+def test_a_session_that_is_too_large_by_itself_is_dropped_with_an_error() -> None:
+    world = world_of((), node_template("g", 2))
+    after = grown(world, 20)
+    sessions = sessions_of(size=after.weight - 1)
+    small, large = sessions.start(world), sessions.start(world)
+    with pytest.raises(SessionTooLargeError, match=r"more than the limit of \d+ bytes \(autoscaler.sessionBytes\)"):
+        sessions.keep(large, after, world.snapshot)
+    assert kept(sessions, small.id, large.id) == []
+
+
+def test_a_session_that_was_pushed_out_meanwhile_does_not_come_back() -> None:
+    sessions = sessions_of(count=1)
+    world = world_of()
+    first = sessions.start(world)
+    sessions.start(world)
+    sessions.keep(first, world, world.snapshot)
+    assert (kept(sessions, first.id), len(sessions)) == ([], 1)
+
+
+def test_what_only_a_session_still_knows_is_on_its_account() -> None:
+    objects = (machine("a"), local_slice("a"))
+    snapshot = snapshot_of(GPU, *objects)
+    session = Session("s", World(snapshot, Supply(Catalog(), snapshot)), began=0.0)
+    later = snapshot_of(GPU, *objects, machine("b"))
+    assert session.weight(snapshot) == 0
+    assert session.weight(later) == OBJECT_BYTES * (later.version - snapshot.version)
+    much_later = snapshot_of(GPU, *objects, *(machine(f"n{index}") for index in range(50)))
+    assert session.weight(much_later) == OBJECT_BYTES * 2
+
+
+def test_the_weight_is_about_what_a_session_takes() -> None:
+    world = world_of((), node_template("g", 8, attributes={"model": {"string": "a"}}))
+    grown(world, 10)  # what is made once, and for all
+    tracemalloc.start()
+    after = grown(world, 400)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.5 < after.weight / taken < 2
+
+
+# --- steps --------------------------------------------------------------------------------------------------
+
+
+def test_booking_takes_the_same_effort_for_each_pod_however_many_there_are() -> None:
+    reads = count()
+    counting = solver()
+    object.__setattr__(counting, "clock", lambda: float(next(reads)))
+    world = world_of((), node_template("g", 2))
+    effort = []
+    for number in range(200):
+        (node,) = made_up(machine(f"n{number // 2}", "g"))
+        before = next(reads)
+        after = world.with_nodes((node,)).with_pod(parsed(pod_of(f"p{number}", "gpu")), node, counting)
+        assert not isinstance(after, No)
+        world = after
+        effort.append(next(reads) - before)
+    assert effort[-2:] == effort[:2]
+
+
+# --- readiness ----------------------------------------------------------------------------------------------
+
+
+def publishing(name: str) -> Object:
+    raw = local_slice(name)
+    raw["spec"]["pool"]["resourceSliceCount"] = 2
+    return raw
+
+
+def renewing(name: str) -> tuple[Object, Object]:
+    old, new = publishing(name), local_slice("other")
+    new["spec"] |= {"nodeName": "other"}
+    new["spec"]["pool"] = {"name": name, "generation": 2, "resourceSliceCount": 2}
+    return old, new
+
+
+NIC = {"name": "nic", "labels": {GROUP: "g"}, "slices": [{"driver": "nic.example.com", "devices": [{"name": "n"}]}]}
+READY: dict[str, tuple[tuple[Object, ...], tuple[Object, ...], str]] = {
+    "all that is expected": ((machine("n", "g"), local_slice("n")), (node_template("g"),), ""),
+    "nothing expected": ((machine("n", "g"),), (), ""),
+    "nothing yet": (
+        (machine("n", "g"),),
+        (node_template("g"),),
+        f"driver {DRIVER} has published nothing for the node yet (template g)",
+    ),
+    "one driver of two": (
+        (machine("n", "g"), local_slice("n")),
+        (node_template("g"), NIC),
+        "driver nic.example.com has published nothing for the node yet (template nic)",
+    ),
+    "one slice of two": (
+        (machine("n", "g"), publishing("n")),
+        (node_template("g"),),
+        f"pool {DRIVER}/n: 1 of 2 slices are there",
+    ),
+    "one slice of two, of a driver that was not expected": (
+        (machine("n", "g"), publishing("n")),
+        (),
+        f"pool {DRIVER}/n: 1 of 2 slices are there",
+    ),
+    "one slice of two, which are being replaced": (
+        (machine("n", "g"), *renewing("n")),
+        (node_template("g"),),
+        f"pool {DRIVER}/n: slices of the newest generation are missing",
+    ),
+    "devices of the network do not count": (
+        (machine("n", "g"), network_slice("net")),
+        (node_template("g"),),
+        f"driver {DRIVER} has published nothing for the node yet (template g)",
+    ),
+    "not there": ((), (node_template("g"),), "node not yet known"),
+}
+
+
+@pytest.mark.parametrize(("objects", "templates", "reason"), READY.values(), ids=READY)
+def test_a_node_is_ready_when_all_is_there(
+    objects: tuple[Object, ...], templates: tuple[Object, ...], reason: str
+) -> None:
+    found = node_readiness("n", world_of(objects, *templates))
+    assert (found.ready, found.reason) == (not reason, reason)
+
+
+def test_a_node_is_expected_to_have_what_others_of_its_group_have() -> None:
+    objects = (machine("a", "g"), local_slice("a"), machine("n", "g"))
+    reason = f"driver {DRIVER} has published nothing for the node yet (learned from node a)"
+    assert node_readiness("n", world_of(objects, learn=GROUP)).reason == reason
+    assert node_readiness("a", world_of(objects, learn=GROUP)).ready
+
+
+def test_a_made_up_node_is_never_ready() -> None:
+    world = world_of((claim_template("x"),), node_template("g")).with_nodes(made_up(machine("n", "g")))
+    assert node_readiness("n", world).reason == "the node does not exist: it was made up in this session"
