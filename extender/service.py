@@ -27,6 +27,7 @@ from extender.verbs.decisions import Decision, DecisionStore
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
+from extender.verbs.turns import Turns
 from extender.wire import BindArgs, FilterArgs, PreemptArgs
 
 _T = TypeVar("_T")
@@ -70,6 +71,7 @@ class Service:
         self.metrics = metrics
         self._solving_seconds = deadline_seconds * _SOLVING_SHARE
         self._decisions = DecisionStore()
+        self._turns = Turns(state, binder.is_binding)
         self._courtesy = Courtesy()
         self._explaining = anyio.CapacityLimiter(1)
         self._stopping = False
@@ -111,8 +113,11 @@ class Service:
         if not pod.needs_devices:
             self._decisions.keep(Decision(pod, {}))
             return FilterResult(args.names)
+        await self._turns.wait(pod)
         snapshot = self._known()
         result = await self._filter(args, snapshot)
+        if result.passed:
+            self._turns.give(pod)
         self.aftercare.note(args, result, snapshot)
         return result
 

@@ -16,6 +16,8 @@ from extender.cluster.api import ObjectKey
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """An extended resource with this prefix asks for the device class that the rest names (KEP-5004)."""
 
+_CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
+
 _OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     "In": lambda value, values: value in values,
     "NotIn": lambda value, values: value not in values,
@@ -101,6 +103,7 @@ class Pod:
         claims: in the order of ``spec.resourceClaims``.
         claim_statuses: name in ``spec.resourceClaims`` to the name of the claim made for it, None if none is needed.
         containers: those that request extended resources.
+        has_volumes: it uses PersistentVolumeClaims, whose volumes may be made on the node that is chosen for it.
     """
 
     namespace: str
@@ -119,6 +122,7 @@ class Pod:
     containers: tuple[Container, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
+    has_volumes: bool = False
 
     @property
     def key(self) -> ObjectKey:
@@ -167,6 +171,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         containers=_containers(spec),
         labels=metadata.text_mapping("labels"),
         created=metadata.text("creationTimestamp"),
+        has_volumes=any(each.has(kind) for each in spec.children("volumes") for kind in _CLAIMED_VOLUMES),
     )
     reader.finish()
     return pod

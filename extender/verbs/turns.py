@@ -1,0 +1,58 @@
+"""Taking turns: where volumes are at stake, a pod is filtered when it is known what became of those before.
+
+A pod's volumes may be made on its node between filter and bind; after that it can go nowhere else, so its devices must
+not be given away meanwhile. From the moment that the scheduler nominates the pod for the node (Kubernetes 1.35, feature
+NominatedNodeNameForExpectation) or binds it, they are not. In between are some milliseconds, in which the next pod's
+filter may come.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from extender.cluster.objects import Pod, revision
+from extender.cluster.state import ClusterState
+
+MOST_SECONDS: Final = 0.2
+"""How long a filter call waits at most to hear what became of the pods before."""
+
+_POLL_SECONDS: Final = 0.002
+
+_MOST_PODS: Final = 16
+"""That are remembered. A scheduler filters one pod at a time, and binds or nominates it soon."""
+
+
+class Turns:
+    """Pods that filter has found nodes for, and of which it is not known yet which they take.
+
+    Args:
+        state: the cluster.
+        is_binding: whether a bind of the pod with this uid is running.
+    """
+
+    def __init__(self, state: ClusterState, is_binding: Callable[[str], bool]) -> None:
+        self._state = state
+        self._is_binding = is_binding
+        self._open: dict[str, Pod] = {}
+
+    def give(self, pod: Pod) -> None:
+        """Filter has found nodes for a pod."""
+        self._open[pod.uid] = pod
+        if len(self._open) > _MOST_PODS:
+            del self._open[next(iter(self._open))]
+
+    async def wait(self, pod: Pod) -> None:
+        """Wait until it is known what became of the pods before, if this one or one of them has volumes."""
+        self._open.pop(pod.uid, None)
+        for _ in range(round(MOST_SECONDS / _POLL_SECONDS)):
+            self._open = {uid: other for uid, other in self._open.items() if self._is_unknown(other)}
+            if not any(pod.has_volumes or other.has_volumes for other in self._open.values()):
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        self._open.clear()
+
+    def _is_unknown(self, pod: Pod) -> bool:
+        """It is not being bound, and nothing was heard of it since: nominations and failures are told."""
+        known = self._state.snapshot.pod(pod.uid)
+        is_old = known is None or revision(known.resource_version) <= revision(pod.resource_version)
+        return is_old and not self._is_binding(pod.uid)
