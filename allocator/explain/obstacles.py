@@ -171,7 +171,7 @@ class Inspector:
         device, reads = candidate.device, self.reads(text)
         if candidate.unsupported:
             error = f"attribute {candidate.unsupported}: unsupported value"
-            return (Seen(Obstacle(Cause.SELECTOR, source, text, number, error=error)),)
+            return (Seen(Obstacle(Cause.SELECTOR, source, text.strip(), number, error=error)),)
         if reads.everything:
             return self._judged(source, text, number, device)
         key = (
@@ -235,7 +235,7 @@ class Inspector:
             return
         if taken is None:
             asked = ", ".join(f"{name} {amount}" for name, amount in request.capacity or ())
-            yield Seen(Obstacle(Cause.CAPACITY, need=asked, error="its request policy does not allow that amount"))
+            yield Seen(Obstacle(Cause.CAPACITY, need=asked, error="the request policy does not allow it"))
             return
         consumed = self.usage.device(device.id).consumed
         for name, amount in taken.items():

@@ -26,6 +26,7 @@ from extender.explain.changes import (
     correct_attribute,
     correct_capacity,
     correct_constraint,
+    drop_capacity,
     drop_constraint,
     relax,
     release,
@@ -34,7 +35,7 @@ from extender.explain.changes import (
     users,
 )
 from extender.explain.holders import Holders
-from extender.explain.survey import Survey
+from extender.explain.survey import OF_STATE, Survey
 
 Bundle = frozenset[Change]
 
@@ -87,7 +88,7 @@ class Bundles:
                 seen = tuple(self.survey.inspector.obstacles(way, candidate, view.pool, node.node))
                 if not seen:
                     offer.ready += 1
-                if offer.like is None and all(s.obstacle.cause in _OF_STATE for s in seen):
+                if offer.like is None and all(s.obstacle.cause in OF_STATE for s in seen):
                     offer.like = candidate.device
                 self._enter(offer, way, seen, candidate.device, view.pool)
         return offer
@@ -128,6 +129,8 @@ class Bundles:
         name, target = seen.obstacle.subject, self.targets[way.claim]
         asked = dict(way.request.capacity or ())
         if seen.obstacle.cause is Cause.CAPACITY:
+            if target.is_written:
+                yield from (drop_capacity(target, way, each) for each in ([name] if name in asked else asked))
             if seen.left is not None and seen.left.nano > 0 and name in asked and target.is_written:
                 yield ask_for_capacity(target, way, name, seen.left)
             drawing = self.holders.claims(device.id)
@@ -178,7 +181,7 @@ class Bundles:
             for number, _ in ways
             for view in self.survey.views[node.name]
             for candidate, seen in zip(view.pool.candidates, view.first[number], strict=True)
-            if seen is None or seen.obstacle.cause in _OF_STATE
+            if seen is None or seen.obstacle.cause in OF_STATE
         ]
         if not devices or any(spec.attribute in device.attributes for device in devices):
             return ""
@@ -205,9 +208,6 @@ class Bundles:
             if self.pod.key not in users(claim, self.snapshot):
                 yield release(claim, self.snapshot)
 
-
-_OF_STATE = frozenset({Cause.IN_USE, Cause.COUNTERS, Cause.COMPATIBILITY, Cause.TAINT})
-"""What does not speak against the kind of device."""
 
 _OF_OTHERS = frozenset({Cause.CAPACITY, Cause.COUNTERS, Cause.COMPATIBILITY})
 """What several claims use up together: freeing some of them may do."""

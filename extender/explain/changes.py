@@ -107,13 +107,15 @@ class Target:
 
 def tolerate(target: Target, wanted: Wanted, taint: DeviceTaint) -> Change:
     """Tolerate a taint of devices."""
-    toleration = Toleration(taint.key, "Equal", taint.value, taint.effect)
+    operator = "Equal" if taint.value else "Exists"
+    toleration = Toleration(taint.key, operator, taint.value, taint.effect)
+    value = f', value: "{taint.value}"' if taint.value else ""
     return Change(
         Kind.TOLERATE,
         f"{target.at(wanted)}: taint {taint_text(taint)}",
         f"tolerate the taint {taint_text(taint)} in request {wanted.label}",
         f"in {target.at(wanted)}, add to tolerations: "
-        f'{{key: {taint.key}, operator: Equal, value: "{taint.value}", effect: {taint.effect}}}',
+        f"{{key: {taint.key}, operator: {operator}{value}, effect: {taint.effect}}}",
         target.edited_request(wanted, lambda r: replace(r, tolerations=(*r.tolerations, toleration))),
     )
 
@@ -204,6 +206,22 @@ def ask_for_capacity(target: Target, wanted: Wanted, name: str, left: Quantity) 
         f"ask for {left} of {name} instead of {asked} in request {wanted.label}",
         f'in {target.at(wanted)}: capacity: {{requests: {{{name}: "{left}"}}}}',
         target.edited_request(wanted, edit),
+    )
+
+
+def drop_capacity(target: Target, wanted: Wanted, name: str) -> Change:
+    """Take whatever there is of a capacity."""
+
+    def edit(request: DeviceRequest) -> DeviceRequest:
+        return replace(request, capacity=tuple(pair for pair in request.capacity or () if pair[0] != name) or None)
+
+    return Change(
+        Kind.ASK_FOR_LESS,
+        f"{target.at(wanted)}: capacity {name}",
+        f"do not ask for capacity {name} in request {wanted.label}",
+        f"in {target.at(wanted)}: remove {name} from capacity.requests",
+        target.edited_request(wanted, edit),
+        weight=1,
     )
 
 

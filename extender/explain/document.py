@@ -12,6 +12,7 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         "verdict": explanation.verdict.value,
         "summary": explanation.summary,
         "cause": explanation.cause or None,
+        "advice": explanation.advice or None,
         "notes": list(explanation.notes),
         "nodes": [{"reason": group.reason, "nodes": list(group.nodes)} for group in explanation.nodes],
         "requests": [_request(report) for report in explanation.requests],

@@ -10,7 +10,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.proposals import Trials, best
-from extender.explain.references import remedies, with_claims_made
+from extender.explain.references import advice, remedies, with_claims_made
 from extender.solver import Solver
 from extender.verbs.case import held_for_nominated, open_case
 
@@ -49,7 +49,11 @@ class Explainer:
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         case = open_case(pod, snapshot, self.solver)
         if isinstance(case, Blocked):
-            found = replace(_blocked(pod, case.reason), proposals=self._remedies(pod, snapshot, names), searched=True)
+            found = replace(
+                _blocked(pod, case.reason),
+                proposals=self._remedies(pod, snapshot, names),
+                advice=advice(pod, snapshot),
+            )
         elif not names:
             found = _blocked(pod, "no node is known")
         elif (unmet := unready(case.claims, self.solver.features)) is not None:
@@ -58,7 +62,8 @@ class Explainer:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
             known = [snapshot.nodes[name] for name in names]
             found = Judgement(case, snapshot, known, self.seconds, self.pause).explanation()
-        return replace(found, notes=tuple(f"claim {name} is still to be made from its template" for name in waiting))
+        made = tuple(f"claim {name} is still to be made from its template" for name in waiting)
+        return replace(found, notes=(*made, *found.notes))
 
     def _remedies(self, pod: Pod, snapshot: Snapshot, names: Sequence[str]) -> tuple[Proposal, ...]:
         until = self.solver.clock() + self.seconds

@@ -147,18 +147,23 @@ class Explanation:
     Attributes:
         summary: one line.
         cause: of a pod that can go nowhere, why; may be more than one line.
-        notes: what was assumed.
-        searched: changes were looked for, so that no proposal means that none was found.
+        advice: what to do about that, in general.
+        notes: what else is to be known.
     """
 
     pod: str
     verdict: Verdict
     summary: str
     cause: str = ""
+    advice: str = ""
     notes: tuple[str, ...] = ()
     nodes: tuple[NodeGroup, ...] = ()
     requests: tuple[RequestReport, ...] = ()
     clashes: tuple[Clash, ...] = ()
     places: tuple[Place, ...] = ()
     proposals: tuple[Proposal, ...] = ()
-    searched: bool = False
+
+    @property
+    def is_of_one_node(self) -> bool:
+        """Only one node was looked at."""
+        return sum(len(group.nodes) for group in self.nodes) + len(self.places) == 1

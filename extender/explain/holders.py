@@ -57,4 +57,4 @@ class Holders:
             for pod in self._snapshot.nominated_to(node)
             if pod.uid != self._pod.uid and pod.priority >= self._pod.priority
         )
-        return (Holder("", tuple(pods), "nominated, so it is kept for them"),) if pods else ()
+        return (Holder("", tuple(pods), "nominated and of no lower priority: it is kept free"),) if pods else ()

@@ -1,8 +1,8 @@
 """One pod that is ready to be decided: every node judged as filter judges it, and what lies behind the answers."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -10,19 +10,19 @@ from allocator.constraints import covers
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.explain.conditions import ABSENT, in_words
 from allocator.explain.obstacles import Wanted, ways
-from allocator.model import ConstraintSpec
+from allocator.model import AllocationMode, ConstraintSpec
 from allocator.outcome import Allocation
+from extender.claims import node_problem
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.explain.bundles import Bundles
-from extender.explain.changes import Target, constraint_text
+from extender.explain.changes import Target, constraint_text, held_by
 from extender.explain.explanation import Clash, Explanation, NodeGroup, Place, PlacedDevice, Proposal, Verdict
 from extender.explain.holders import Holders
 from extender.explain.merits import ranking, why_here
 from extender.explain.proposals import Trials, one_of_each, promising, proposals_on
 from extender.explain.references import targets_of
 from extender.explain.survey import Survey
-from extender.solver import No
 from extender.verbs.case import Case
 from extender.verbs.filter import selector_reason
 
@@ -32,6 +32,25 @@ MAX_PLACES: Final = 5
 MAX_CLASHES: Final = 3
 MAX_CONFIRMED: Final = 200
 """Nodes on which a proposal must not make a selector fail: one of each kind, so many at most."""
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    """What filter finds.
+
+    Attributes:
+        reasons: node to what speaks against it.
+        found: node to what the pod would get there.
+        refused: nodes whose devices do not serve all claims.
+        stopped: nodes of which it is not known.
+        cause: of a pod that can go nowhere.
+    """
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    found: dict[str, Allocation] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +72,34 @@ class Judgement:
 
     def explanation(self) -> Explanation:
         """All about it."""
-        reasons, found, cause = self._verdicts()
-        groups = _groups(reasons)
-        return self._fitting(groups, found) if found else self._failing(groups, cause)
+        verdicts = self._verdicts()
+        return self._fitting(verdicts) if verdicts.found else self._failing(verdicts)
 
-    def _verdicts(self) -> tuple[Mapping[str, str], Mapping[str, Allocation], str]:
-        """Node to the reason against it; node to what the pod would get; why it can go nowhere, if that is known."""
-        reasons: dict[str, str] = {}
-        found: dict[str, Allocation] = {}
+    def _verdicts(self) -> _Verdicts:
+        verdicts = _Verdicts()
         for node in self.nodes:
             self.pause()
             try:
                 verdict = self.case.at(node)
             except InvalidClaimError as error:
-                return dict.fromkeys((n.name for n in self.nodes), str(error)), {}, str(error)
+                return self._nowhere(str(error), str(error))
             except SelectorError as error:
-                return dict.fromkeys((n.name for n in self.nodes), selector_reason(error)), {}, str(error)
-            if isinstance(verdict, No):
-                reasons[node.name] = verdict.reason
-            else:
-                found[node.name] = verdict
-        return reasons, found, ""
+                return self._nowhere(selector_reason(error), str(error).partition("\n")[0])
+            if isinstance(verdict, Allocation):
+                verdicts.found[node.name] = verdict
+                continue
+            verdicts.reasons[node.name] = verdict.reason
+            if verdict.stopped:
+                verdicts.stopped.append(node.name)
+            elif not node_problem(self.case.claims, node):
+                verdicts.refused.append(node.name)
+        return verdicts
 
-    def _fitting(self, groups: tuple[NodeGroup, ...], found: Mapping[str, Allocation]) -> Explanation:
-        policy = self.case.solver.policy
+    def _nowhere(self, reason: str, cause: str) -> _Verdicts:
+        return _Verdicts({node.name: reason for node in self.nodes}, cause=cause)
+
+    def _fitting(self, verdicts: _Verdicts) -> Explanation:
+        policy, found = self.case.solver.policy, verdicts.found
         merits = {name: allocation.merit for name, allocation in found.items()}
         scores = policy.scores(merits)
         places = tuple(
@@ -85,7 +108,7 @@ class Judgement:
         )
         best = f", best on {places[0].node}" if len(found) > 1 else f": {places[0].node}"
         summary = f"pod {self.case.pod} fits on {len(found)} of {_nodes(len(self.nodes))}{best}"
-        return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=groups, places=places)
+        return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=_groups(verdicts.reasons), places=places)
 
     def _devices(self, found: Allocation) -> tuple[PlacedDevice, ...]:
         return tuple(
@@ -94,7 +117,8 @@ class Judgement:
             for result in allocation.results
         )
 
-    def _failing(self, groups: tuple[NodeGroup, ...], cause: str) -> Explanation:
+    def _failing(self, verdicts: _Verdicts) -> Explanation:
+        groups = _groups(verdicts.reasons)
         targets = targets_of(self.case.pod, self.case.claims)
         requests = ways(tuple(target.claim.claim for target in targets), self.snapshot.classes)
         survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
@@ -103,14 +127,24 @@ class Judgement:
         return Explanation(
             str(self.case.pod),
             Verdict.FITS_NOWHERE,
-            self._summary(groups, cause),
-            cause,
+            self._summary(groups, verdicts.cause),
+            verdicts.cause,
+            notes=tuple(self._notes(verdicts)),
             nodes=groups,
             requests=survey.reports(targets, holders),
-            clashes=tuple(islice(clashes(survey, targets), MAX_CLASHES)),
+            clashes=tuple(islice(clashes(survey, targets, verdicts.refused), MAX_CLASHES)),
             proposals=self._proposals(bundles),
-            searched=True,
         )
+
+    def _notes(self, verdicts: _Verdicts) -> Iterator[str]:
+        for claim in self.case.claims.allocated:
+            held = ", ".join(map(str, held_by(claim, self.snapshot)))
+            yield f"claim {claim.key} is allocated already, with {held}"
+        if verdicts.stopped:
+            yield (
+                f"on {_nodes(len(verdicts.stopped))} it is not known: the search was stopped by a limit, which the "
+                "settings scheduling.maxSteps and scheduling.maxSeconds set"
+            )
 
     def _summary(self, groups: Sequence[NodeGroup], cause: str) -> str:
         if len(self.nodes) == 1:
@@ -126,10 +160,11 @@ class Judgement:
         return proposals_on(promising(bundles.survey), bundles, trials)
 
 
-def clashes(survey: Survey, targets: Sequence[Target]) -> Iterator[Clash]:
+def clashes(survey: Survey, targets: Sequence[Target], refused: Collection[str]) -> Iterator[Clash]:
     """What there is to choose from, on nodes of each kind where every request could be served alone."""
+    among = frozenset(refused)
     for node in one_of_each(survey):
-        if not all(_is_served(survey, node, requests) for requests in survey.requests):
+        if node not in among or not all(_is_served(survey, node, requests) for requests in survey.requests):
             continue
         constrained = False
         for index, target in enumerate(targets):
@@ -142,7 +177,13 @@ def clashes(survey: Survey, targets: Sequence[Target]) -> Iterator[Clash]:
 
 
 def _is_served(survey: Survey, node: str, requests: Sequence[Wanted]) -> bool:
-    return any(survey.free(node, survey.ways.index(way)) >= way.request.count for way in requests)
+    """Could one of the ways be gone, if it were the only request? Of "all devices", each must be free."""
+    for way in requests:
+        number = survey.ways.index(way)
+        takes_all = way.request.mode is AllocationMode.ALL
+        if survey.free(node, number) >= way.request.count and not (takes_all and survey.lacks_some(node, number)):
+            return True
+    return False
 
 
 def _values(

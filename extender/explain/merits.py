@@ -12,6 +12,8 @@ _BINARY_FROM = 1024 * 10**9
 def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:
     """What speaks for an allocation, as far as nodes differ in it."""
     every = list(others)
+    if len(every) == 1:
+        return ""
     parts = []
     if len({each.preference for each in every}) > 1:
         best = merit.preference == max(each.preference for each in every)

@@ -86,7 +86,7 @@ class Trials:
             return None
         known = self.snapshot.inventory.pools
         results = (r for allocation in found.results for r in allocation.results)
-        devices = tuple(r.device for r in results if r.device.pool_id in known)
+        devices = tuple(dict.fromkeys(r.device for r in results if r.device.pool_id in known))
         return Proposal(tuple(sorted(changes, key=_invasiveness)), node, devices)
 
     def anywhere(self, changes: Sequence[Change], nodes: Sequence[str]) -> Proposal | None:
@@ -239,7 +239,7 @@ def _size(changes: Iterable[Change]) -> tuple[object, ...]:
     each = sorted(changes, key=_invasiveness)
     worst = max((c.kind for c in each), default=Kind.WAIT)
     kinds, weight = sum(c.kind for c in each), sum(c.weight for c in each)
-    return (_count(each), worst, kinds, weight, [c.text for c in each])
+    return (_count(each), len({c.kind for c in each}), worst, kinds, weight, [c.text for c in each])
 
 
 def _invasiveness(change: Change) -> tuple[Kind, int, str]:

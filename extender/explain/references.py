@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from allocator.explain.names import nearest
 from allocator.model import Claim
@@ -60,6 +61,31 @@ def remedies(pod: Pod, snapshot: Snapshot) -> Iterator[Change]:
                 meant = nearest(way.device_class, snapshot.classes)
                 if way.device_class not in snapshot.classes and meant:
                     yield use_class(target, way.device_class, meant)
+
+
+def advice(pod: Pod, snapshot: Snapshot) -> str:
+    """What to do about the first claim that can't be found or used, in general."""
+    for reference in pod.claims:
+        at = f"the pod's spec.resourceClaims, entry {reference.name}"
+        name = reference.claim_name or pod.claim_statuses.get(reference.name)
+        template = ObjectKey(pod.namespace, reference.template_name or "")
+        if reference.template_name and name is None and template not in snapshot.templates:
+            return f"make ResourceClaimTemplate {template}, or correct resourceClaimTemplateName in {at}"
+        key = ObjectKey(pod.namespace, name or "")
+        found = snapshot.claims.get(key)
+        if found is None:
+            return f"make ResourceClaim {key}, or correct resourceClaimName in {at}" if reference.claim_name else ""
+        if reference.template_name and found.claim.owner_uid != pod.uid:
+            return f"delete ResourceClaim {key}, whose name the pod's status has although it belongs to another pod"
+        asked = (way.device_class for request in found.claim.spec.requests for way in request.alternatives)
+        missing = next((each for each in asked if each not in snapshot.classes), "")
+        if missing:
+            classes = ", ".join(sorted(snapshot.classes)[:_MAX_NAMED]) or "none"
+            return f"make DeviceClass {missing}, or ask for one that exists ({classes})"
+    return ""
+
+
+_MAX_NAMED: Final = 5
 
 
 def _other_names(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> Iterator[Change]:

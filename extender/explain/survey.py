@@ -80,6 +80,11 @@ class Survey:
         """How many devices of a node would do."""
         return sum(view.free[way] for view in self.views[node])
 
+    def lacks_some(self, node: str, way: int) -> bool:
+        """Whether devices of the right kind can't be had there."""
+        seen = (each for view in self.views[node] for each in view.first[way] if each is not None)
+        return any(each.obstacle.cause in OF_STATE for each in seen)
+
     def free_devices(self, node: str, way: int) -> list[Device]:
         """The devices of a node that would do."""
         return [
@@ -173,6 +178,9 @@ class Survey:
             published = sum(len(s.devices) for s in slices if s.generation == newest)
             yield UnusablePool(str(identity), pool.problem, pool.incomplete, published)
 
+
+OF_STATE: Final = frozenset({Cause.IN_USE, Cause.COUNTERS, Cause.COMPATIBILITY, Cause.TAINT})
+"""What speaks against a device as it is now, and not against its kind."""
 
 _UNREACHABLE: Final = Seen(Obstacle(Cause.UNREACHABLE))
 

@@ -26,8 +26,9 @@ def as_text(explanation: Explanation) -> str:
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
-    listed = bool(explanation.nodes) and not explanation.cause
+    listed = bool(explanation.nodes) and not explanation.cause and not explanation.is_of_one_node
     yield explanation.summary.partition(": ")[0] + ":" if listed and not explanation.places else explanation.summary
+    yield from [f"To do: {explanation.advice}."] if explanation.advice and not explanation.proposals else []
     yield from (f"Note: {note}." for note in explanation.notes)
     for place in explanation.places:
         yield from _place_lines(place)
@@ -38,7 +39,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for block in (
         *map(_request_lines, explanation.requests),
         *map(_clash_lines, explanation.clashes),
-        *([_proposal_lines(explanation.proposals)] if explanation.searched else []),
+        *([_proposal_lines(explanation.proposals)] if explanation.proposals or explanation.requests else []),
     ):
         yield ""
         yield from block
@@ -113,8 +114,7 @@ def _capacity_text(of: Obstacle) -> str:
     if of.missing:
         return f"without capacity {of.missing}{f'; did you mean {of.meant}?' if of.meant else ''}"
     if of.error:
-        asked = f" {of.need}" if of.need else ""
-        return f"that do not offer the capacity{asked}: {of.error}"
+        return f"whose capacity can't be had as asked for{f' ({of.need})' if of.need else ''}: {of.error}"
     return f"with too little capacity {of.subject}: {of.need} needed"
 
 
@@ -125,6 +125,8 @@ def _seen(fallout: Fallout) -> str:
     shown = fallout.values[:MAX_NAMED]
     more = len(fallout.values) - len(shown)
     rest = [f"{more} other values on {sum(count for _, count in fallout.values[MAX_NAMED:])}"] if more else []
+    if fallout.obstacle.cause in {Cause.CAPACITY, Cause.COUNTERS}:
+        return f"; {', '.join([f'{values[0][1]} on {count}' for values, count in shown] + rest)}"
     if all(len(values) == 1 for values, _ in shown):
         name = shown[0][0][0][0]
         parts = [f"{values[0][1]} on {count}" for values, count in shown] + rest
@@ -152,9 +154,10 @@ def _proposal_lines(proposals: Sequence[Proposal]) -> Iterator[str]:
         return
     yield "What would make it fit, the smallest change first (each was tried out):"
     for number, proposal in enumerate(proposals, 1):
-        orders = ", and ".join(change.text for change in proposal.changes)
-        yield f"  {number}. {orders[:1].upper()}{orders[1:]}"
-        yield from (f"       {change.how}" for change in proposal.changes if change.how)
+        for index, change in enumerate(proposal.changes):
+            first = change.text[:1].upper() + change.text[1:]
+            yield f"     and {change.text}" if index else f"  {number}. {first}"
+            yield from [f"       {change.how}"] if change.how else []
         with_devices = f" with {_named([str(device) for device in proposal.devices])}" if proposal.devices else ""
         yield f"     Then it fits on {proposal.node}{with_devices}."
 
