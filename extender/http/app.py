@@ -16,6 +16,7 @@ from starlette.responses import Response
 from extender import __version__, wire
 from extender.autoscaler.service import Autoscaler
 from extender.http.autoscaler import add_autoscaler
+from extender.http.explain import add_explain
 from extender.http.operations import add_operations
 from extender.http.scheduler import add_verbs
 from extender.service import Service
@@ -37,6 +38,7 @@ def create_app(
     )
     add_verbs(app, service, settings, clock)
     add_autoscaler(app, autoscaler, settings, service.metrics, clock)
+    add_explain(app, service, settings)
     add_operations(app, service)
     return app
 
