@@ -7,8 +7,8 @@ from http import HTTPStatus
 import pytest
 
 from extender.cluster.api import CLAIMS, PODS, RawObject
-from tests.cluster.harness.aftermath import consumers, losses
-from tests.cluster.harness.client import Client, key_of
+from tests.cluster.harness.aftermath import consumers, losses, wait_settled
+from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
 from tests.cluster.harness.fleet import fleet
 from tests.cluster.harness.pair import Pair, pair
@@ -137,3 +137,4 @@ async def test_the_api_server_restarts(client: Client, plane: ControlPlane, name
         await client.wait_gone(PODS, key_of(holder))
         await check_bound_once(client, made)
     assert await findings(client, namespace) == []
+    await wait_settled(client, namespace, within=WAIT_SECONDS)

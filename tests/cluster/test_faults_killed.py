@@ -1,16 +1,19 @@
 """The extender is killed at each step of a bind: what it has left behind is mended by the next try."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 
+import orjson
 import pytest
 
 from extender.cluster.api import CLAIMS, ObjectKey, RawObject
 from tests.cluster.harness.aftermath import consumers, losses
-from tests.cluster.harness.client import Client
+from tests.cluster.harness.client import WAIT_SECONDS, Client
 from tests.cluster.harness.controlplane import ControlPlane
+from tests.cluster.harness.objects import claim, consumer
 from tests.cluster.harness.pair import Pair, pair
-from tests.cluster.harness.proxy import BINDING, CLAIM, CLAIM_STATUS, CLAIMS_WATCH, Exchange
+from tests.cluster.harness.proxy import BINDING, CLAIM, CLAIM_STATUS, CLAIMS_WATCH, POD_STATUS, Exchange
 from tests.cluster.harness.scenario import GPUS, NODE_NAMES, add_pod, bound, findings, held, rejection
 
 pytestmark = pytest.mark.usefixtures("nodes")
@@ -25,14 +28,16 @@ async def ours(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIt
         yield running
 
 
-async def check_all_devices_serve(client: Client, namespace: str, victim: RawObject) -> None:
-    """The victim has a device, the other devices are there for others, and nobody has lost anything."""
+async def check_all_devices_serve(
+    client: Client, namespace: str, victim: RawObject, others: Sequence[str] = ("second", "third", "fourth")
+) -> None:
+    """The victim has a device, the devices that are left are there for others, and nobody has lost anything."""
     name = victim["metadata"]["name"]
     node = await bound(client, ObjectKey(namespace, name))
     got = await client.get(CLAIMS, ObjectKey(namespace, name))
     assert [pool for pool, _ in held(got)] == [node]
     assert consumers(got) == [victim["metadata"]["uid"]]
-    for other in ("second", "third", "fourth"):
+    for other in others:
         await add_pod(client, namespace, other)
         await bound(client, ObjectKey(namespace, other))
     taken = [pair for each in (await client.list(CLAIMS, namespace)).items for pair in held(each)]
@@ -65,6 +70,42 @@ async def test_killed_at_a_write(
     await rule.followed()
     await ours.restart()
     await check_all_devices_serve(client, namespace, victim)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "lands"),
+    [
+        pytest.param("PATCH", POD_STATUS, False, id="before the fence"),
+        pytest.param("PATCH", POD_STATUS, True, id="after the fence"),
+        pytest.param("PUT", CLAIM_STATUS, False, id="before the release"),
+        pytest.param("PUT", CLAIM_STATUS, True, id="after the release"),
+    ],
+)
+async def test_killed_while_it_undoes(
+    client: Client, namespace: str, ours: Pair, method: str, target: str, lands: bool
+) -> None:
+    """Another writer was there first; the pod gets another device."""
+    other = await client.create(CLAIMS, claim(namespace, "other"))
+
+    async def come_second(exchange: Exchange) -> None:
+        status = orjson.loads(exchange.body)["status"] | {"reservedFor": [consumer("other")]}
+        await client.update_status(CLAIMS, {**other, "status": status})
+        exchange.reply(await exchange.forward())
+        ours.proxy.on(method, target, kill)
+
+    async def kill(exchange: Exchange) -> None:
+        if lands:
+            await exchange.forward()
+        ours.kill()
+        killed.set()
+
+    killed = asyncio.Event()
+    ours.proxy.on("PUT", CLAIM_STATUS, come_second)
+    victim = await add_pod(client, namespace, "victim")
+    async with asyncio.timeout(WAIT_SECONDS):
+        await killed.wait()
+    await ours.restart()
+    await check_all_devices_serve(client, namespace, victim, ("second", "third"))
 
 
 async def test_killed_while_it_checks(client: Client, namespace: str, ours: Pair) -> None:

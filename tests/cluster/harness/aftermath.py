@@ -33,8 +33,8 @@ async def wait_settled(client: Client, namespace: str, *, within: float) -> None
 
 
 def consumers(claim: RawObject) -> list[str]:
-    """The uids of those that a claim is reserved for."""
-    return [each["uid"] for each in claim.get("status", {}).get("reservedFor") or []]
+    """The uids of the pods that a claim is reserved for."""
+    return [each["uid"] for each in _reserved_for(claim) if each["resource"] == PODS.plural]
 
 
 def is_allocated(claim: RawObject | None) -> bool:
@@ -64,11 +64,16 @@ def _of_pods(pods: Iterable[RawObject], claims: Mapping[str, RawObject]) -> Iter
 def _of_claims(claims: Iterable[RawObject], pods: Mapping[str, RawObject]) -> Iterator[str]:
     for claim in filter(is_allocated, claims):
         name = key_of(claim).name
-        if not consumers(claim):
+        if not _reserved_for(claim):
             yield f"claim {name} is allocated for nobody"
         for uid in consumers(claim):
             if not is_bound(pods.get(uid)):
                 yield f"claim {name} is reserved for {'a pod that waits' if uid in pods else 'a pod that is gone'}"
+
+
+def _reserved_for(claim: RawObject) -> list[RawObject]:
+    found: list[RawObject] = claim.get("status", {}).get("reservedFor") or []
+    return found
 
 
 def _claims_of(pod: RawObject) -> Iterator[str]:

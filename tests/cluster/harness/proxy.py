@@ -24,6 +24,7 @@ CLAIM: Final = r".*/resourceclaims/[^/]+"
 CLAIM_STATUS: Final = rf"{CLAIM}/status"
 CLAIMS_WATCH: Final = r".*/resourceclaims\?.*watch=true.*"
 WATCH: Final = r".*\?.*watch=true.*"
+POD_STATUS: Final = r".*/pods/[^/]+/status"
 BINDING: Final = r".*/pods/[^/]+/binding"
 ANYTHING: Final = r".*"
 
@@ -205,7 +206,8 @@ class Proxy:
         """Do something with requests to come.
 
         Args:
-            target: a regular expression that path and query match as a whole.
+            target: a regular expression that path and query match as a whole. Requests that an earlier rule is about
+                don't count.
             nth: the first of these requests that it is done with; those before pass.
             times: with how many from there on.
         """
