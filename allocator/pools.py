@@ -63,6 +63,20 @@ class Pool:
     slices: tuple[Slice, ...]
     ungrouped: tuple[Slice, ...]
     _views: dict[tuple[Features, tuple[str, ...]], NodePool] = field(default_factory=dict)
+    _problems: dict[Features, str] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> tuple[Slice, ...]:
+        """The slices of the newest generation."""
+        return _newest(self.slices)
+
+    def problem(self, features: Features) -> str:
+        """Why the newest generation as a whole can't be used, empty if it can; what a node sees of it may be less."""
+        if features not in self._problems:
+            usable = self.slices if features.compatibility_groups else self.ungrouped
+            view = _view(self.id, list(_newest(usable)), usable, features) if usable else None
+            self._problems[features] = "" if view is None else view.problem
+        return self._problems[features]
 
     def at(self, node: Node, features: Features) -> NodePool | None:
         """What the node sees of the pool; None if it sees nothing, or only what is being replaced."""
@@ -146,6 +160,11 @@ class Inventory:
         pool = Pool(pool_id, ordered, tuple(s for s in ordered if not _has_groups(s)))
         pools = self.pools.set(pool_id, pool) if slices else self.pools.delete(pool_id)
         return Inventory(all_slices, pools, local, roaming)
+
+
+def _newest(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
+    generation = max((s.generation for s in slices), default=0)
+    return tuple(s for s in slices if s.generation == generation)
 
 
 def _node_names(slices: Iterable[Slice]) -> set[str]:

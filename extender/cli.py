@@ -133,7 +133,7 @@ def serve(
             cluster = EmbeddedCluster(_load_one_cluster("serve", manifests).objects)
             serving.run(serving.embedded(cluster), settings)
         else:
-            serving.run(serving.live(find_origin(kubeconfig, context, os.environ)), settings)
+            serving.run(serving.live(find_origin(kubeconfig, context, os.environ), settings), settings)
     except serving.ListenError as error:
         _fail(str(error))
     except (ConnectError, TemplateError) as error:

@@ -20,6 +20,7 @@ from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.metrics import Metrics
+from extender.overview import Overview
 from extender.solver import Solver
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.case import refreshed
@@ -61,6 +62,7 @@ class Service:
         binder: Binder,
         aftercare: Aftercare,
         metrics: Metrics,
+        overview: Overview,
         *,
         deadline_seconds: float,
     ) -> None:
@@ -69,6 +71,7 @@ class Service:
         self._binder = binder
         self.aftercare = aftercare
         self.metrics = metrics
+        self.overview = overview
         self._solving_seconds = deadline_seconds * _SOLVING_SHARE
         self._decisions = DecisionStore()
         self._turns = Turns(state, binder.is_binding)

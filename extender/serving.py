@@ -34,14 +34,18 @@ from extender.autoscaler.templates import TemplateError, load_templates
 from extender.cluster.api import Api
 from extender.cluster.credentials import Origin
 from extender.cluster.events import Recorder
-from extender.cluster.live import connect
+from extender.cluster.follow import Pace
+from extender.cluster.live import LiveCluster, Timing, connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
 from extender.embedded import EmbeddedCluster
+from extender.gauges import ClusterGauges
 from extender.http.app import create_app
+from extender.journal import Journal
 from extender.metrics import Metrics
 from extender.onewrite import OneWriteProtocol
+from extender.overview import Overview
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
@@ -57,10 +61,15 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What takes our writes, and what is known of it."""
+    """What takes our writes, and what is known of it.
+
+    Attributes:
+        live: how it is followed; None for a cluster in this process.
+    """
 
     api: Api
     state: ClusterState
+    live: LiveCluster | None = None
 
 
 class ListenError(Exception):
@@ -80,8 +89,16 @@ def make_solver(settings: Settings) -> Solver:
     )
 
 
-def make_service(api: Api, state: ClusterState, solver: Solver, settings: Settings, metrics: Metrics) -> Service:
-    """The verbs over a cluster: what its API server takes, and what is known of it."""
+def make_service(
+    api: Api,
+    state: ClusterState,
+    solver: Solver,
+    settings: Settings,
+    metrics: Metrics,
+    *,
+    live: LiveCluster | None = None,
+) -> Service:
+    """The verbs over a cluster: what its API server takes, what is known of it, and how it is followed."""
     deadline = settings.scheduling.deadline_seconds
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
     recorder = Recorder(api, writer.now, instance=socket.gethostname())
@@ -89,7 +106,12 @@ def make_service(api: Api, state: ClusterState, solver: Solver, settings: Settin
     binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes)
     patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record)
     aftercare = Aftercare(patience, Deallocator(state, writer, binder.is_binding), Waker(state, solver, writer))
-    return Service(state, solver, binder, aftercare, metrics, deadline_seconds=deadline)
+    journal = Journal(
+        settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
+    )
+    overview = Overview(state, solver.features, journal, live)
+    metrics.registry.register(ClusterGauges(overview))
+    return Service(state, solver, binder, aftercare, metrics, overview, deadline_seconds=deadline)
 
 
 def read_catalog(settings: Settings) -> Catalog:
@@ -123,16 +145,17 @@ async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[Cluster]:
 
 
 @contextlib.asynccontextmanager
-async def live(origin: Origin) -> AsyncIterator[Cluster]:
+async def live(origin: Origin, settings: Settings) -> AsyncIterator[Cluster]:
     """A cluster behind an API server, followed from here on; should following fail for good, so does the body.
 
     Raises:
         ConnectError: there is no API server there that we can work with.
     """
-    async with connect(origin, random=random.random) as cluster, asyncio.TaskGroup() as tasks:
+    timing = Timing(pace=Pace(stale=settings.cluster.stale_seconds))
+    async with connect(origin, random=random.random, timing=timing) as cluster, asyncio.TaskGroup() as tasks:
         state = ClusterState()
         following = tasks.create_task(cluster.run(state))
-        yield Cluster(cluster.api, state)
+        yield Cluster(cluster.api, state, cluster)
         following.cancel()
 
 
@@ -163,7 +186,7 @@ def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., A
 
 def _service_over(cluster: Cluster, settings: Settings) -> Service:
     metrics = Metrics(CollectorRegistry())
-    return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics)
+    return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics, live=cluster.live)
 
 
 async def _serve(

@@ -89,6 +89,17 @@ class ServerSettings(_Section):
         default=64 * 1024 * 1024, description="Longest request body; whole nodes are about 10 KiB each.", ge=1024
     )
     stop_seconds: int = Field(default=10, description="How long running calls may take to end after SIGTERM.", ge=0)
+    decisions: int = Field(default=1000, description="How many of the latest decisions GET /decisions shows.", ge=1)
+
+
+class ClusterSettings(_Section):
+    """How the API server is followed."""
+
+    stale_seconds: float = Field(
+        default=90.0,
+        description="Without a sign of life of a watch for so long, pods with devices are not decided any more.",
+        ge=70,
+    )
 
 
 class SchedulingSettings(_Section):
@@ -134,6 +145,7 @@ class Settings(_Section):
     """All settings of the service."""
 
     server: ServerSettings = ServerSettings()
+    cluster: ClusterSettings = ClusterSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     log: LogSettings = LogSettings()

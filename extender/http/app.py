@@ -5,10 +5,12 @@ and ``{"error": ...}``.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +21,7 @@ from extender.http.autoscaler import add_autoscaler
 from extender.http.explain import add_explain
 from extender.http.operations import add_operations
 from extender.http.scheduler import add_verbs
+from extender.http.views import add_views
 from extender.service import Service
 from extender.settings import Settings
 
@@ -34,11 +37,12 @@ def create_app(
         docs_url=None,  # its page loads scripts from elsewhere, and clusters are often without a way out
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers={HTTPException: _http_error},
+        exception_handlers={HTTPException: _http_error, RequestValidationError: _bad_parameters},
     )
     add_verbs(app, service, settings, clock)
     add_autoscaler(app, autoscaler, settings, service.metrics, clock)
     add_explain(app, service, settings)
+    add_views(app, service.overview)
     add_operations(app, service)
     return app
 
@@ -55,3 +59,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
     else:
         message = str(error.detail)
     return Response(wire.as_line({"error": message}), error.status_code, error.headers, media_type="application/json")
+
+
+async def _bad_parameters(_: Request, error: Exception) -> Response:
+    """Parameters of the query that are unknown or have values that they can't have, each by name and value."""
+    if not isinstance(error, RequestValidationError):
+        raise error
+    problems = [_problem(item) for item in error.errors()]
+    body = wire.as_line({"error": "; ".join(problems)})
+    return Response(body, HTTPStatus.BAD_REQUEST, media_type="application/json")
+
+
+def _problem(item: Mapping[str, Any]) -> str:
+    name = str(item["loc"][-1])
+    if item["type"] == "extra_forbidden":
+        return f'unknown parameter "{name}"'
+    return f"{name}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}"

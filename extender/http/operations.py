@@ -1,8 +1,11 @@
 """Everything on HTTP that is for people and probes."""
 
+from collections.abc import Iterator
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import FastAPI
+import anyio.to_thread
+from fastapi import FastAPI, Query
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import PlainTextResponse, Response
@@ -28,15 +31,17 @@ def add_operations(app: FastAPI, service: Service) -> None:
     )
 
     @app.get("/readyz", tags=["health"], summary="Can pods be decided?", response_class=PlainTextResponse)
-    async def readyz() -> PlainTextResponse:
+    async def readyz(verbose: Annotated[str | None, Query(description="Each kind of object.")] = None) -> Response:
         problem = service.not_ready
-        if problem:
-            return PlainTextResponse(f"not ready: {problem}\n", HTTPStatus.SERVICE_UNAVAILABLE)
-        return PlainTextResponse("ok\n")
+        text = f"not ready: {problem}\n" if problem else "ok\n"
+        if verbose is not None:
+            text = "".join(f"{line}\n" for line in _checks(service)) + text
+        return PlainTextResponse(text, HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK)
 
     @app.get("/metrics", tags=["operations"], summary="Prometheus metrics.", response_class=PlainTextResponse)
     async def metrics_text() -> Response:
-        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        text = await anyio.to_thread.run_sync(generate_latest, service.metrics.registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", tags=["operations"], summary="What is here.")
     async def index() -> Response:
@@ -49,6 +54,14 @@ def add_operations(app: FastAPI, service: Service) -> None:
             "endpoints": [*_endpoints(app), f"GET {app.openapi_url}"],
         }
         return Response(wire.as_line(found), media_type="application/json")
+
+
+def _checks(service: Service) -> Iterator[str]:
+    """A line for each kind of object, as the API server's own ``/readyz?verbose`` has them."""
+    for health in service.overview.kinds():
+        age = "" if health.age is None else f", heard of {health.age:.0f} s ago"
+        state = f"[-]{health.kind}: {health.problem}" if health.problem else f"[+]{health.kind} ok"
+        yield f"{state} ({health.objects} objects{age})"
 
 
 def _endpoints(app: FastAPI) -> list[str]:

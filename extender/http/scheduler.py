@@ -1,16 +1,22 @@
 """kube-scheduler's verbs on HTTP: each between its decoder and its encoder."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Final
 
 from fastapi import FastAPI
 from starlette.requests import Request
 
 from extender import wire
+from extender.cluster.api import ObjectKey
 from extender.http.endpoint import Endpoints
 from extender.http.openapi import VERBS
+from extender.journal import Draft
 from extender.service import Service
 from extender.settings import Settings
+
+_IN_VAIN: Final = "evicting pods would not suffice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +27,34 @@ class _Verbs:
 
     async def filter(self, _: Request, body: bytes) -> bytes:
         args = wire.decode_filter(body)
-        result = await self.service.filter(args)
+        with self._noted("filter", args.pod.key, needs_devices=args.pod.needs_devices) as draft:
+            result = await self.service.filter(args)
+            draft.nodes(len(result.passed), [*result.failed.values(), *result.unresolvable.values()])
         return wire.encode_filter(args, result.passed, result.failed, result.unresolvable)
 
     async def prioritize(self, _: Request, body: bytes) -> bytes:
         return wire.encode_scores(await self.service.prioritize(wire.decode_filter(body)))
 
     async def preempt(self, _: Request, body: bytes) -> bytes:
-        return wire.encode_victims(await self.service.preempt(wire.decode_preempt(body)))
+        args = wire.decode_preempt(body)
+        with self._noted("preempt", args.pod.key, needs_devices=args.pod.needs_devices) as draft:
+            result = await self.service.preempt(args)
+            draft.nodes(len(result), [_IN_VAIN] * (len(args.victims) - len(result)))
+        return wire.encode_victims(result)
 
     async def bind(self, _: Request, body: bytes) -> bytes:
-        await self.service.bind(wire.decode_bind(body))
+        args = wire.decode_bind(body)
+        needs_devices = self.service.overview.state.snapshot.pod(args.uid) is not None
+        with self._noted("bind", ObjectKey(args.namespace, args.name), args.node, needs_devices=needs_devices) as draft:
+            await self.service.bind(args)
+            draft.nodes(1, [])
         return wire.encode_bound()
+
+    def _noted(
+        self, verb: str, pod: ObjectKey, node: str = "", *, needs_devices: bool
+    ) -> AbstractContextManager[Draft]:
+        """Notes a decision, but for pods that are none of our business: they would push out all others."""
+        return self.service.overview.journal.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
 
 
 def add_verbs(app: FastAPI, service: Service, settings: Settings, clock: Callable[[], float]) -> None:

@@ -1,0 +1,102 @@
+"""What is measured when somebody looks: the cluster as it is known, and how it is followed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from extender import __version__
+from extender.cluster.live import LiveCluster
+from extender.cluster.tally import SECONDS
+from extender.overview import Overview
+from extender.views.devices import DeviceCounts
+
+_Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
+"""Values of labels, and the value."""
+
+_ENDS: Final = (*map(str, SECONDS), "+Inf")
+
+
+class ClusterGauges(Collector):
+    """The metrics of an overview, worked out at each scrape."""
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+        self._devices = DeviceCounts(overview.features)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them; those of watches and requests only where a live cluster is followed."""
+        yield _gauge("build_info", "The running version; always 1.", ("version",), [((__version__,), 1)])
+        yield from self._kinds()
+        snapshot = self._overview.state.snapshot
+        devices = self._devices.count(snapshot)
+        yield _gauge(
+            "devices",
+            "Devices of the newest generations: allocated, shared, unusable, tainted or free.",
+            ("driver", "state"),
+            (((driver, state.value), number) for (driver, state), number in devices.items()),
+        )
+        text = "Allocations that are decided and not seen on the API server yet."
+        yield _gauge("allocations_in_flight", text, (), [((), len(snapshot.in_flight))])
+        if self._overview.live is not None:
+            yield from _watches(self._overview.live)
+            yield from _requests(self._overview.live)
+
+    def _kinds(self) -> Iterator[Metric]:
+        kinds = self._overview.kinds()
+        labels = ("kind",)
+        text = "Objects that are kept; of pods, those that may need devices."
+        yield _gauge("objects", text, labels, (((each.kind,), each.objects) for each in kinds))
+        text = "Objects that can't be read and are as good as absent."
+        yield _gauge("unreadable_objects", text, labels, (((each.kind,), each.unreadable) for each in kinds))
+        text = "1 if what is known of a kind is relied on; 0 before it is synced and when it is too old."
+        yield _gauge("kind_ready", text, labels, (((each.kind,), not each.problem) for each in kinds))
+        text = "Seconds since the last sign of life of a kind's watch."
+        ages = (((each.kind,), each.age) for each in kinds if each.age is not None)
+        yield _gauge("watch_age_seconds", text, labels, ages)
+
+
+def _watches(live: LiveCluster) -> Iterator[Metric]:
+    labels = ("kind",)
+    followers = [((follower.resource.plural,), follower) for follower in live.followers]
+    text = "Lists taken: one at the start, and one for each time that a watch can't go on."
+    yield _counter("lists", text, labels, ((key, follower.lists) for key, follower in followers))
+    text = "Events taken; those of pods without devices are passed over."
+    yield _counter("watch_events", text, labels, ((key, follower.events) for key, follower in followers))
+    text = "Lists and watches that failed and were tried again."
+    yield _counter("watch_failures", text, labels, ((key, follower.failures) for key, follower in followers))
+
+
+def _requests(live: LiveCluster) -> Iterator[Metric]:
+    tally = live.api.tally
+    text = 'Requests to the API server by HTTP status ("<error>": no answer). Conflicts are those with 409.'
+    answers = (((asked.verb, asked.resource, code), number) for (asked, code), number in tally.answers.items())
+    yield _counter("api_requests", text, ("verb", "resource", "code"), answers)
+    text = "Reads of the API server that were tried again."
+    yield _counter("api_read_retries", text, (), [((), live.api.repeats)])
+    text = "Time until the API server's answer; of watches, until its head."
+    family = HistogramMetricFamily(_name("api_request_duration_seconds"), text, labels=("verb",))
+    for verb, durations in tally.durations.items():
+        cumulated = [float(number) for number in accumulate(durations.buckets)]
+        family.add_metric((verb,), list(zip(_ENDS, cumulated, strict=True)), durations.total)
+    yield family
+
+
+def _name(name: str) -> str:
+    return f"dra_extender_{name}"
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: _Values) -> Metric:
+    family = GaugeMetricFamily(_name(name), text, labels=labels)
+    for key, value in values:
+        family.add_metric(key, value)
+    return family
+
+
+def _counter(name: str, text: str, labels: Sequence[str], values: _Values) -> Metric:
+    family = CounterMetricFamily(_name(name), text, labels=labels)
+    for key, value in values:
+        family.add_metric(key, value)
+    return family

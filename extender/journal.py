@@ -1,0 +1,113 @@
+"""The latest decisions about pods with devices: kept for people, and told to the log."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from extender.cluster.api import ObjectKey
+
+_OUT_OF_TIME: Final = "not done in time"
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One answer to a scheduler.
+
+    Attributes:
+        number: counts from 1.
+        id: by which the lines of the log that belong to it are found.
+        at: when it was asked.
+        seconds: until the answer.
+        node: of a bind; empty for the other verbs.
+        passed: nodes that will do.
+        rejected: reason to the number of nodes that won't.
+        error: that was answered, empty if none was.
+    """
+
+    number: int
+    id: str
+    at: datetime
+    seconds: float
+    verb: str
+    pod: ObjectKey
+    node: str = ""
+    passed: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Draft:
+    """What is known of a decision that is being made."""
+
+    passed: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+
+    def nodes(self, passed: int, reasons: Iterable[str]) -> None:
+        """So many nodes will do; the others won't, for these reasons."""
+        self.passed = passed
+        self.rejected = Counter(reasons)
+
+
+class Journal:
+    """A ring of entries.
+
+    Args:
+        size: entries that are kept, the latest ones.
+        now: the time of day.
+        clock: seconds, to measure with.
+        new_id: makes ids.
+    """
+
+    def __init__(
+        self, size: int, *, now: Callable[[], datetime], clock: Callable[[], float], new_id: Callable[[], str]
+    ) -> None:
+        self._entries: deque[Entry] = deque(maxlen=size)
+        self._now = now
+        self._clock = clock
+        self._new_id = new_id
+        self._count = 0
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The latest entries, newest first."""
+        return tuple(reversed(self._entries))
+
+    @contextmanager
+    def deciding(self, verb: str, pod: ObjectKey, node: str = "") -> Iterator[Draft]:
+        """Note what comes of a verb, errors too, which go on. What is logged meanwhile carries pod and decision."""
+        at, started, entry_id, draft, error = self._now(), self._clock(), self._new_id(), Draft(), ""
+        with bound_contextvars(decision=entry_id, pod=str(pod)):
+            try:
+                yield draft
+            except (TimeoutError, asyncio.CancelledError):
+                error = _OUT_OF_TIME
+                raise
+            except Exception as problem:
+                error = str(problem) or type(problem).__name__
+                raise
+            finally:
+                self._count += 1
+                seconds = self._clock() - started
+                entry = Entry(
+                    self._count, entry_id, at, seconds, verb, pod, node, draft.passed, dict(draft.rejected), error
+                )
+                self._entries.append(entry)
+                _tell(entry)
+
+
+def _tell(entry: Entry) -> None:
+    """What leaves a pod waiting, and every bind, is worth a line by default."""
+    told = logger.info if entry.error or entry.verb == "bind" or not entry.passed else logger.debug
+    fields = {"node": entry.node, "rejected": entry.rejected, "error": entry.error}
+    shown = {name: value for name, value in fields.items() if value}
+    told("decided", verb=entry.verb, passed=entry.passed, seconds=round(entry.seconds, 4), **shown)

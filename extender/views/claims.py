@@ -1,0 +1,58 @@
+"""Claims, and what has become of them."""
+
+from collections.abc import Iterator
+from enum import Enum
+from functools import partial
+
+from extender.cluster.objects import ClaimObject
+from extender.cluster.snapshot import Snapshot
+from extender.views.table import Item, Row, View, matches
+
+
+class ClaimState(Enum):
+    """Where a claim is on its way."""
+
+    PENDING = "pending"
+    IN_FLIGHT = "in flight"
+    """It is decided what it gets; the API server has not shown it yet."""
+    ALLOCATED = "allocated"
+    RESERVED = "reserved"
+    """Allocated, and some pod may use it."""
+    DELETING = "deleting"
+
+
+def claims(snapshot: Snapshot, *, namespace: str = "", state: str = "", pod: str = "") -> View:
+    """The claims: of one namespace, in one state, or reserved for a pod of that name."""
+    columns = ("namespace", "claim", "state", "devices", "reservedFor")
+
+    def rows() -> Iterator[Row]:
+        for key in sorted(snapshot.claims):
+            claim = snapshot.claims[key]
+            users = [user.name for user in claim.claim.reserved_for]
+            its_state = state_of(claim, snapshot)
+            if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(pod, *users):
+                yield Row(key, partial(_item, claim, its_state, snapshot))
+
+    return View(columns, rows())
+
+
+def state_of(claim: ClaimObject, snapshot: Snapshot) -> ClaimState:
+    """Where a claim is on its way."""
+    if claim.claim.deleting:
+        return ClaimState.DELETING
+    if claim.claim.allocation is None:
+        return ClaimState.IN_FLIGHT if claim.claim.uid in snapshot.in_flight else ClaimState.PENDING
+    return ClaimState.RESERVED if claim.claim.reserved_for else ClaimState.ALLOCATED
+
+
+def _item(claim: ClaimObject, state: ClaimState, snapshot: Snapshot) -> Item:
+    held = snapshot.held_by(claim.claim.uid)
+    return {
+        "namespace": claim.key.namespace,
+        "claim": claim.key.name,
+        "uid": claim.claim.uid,
+        "created": claim.created,
+        "state": state.value,
+        "devices": [str(result.device) for allocation in held for result in allocation.results],
+        "reservedFor": [user.name for user in claim.claim.reserved_for],
+    }
