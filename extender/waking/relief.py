@@ -30,6 +30,7 @@ class Relief:
     claims: frozenset[ObjectKey] = frozenset()
 
 
+NO_RELIEF: Final = Relief()
 EVERYWHERE: Final = Relief(everywhere=True)
 
 

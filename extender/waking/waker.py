@@ -21,7 +21,7 @@ from extender.cluster.writer import Writer
 from extender.solver import Solver
 from extender.verbs.case import NOTHING_TO_ALLOCATE, holding, refreshed
 from extender.verbs.filter import filter_nodes
-from extender.waking.relief import Relief, relief
+from extender.waking.relief import NO_RELIEF, Relief, relief
 
 MOST_PODS: Final = 1024
 """Rejected pods that are remembered; those rejected longest ago are forgotten first."""
@@ -126,7 +126,10 @@ class Waker:
         self._drop_gone(snapshot)
         if not self._rejected:
             return 0
-        candidates = list(self._candidates(relief(changes, before, snapshot), snapshot))
+        news = relief(changes, before, snapshot)
+        if news == NO_RELIEF and all(each.attention is not _Attention.NOW for each in self._rejected.values()):
+            return 0
+        candidates = list(self._candidates(news, snapshot))
         if not candidates:
             return 0
         for each, _, _ in candidates:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.state import ClusterState, Event, EventType
 from extender.verbs.filter import filter_nodes
-from extender.waking.relief import EVERYWHERE, Relief, relief
+from extender.waking.relief import EVERYWHERE, NO_RELIEF, Relief, relief
 from tests.extender.clusters import (
     DRIVER,
     Object,
@@ -27,7 +27,6 @@ from tests.extender.clusters import (
 )
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
-NOTHING = Relief()
 ON_A = Relief(nodes=frozenset("a"))
 
 
@@ -77,17 +76,17 @@ CASES: list[tuple[str, tuple[EventType, Object], Relief]] = [
     ("a claim that a nominated pod needed is gone", gone(claim("free")), EVERYWHERE),
     ("a node that is new", there(node("c")), Relief(nodes=frozenset("c"))),
     ("a node with other labels", there(node("a", labels={"zone": "1"})), ON_A),
-    ("a node that is gone", gone(node("a")), NOTHING),
+    ("a node that is gone", gone(node("a")), NO_RELIEF),
     ("a class", there(device_class()), EVERYWHERE),
     ("a taint rule that is gone", gone(taint_rule("rule", pool="a")), EVERYWHERE),
     ("a taint rule that has changed", there(taint_rule("rule", pool="b")), EVERYWHERE),
-    ("a taint rule that is new", there(taint_rule("new", pool="b")), NOTHING),
-    ("a nominated pod that is bound there", there(pod("nominated", "free", nominated="b", on="b")), NOTHING),
+    ("a taint rule that is new", there(taint_rule("new", pool="b")), NO_RELIEF),
+    ("a nominated pod that is bound there", there(pod("nominated", "free", nominated="b", on="b")), NO_RELIEF),
     ("a nominated pod that is bound elsewhere", there(pod("nominated", "free", nominated="b", on="a")), EVERYWHERE),
     ("a nominated pod that is nominated no more", there(pod("nominated", "free")), EVERYWHERE),
     ("a nominated pod that is deleted", there(pod("nominated", "free", nominated="b", deleting=True)), EVERYWHERE),
     ("a nominated pod that is gone", gone(pod("nominated", "free")), EVERYWHERE),
-    ("another pod", there(pod("p", "free")), NOTHING),
+    ("another pod", there(pod("p", "free")), NO_RELIEF),
 ]
 
 
