@@ -9,13 +9,13 @@ from typing import Final
 
 from allocator.features import Features
 from allocator.model import ClaimSpec
-from allocator.nodes import selector_matches
 from extender.cluster.api import CLAIMS, CLASSES, ObjectKey
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.claimrules import MAX_CONSUMERS
-from extender.cluster.objects import IMPLICIT_PREFIX, ClaimObject, NodeObject, Pod, PodClaim
+from extender.cluster.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.cluster.readiness import unmet
 from extender.cluster.snapshot import Snapshot
+from extender.special import NO_SPECIAL, Needs, Special, reaches, special_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,25 @@ class PodClaims:
         allocated: claims that have their devices; they decide which nodes the pod can go to. One that is in flight
             for this very pod is among them, with that allocation.
         pending: claims that are to be allocated, together.
-        extended: extended resources that a device class serves, where no device plugin does.
+        special: the claim for the pod's extended resources, which differs from node to node.
     """
 
     allocated: tuple[ClaimObject, ...] = ()
     pending: tuple[ClaimObject, ...] = ()
-    extended: tuple[str, ...] = ()
+    special: Special = NO_SPECIAL
 
     @property
     def is_empty(self) -> bool:
         """The pod needs nothing of us."""
-        return not (self.allocated or self.pending or self.extended)
+        return not (self.allocated or self.pending or self.special.is_needed)
+
+    def on(self, node: NodeObject) -> Needs | str:
+        """What is to be allocated on a node; or why it can't be the pod's, whatever is free there."""
+        for each in self.allocated:
+            if not reaches(each, node):
+                return allocated_elsewhere(each)
+        needs = self.special.on(node)
+        return needs if isinstance(needs, str) else replace(needs, pending=(*self.pending, *needs.pending))
 
 
 NOTHING: Final = PodClaims()
@@ -63,10 +71,7 @@ class _BlockedError(Exception):
 
 
 def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
-    """What a pod needs. For a pod without claims and extended resources, this costs nothing.
-
-    The special claim of extended resources (KEP-5004) will join `PodClaims.pending`, as one problem with the others.
-    """
+    """What a pod needs. For a pod without claims and extended resources, this costs nothing."""
     if not pod.needs_devices:
         return NOTHING
     allocated: dict[str, ClaimObject] = {}
@@ -78,34 +83,13 @@ def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
                 (pending if claim.claim.allocation is None else allocated)[claim.claim.uid] = claim
     except _BlockedError as blocked:
         return blocked.blocked
-    return PodClaims(tuple(allocated.values()), tuple(pending.values()), extended_resources(pod, snapshot))
-
-
-def extended_resources(pod: Pod, snapshot: Snapshot) -> tuple[str, ...]:
-    """The extended resources of a pod that a device class serves, by name."""
-    names = {request.resource for container in pod.containers for request in container.requests}
-    return tuple(sorted(name for name in names if class_serving(name, snapshot) is not None))
-
-
-def class_serving(resource: str, snapshot: Snapshot) -> str | None:
-    """The device class that serves an extended resource, by its own name or by the implicit one."""
-    if resource.startswith(IMPLICIT_PREFIX):
-        return resource.removeprefix(IMPLICIT_PREFIX)
-    return snapshot.extended.get(resource)
+    return PodClaims(tuple(allocated.values()), tuple(pending.values()), special_of(pod, snapshot))
 
 
 def node_problem(claims: PodClaims, node: NodeObject) -> str:
     """Why a pod with these claims can't go to a node, whatever is free there; empty if it can."""
-    for each in claims.allocated:
-        allocation = each.claim.allocation
-        if allocation is None or allocation.node_selector is None:
-            continue
-        if not selector_matches(allocation.node_selector, node.node):
-            return allocated_elsewhere(each)
-    for resource in claims.extended:
-        if resource not in node.allocatable:
-            return f"no device plugin offers extended resource {resource}"
-    return ""
+    needs = claims.on(node)
+    return needs if isinstance(needs, str) else ""
 
 
 def allocated_elsewhere(claim: ClaimObject) -> str:
@@ -117,7 +101,8 @@ def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
     """A claim that is allocated and not ready for a pod to be bound, if there is one."""
     if not features.binding_conditions:
         return None
-    return next((each for each in claims.allocated if unmet(each) is not None), None)
+    special = (each for each in claims.special.made if each.claim.allocation is not None)
+    return next((each for each in (*claims.allocated, *special) if unmet(each) is not None), None)
 
 
 def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:

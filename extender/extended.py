@@ -3,16 +3,24 @@
 Arithmetic alone: which requests, for how many devices, and which container gets the devices of which request.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model import ClaimSpec, DeviceRequest, Request
+import orjson
+
+from allocator.model import Claim, ClaimSpec, DeviceRequest, Request
 from allocator.plan import MAX_RESULTS
 from allocator.quantity import Quantity
-from extender.cluster.objects import Container, ExtendedRequest, Pod, RequestMapping
+from extender.cluster.objects import SPECIAL, ClaimObject, Container, ExtendedRequest, Pod, RequestMapping
 
 _ONE: Final = Quantity.from_int(1).nano
+
+UNMADE: Final = "-extended-resources"
+"""Follows a pod's name in that of its special claim; follows a pod's uid in place of the claim's, which is to come."""
+
+_LONGEST_NAME: Final = 253
 
 
 class DemandError(ValueError):
@@ -129,3 +137,48 @@ def _lasts(container: Container) -> bool:
 
 def _request(own: _Own, device_class: str) -> Request:
     return Request(name=own.name, alternatives=(DeviceRequest(device_class=device_class, count=own.count),))
+
+
+# --- the special claim --------------------------------------------------------------------------------------
+
+
+def special_claim(pod: Pod, spec: ClaimSpec) -> ClaimObject:
+    """The claim that is to be made for a pod.
+
+    Its name follows from the pod and the requests, so that making it twice makes it once. Until it is made, a uid of
+    ours stands for the one that it will have.
+    """
+    claim = Claim(
+        namespace=pod.namespace,
+        name=_name(pod, spec),
+        uid=f"{pod.uid}{UNMADE}",
+        spec=spec,
+        owner_uid=pod.uid,
+        annotations={SPECIAL: "true"},
+    )
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    metadata = {
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "annotations": dict(claim.annotations),
+        "ownerReferences": [owner],
+    }
+    requests = [
+        {"name": each.name, "exactly": {"deviceClassName": own.device_class, "count": own.count}}
+        for each in spec.requests
+        for own in each.alternatives
+    ]
+    raw = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+    return ClaimObject(claim, resource_version="", created="", raw=orjson.dumps(raw))
+
+
+def is_ours(claim: ClaimObject, pod_name: str) -> bool:
+    """Whether a special claim was made by us: other schedulers let the API server find its name."""
+    pod = Pod(claim.claim.namespace, pod_name, claim.claim.owner_uid or "")
+    return claim.claim.name == _name(pod, claim.claim.spec)
+
+
+def _name(pod: Pod, spec: ClaimSpec) -> str:
+    asked = [(each.name, own.device_class, own.count) for each in spec.requests for own in each.alternatives]
+    suffix = f"{UNMADE}-{hashlib.sha256(f'{pod.uid} {asked}'.encode()).hexdigest()[:10]}"
+    return f"{pod.name[: _LONGEST_NAME - len(suffix)].rstrip('-.')}{suffix}"

@@ -20,10 +20,11 @@ from allocator.model import ClaimSpec
 from extender.autoscaler.demand import Demand, Room
 from extender.autoscaler.expander import Expander, Offer
 from extender.autoscaler.world import Placed, World, place, with_claims
-from extender.claims import Blocked, PodClaims, claims_of, class_serving
+from extender.claims import Blocked, PodClaims, claims_of
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
+from extender.special import class_serving
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"

@@ -154,14 +154,19 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.is_empty:
         return Placed(snapshot)
+    needs = claims.on(snapshot.nodes[node_name])
+    if isinstance(needs, str):
+        return No(needs)
+    snapshot = needs.world(snapshot)
     consumer = Consumer("pods", pod.name, pod.uid)
     results = [_ready(each) for each in result.decisions[node_name].results]
-    held = [*((each, each.claim.allocation) for each in claims.allocated), *zip(claims.pending, results, strict=True)]
+    held = [*((each, each.claim.allocation) for each in claims.allocated), *zip(needs.pending, results, strict=True)]
     for each, allocation in held:
         users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)
         claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
         snapshot = snapshot.with_claim(replace(each, claim=claim))
-    snapshot = snapshot.with_pod(replace(pod, node_name=node_name, nominated_node=""))
+    bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=needs.status)
+    snapshot = snapshot.with_pod(bound)
     return Placed(snapshot, frozenset(r.device.pool_id for each in results for r in each.results))
 
 

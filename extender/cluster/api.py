@@ -122,6 +122,10 @@ class Api(Protocol):
     ``metadata.resourceVersion`` in what is written is a precondition, as is ``metadata.uid``.
     """
 
+    def api_version(self, resource: Resource) -> str:
+        """The ``apiVersion`` that objects of a kind are read and written in."""
+        ...
+
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
         """One object as it is now, never from a cache of the server."""
         ...

@@ -51,6 +51,10 @@ class MemoryApi:
 
     # --- Api ------------------------------------------------------------------------------------------------
 
+    def api_version(self, resource: Resource) -> str:
+        """The best version of a kind."""
+        return resource.api_versions()[0]
+
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
         """One object."""
         return self._get(resource, key)

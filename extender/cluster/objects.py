@@ -16,6 +16,9 @@ from extender.cluster.api import ObjectKey
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """An extended resource with this prefix asks for the device class that the rest names (KEP-5004)."""
 
+SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation, "true", of a claim that a scheduler has made for a pod's extended resources."""
+
 _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
@@ -300,6 +303,12 @@ class ClaimObject:
     def key(self) -> ObjectKey:
         """Namespace and name."""
         return ObjectKey(self.claim.namespace, self.claim.name)
+
+    @property
+    def special_of(self) -> str:
+        """The uid of the pod for whose extended resources the claim was made; empty for other claims."""
+        is_special = self.claim.annotations.get(SPECIAL) == "true"
+        return (self.claim.owner_uid or "") if is_special else ""
 
     @property
     def revision(self) -> int:

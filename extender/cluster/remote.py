@@ -76,6 +76,10 @@ class RemoteApi:
 
     # --- Api ------------------------------------------------------------------------------------------------
 
+    def api_version(self, resource: Resource) -> str:
+        """The version of a kind that was discovered."""
+        return self.served.api_version(resource)
+
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
         """One object, as of now: without a resourceVersion the server asks its storage."""
         return await self._read(Request("GET", self.served.path(resource, key)), self._patience.call_seconds, decoded)

@@ -60,6 +60,16 @@ class Reservation:
         return self.claim.claim.uid
 
     @property
+    def is_special(self) -> bool:
+        """The claim is, or is to be, made for the extended resources of the pod."""
+        return bool(self.claim.special_of)
+
+    @property
+    def is_new(self) -> bool:
+        """The claim is to be made."""
+        return not self.claim.resource_version
+
+    @property
     def raw(self) -> RawObject:
         """The claim's JSON as it was known."""
         obj: RawObject = orjson.loads(self.claim.raw)
@@ -141,7 +151,10 @@ def protected(raw: RawObject) -> RawObject:
 
 def dropped_fields(sent: AllocationResult, reply: RawObject) -> tuple[str, ...]:
     """What the API server dropped of an allocation, each field with the gate that would keep it."""
-    kept = parse_allocation_result(reply["status"]["allocation"])
+    found = (reply.get("status") or {}).get("allocation")
+    if found is None:
+        return ("status.allocation",)
+    kept = parse_allocation_result(found)
     pairs = list(zip(sent.results, kept.results, strict=False))
     return tuple(
         f"{field} (feature gate {gate} of the API server)"

@@ -49,6 +49,7 @@ class Snapshot:
         usage: what allocated claims hold, and what is in flight.
         holders: pool to the uids of the claims that hold something of it, what is in flight included.
         extended: extended resource name to the device class that serves it.
+        special: uid of a pod to the uids of the claims that were made for its extended resources.
         in_flight: by uid of the claim.
         problems: kind and key of objects that can't be read, to what is wrong with them.
     """
@@ -68,6 +69,7 @@ class Snapshot:
     rules: Map[str, TaintRule] = field(default_factory=Map)
     taint_rules: TaintRules = NO_RULES
     extended: Map[str, str] = field(default_factory=Map)
+    special: Map[str, Map[str, None]] = field(default_factory=Map)
     usage: Usage = field(default_factory=Usage)
     holders: Map[PoolId, Map[str, None]] = field(default_factory=Map)
     in_flight: Map[str, InFlight] = field(default_factory=Map)
@@ -97,6 +99,10 @@ class Snapshot:
     def nominated_to(self, node: str) -> tuple[Pod, ...]:
         """The pending pods with devices that are nominated to a node, by uid."""
         return tuple(self.pods[self.pod_keys[uid]] for uid in sorted(self.nominated.get(node, ())))
+
+    def special_claims(self, pod_uid: str) -> tuple[ClaimObject, ...]:
+        """The claims that were made for the extended resources of a pod, by uid: one, but for what a crash has left."""
+        return tuple(self.claims[self.claim_keys[uid]] for uid in sorted(self.special.get(pod_uid, ())))
 
     def held_by(self, uid: str) -> tuple[AllocationResult, ...]:
         """What a claim holds: its allocation, and one in flight if that is another one."""
@@ -190,20 +196,25 @@ class Snapshot:
         """With a claim added or replaced, and what it holds taken."""
         base = self
         old = self.claims.get(claim.key)
-        if old is not None and old.claim.uid != claim.claim.uid:
+        if old is not None and (old.claim.uid, old.special_of) != (claim.claim.uid, claim.special_of):
             base = self.without_claim(claim.key)
         uid = claim.claim.uid
-        after = replace(base, claims=base.claims.set(claim.key, claim), claim_keys=base.claim_keys.set(uid, claim.key))
-        return after._moved(uid, base.held_by(uid))
+        special = base.special
+        if claim.special_of:
+            special = _added(special, claim.special_of, uid)
+        claims, keys = base.claims.set(claim.key, claim), base.claim_keys.set(uid, claim.key)
+        return replace(base, claims=claims, claim_keys=keys, special=special)._moved(uid, base.held_by(uid))
 
     def without_claim(self, key: ObjectKey) -> "Snapshot":
         """With a claim removed, if it is there, and what it held free; what is in flight for it stays."""
         claim = self.claims.get(key)
         if claim is None:
             return self
-        uid = claim.claim.uid
-        after = replace(self, claims=self.claims.delete(key), claim_keys=self.claim_keys.delete(uid))
-        return after._moved(uid, self.held_by(uid))
+        uid, special = claim.claim.uid, self.special
+        if claim.special_of:
+            special = _removed(special, claim.special_of, uid)
+        claims, keys = self.claims.delete(key), self.claim_keys.delete(uid)
+        return replace(self, claims=claims, claim_keys=keys, special=special)._moved(uid, self.held_by(uid))
 
     def assuming(self, flight: InFlight) -> "Snapshot":
         """With an allocation in flight, instead of the one that is in flight for this claim."""

@@ -6,20 +6,22 @@ has one bind at a time, and whoever calls again gets the answer of the one that 
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
 from allocator.errors import AllocatorError
+from allocator.model import AllocationResult
 from allocator.outcome import Allocation
 from extender.claims import Blocked, PodClaims
 from extender.cluster.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.cluster.check import clash, is_in_use
-from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.cluster.readiness import Failed, unmet
 from extender.cluster.reservation import Reservation, WriteRefusedError, is_reserved
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.specialclaims import SpecialClaims
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer, check_unbound
 from extender.solver import No, Solver
@@ -48,6 +50,21 @@ class LapsedError(GivenBackError):
     """A device did not get ready."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a bind is to write.
+
+    Attributes:
+        reservations: in this order.
+        stale: special claims of earlier tries, to be deleted before.
+        status: what the pod's status is to say of its special claim.
+    """
+
+    reservations: tuple[Reservation, ...]
+    stale: tuple[ClaimObject, ...]
+    status: ExtendedClaim | None
+
+
 class Binder:
     """Binds pods of one cluster.
 
@@ -62,6 +79,7 @@ class Binder:
     ) -> None:
         self._state = state
         self._writer = writer
+        self._special = SpecialClaims(writer.api, state)
         self._solver = solver
         self._deadline = deadline
         self._clashes = clashes
@@ -131,7 +149,11 @@ class Binder:
             return
         made: list[Reservation] = []
         try:
-            await self._reserve(self._decide(pod, node, made), made, until)
+            plan = self._decide(pod, node, made)
+            revision = await self._write(pod, plan, made)
+            if pod.extended_claim != plan.status:
+                pod = await self._special.tell(pod, plan.status)
+            await self._hear(revision, until)
             self._check(made)
             await self._writer.bind(pod, node)
         except (WriteRefusedError, GivenBackError) as error:
@@ -142,7 +164,7 @@ class Binder:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
 
-    def _decide(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Reservation, ...]:
+    def _decide(self, pod: Pod, node_name: str, made: list[Reservation]) -> _Plan:
         """What is to be written, with new allocations in flight from here on. Nothing else runs meanwhile.
 
         A claim whose allocation is void is added to `made`: it is to be given back.
@@ -166,23 +188,45 @@ class Binder:
             raise BindError(str(error)) from error
         if isinstance(verdict, No):
             raise BindError(f"node {node_name}: {verdict.reason}")
-        reservations = tuple(_reservations(pod, case.claims, verdict, snapshot))
-        for each in reservations:
+        plan = _plan(pod, case.claims, node, verdict, snapshot)
+        for each in plan.reservations:
             if each.allocates:
                 self._state.assume(each.uid, each.allocation, pod.uid)
-        return reservations
+        return plan
 
-    async def _reserve(self, reservations: Sequence[Reservation], made: list[Reservation], until: float) -> None:
-        """Write them one by one, and wait until all is known that was written before. `made` gets those written."""
-        revision = 0
+    async def _write(self, pod: Pod, plan: _Plan, made: list[Reservation]) -> int:
+        """Write claim by claim. `made` gets those that are written, a special claim once it is made.
+
+        Returns:
+            The newest revision of what was written or read.
+        """
+        begun = revision = 0
         try:
-            for each in reservations:
-                written = await self._writer.reserve(each)
+            await self._remove(pod, plan.stale)
+            for each in plan.reservations:
+                begun += 1
+                reservation = await self._special.make(each) if each.is_new else each
+                if reservation.is_special:
+                    made.append(reservation)
+                written = await self._writer.reserve(reservation)
                 revision = max(revision, written.revision)
-                made.append(each)
+                if not reservation.is_special:
+                    made.append(reservation)
         finally:
-            for never_begun in reservations[len(made) + 1 :]:
+            for never_begun in plan.reservations[begun:]:
                 self._state.forget(never_begun.uid)
+        return revision
+
+    async def _remove(self, pod: Pod, stale: Sequence[ClaimObject]) -> None:
+        """Delete special claims of an earlier try, with which no Binding may be on its way any more."""
+        bound = await self._writer.fence(pod) if stale else ""
+        if bound:
+            raise WriteRefusedError(f"pod {pod.key} is bound to node {bound} already")
+        for each in stale:
+            await self._special.delete(each)
+
+    async def _hear(self, revision: int, until: float) -> None:
+        """Wait until all is known that was written to claims before."""
         try:
             async with asyncio.timeout_at(until):
                 await self._state.passed(CLAIMS, revision)
@@ -248,7 +292,7 @@ class Binder:
         left = []
         for each in made:
             try:
-                await self._writer.release(each)
+                await (self._special.withdraw(each) if each.is_special else self._writer.release(each))
             except (WriteRefusedError, OutcomeUnknownError) as error:
                 left.append(f"claim {each.claim.key} is not released: {error}")
         return left
@@ -267,16 +311,33 @@ async def _answer(task: asyncio.Task[BindError | None], until: float) -> BindErr
 
 def _given_back(pod: Pod, claims: Iterable[ClaimObject]) -> list[Reservation]:
     """As if the pod had reserved the claims for itself: to be undone."""
-    allocated = [(each, each.claim.allocation) for each in claims]
-    return [Reservation(each, pod, has, allocates=False, frees=True) for each, has in allocated if has is not None]
+    found = [(each, each.claim.allocation) for each in claims]
+    return [
+        Reservation(each, pod, allocation or AllocationResult(), allocates=False, frees=True)
+        for each, allocation in found
+        if allocation is not None or each.special_of
+    ]
 
 
-def _reservations(pod: Pod, claims: PodClaims, decided: Allocation, snapshot: Snapshot) -> Iterator[Reservation]:
-    """What is there already first, then what is to be allocated."""
-    for each in claims.allocated:
+def _plan(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> _Plan:
+    """What is there already first, then what is to be allocated, a special claim last."""
+    needs = claims.on(node)
+    if isinstance(needs, str):
+        raise BindError(f"node {node.name}: {needs}")
+    there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
+    reservations = [
+        *_reserved(pod, there, snapshot),
+        *(
+            Reservation(each, pod, allocation, allocates=True, frees=True)
+            for each, allocation in zip(needs.pending, decided.results, strict=True)
+        ),
+    ]
+    return _Plan(tuple(reservations), needs.stale, needs.status)
+
+
+def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> Iterator[Reservation]:
+    for each in claims:
         if each.claim.allocation is not None:
             resumed = each.claim.uid in snapshot.in_flight
             frees = resumed or is_reserved(each.claim, pod.uid)
             yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees)
-    for each, allocation in zip(claims.pending, decided.results, strict=True):
-        yield Reservation(each, pod, allocation, allocates=True, frees=True)

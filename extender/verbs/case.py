@@ -10,7 +10,7 @@ from allocator.errors import AllocatorError
 from allocator.features import Features
 from allocator.model import Claim
 from allocator.outcome import Allocation, Merit
-from extender.claims import Blocked, PodClaims, claim_keys, claims_of, node_problem
+from extender.claims import Blocked, PodClaims, claim_keys, claims_of
 from extender.cluster.objects import NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
@@ -34,12 +34,12 @@ class Case:
         Raises:
             InvalidClaimError, SelectorError: the pod can go nowhere.
         """
-        problem = node_problem(self.claims, node)
-        if problem:
-            return No(problem)
-        if not self.claims.pending:
+        needs = self.claims.on(node)
+        if isinstance(needs, str):
+            return No(needs)
+        if not needs.pending:
             return NOTHING_TO_ALLOCATE
-        return self.solver.judge(self.snapshot, node.node, tuple(each.claim for each in self.claims.pending))
+        return self.solver.judge(needs.world(self.snapshot), node.node, tuple(each.claim for each in needs.pending))
 
 
 def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:

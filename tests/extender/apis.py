@@ -65,6 +65,9 @@ class Transport:
         """The next calls of this name meet these."""
         self.faults.setdefault(call, []).extend(faults)
 
+    def api_version(self, resource: Resource) -> str:
+        return self.api.api_version(resource)
+
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
         return await self._call("get", resource, lambda: self.api.get(resource, key))
 

@@ -11,8 +11,6 @@ from extender.claims import (
     PodClaims,
     claim_keys,
     claims_of,
-    extended_resources,
-    node_problem,
     without_pods,
 )
 from extender.cluster.api import CLAIMS, CLASSES, RawObject
@@ -152,20 +150,6 @@ class TestExtendedResources:
         device_class("a", extended="example.com/gpu") | {"metadata": {"name": "a", "creationTimestamp": "2026"}},
     )
 
-    @pytest.mark.parametrize(
-        ("resources", "served"),
-        [
-            ({"cpu": "1", "memory": "1Gi"}, ()),
-            ({"example.com/gpu": "1", "cpu": "1"}, ("example.com/gpu",)),
-            ({"example.com/nic": "1"}, ()),
-            ({"deviceclass.resource.kubernetes.io/a": "1"}, ("deviceclass.resource.kubernetes.io/a",)),
-        ],
-    )
-    def test_those_that_a_class_serves(self, resources: dict[str, str], served: tuple[str, ...]) -> None:
-        asking = parse_pod(pod("p", resources=resources))
-        assert extended_resources(asking, self.SNAPSHOT) == served
-        assert claims_of(asking, self.SNAPSHOT) == PodClaims(extended=served)
-
     def test_the_newest_class_serves_then_the_lower_name(self) -> None:
         assert self.SNAPSHOT.extended["example.com/gpu"] == "a"
         assert self.SNAPSHOT.without_class("a").extended["example.com/gpu"] == "b"
@@ -192,13 +176,8 @@ class TestNodes:
     def test_allocated_claims_decide(self, claims: list[str], node_name: str, problem: str) -> None:
         found = claims_of(named(*claims), self.SNAPSHOT)
         assert isinstance(found, PodClaims)
-        assert node_problem(found, self.SNAPSHOT.nodes[node_name]) == problem
-
-    def test_extended_resources_of_device_plugins(self) -> None:
-        wanted = PodClaims(extended=("example.com/gpu",))
-        assert node_problem(wanted, self.SNAPSHOT.nodes["n"]) == ""
-        missing = "no device plugin offers extended resource example.com/gpu"
-        assert node_problem(wanted, self.SNAPSHOT.nodes["m"]) == missing
+        needs = found.on(self.SNAPSHOT.nodes[node_name])
+        assert (needs if isinstance(needs, str) else "") == problem
 
 
 class TestWithoutPods:

@@ -62,6 +62,11 @@ class Client:
         """The same connection, with another version of resource.k8s.io."""
         return Client(self._http, version)
 
+    def api_version(self, resource: Resource) -> str:
+        """The version in which objects are sent and come back."""
+        versions = resource.api_versions()
+        return f"{resource.group}/{self.version}" if resource.group == "resource.k8s.io" else versions[0]
+
     async def read(self, path: str) -> RawObject:
         """Any path that gives a JSON object, e.g. ``/apis/resource.k8s.io``."""
         return await self._call("GET", path)
