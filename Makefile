@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench test-cluster test-upstream clean
+.PHONY: help serve test check format bench test-cluster test-kill test-upstream clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -37,8 +37,13 @@ test-cluster: $(VENV)/.dev  ## the suites on a real control plane: built from Go
 	$(BIN)/python -m tests.cluster.harness.binaries
 	$(BIN)/python -m pytest tests/cluster
 
+test-kill: $(VENV)/.dev  ## 200 random kills of the extender in a run of 2,000 pods on a real control plane: 10 to 20 minutes
+	$(BIN)/python -m tests.cluster.harness.binaries
+	$(BIN)/python -m tests.cluster.killing
+
 test-upstream: $(VENV)/.dev  ## random cases, answered by upstream's allocator (Go) and by ours
-	$(BIN)/python -m tests.conformance.fuzz --seed 0 --cases 5000
+	$(BIN)/python -m tests.conformance.fuzz allocations --cases 5000
+	$(BIN)/python -m tests.conformance.fuzz selectors --cases 20000
 
 bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians with a calibration otherwise
 	$(BIN)/python -m loadtest.cel_bench
