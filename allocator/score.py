@@ -4,8 +4,9 @@ Earlier alternatives of `firstAvailable` stand above everything else (upstream's
 each level of preference has a band of its own. Within a band, a policy may rank by waste.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from allocator.candidates import Alternative, Candidates
 from allocator.counters import CounterKey, Counters, demand
@@ -14,8 +15,16 @@ from allocator.outcome import Merit
 MAX_SCORE = 10
 _BEST_ALTERNATIVE = 8
 
-Scores = Callable[[Mapping[str, Merit]], dict[str, int]]
-"""Node to merit, node to score."""
+K = TypeVar("K", bound=Hashable)
+
+
+class Scores(Protocol):
+    """Node to merit, node to score. Only which merits there are decides, not how many nodes have each."""
+
+    def __call__(self, merits: Mapping[K, Merit], /) -> dict[K, int]:
+        """The score of each node, or of whatever else has the merit."""
+
+
 
 _CAPACITY, _FREE, _BROKEN = 3, 2, 2
 """How much the parts of waste weigh: too much capacity above nodes left empty and hardware broken up."""
@@ -53,12 +62,12 @@ def merit(
     )
 
 
-def by_preference(merits: Mapping[str, Merit]) -> dict[str, int]:
+def by_preference(merits: Mapping[K, Merit]) -> dict[K, int]:
     """All nodes of one preference alike."""
     return _in_bands(merits, lambda _: 1.0)
 
 
-def by_waste(merits: Mapping[str, Merit]) -> dict[str, int]:
+def by_waste(merits: Mapping[K, Merit]) -> dict[K, int]:
     """Least waste first: of capacity handed out, of nodes left half empty, of partitioned hardware broken.
 
     Waste is what a node takes beyond the most thrifty one, as a share of what the most wasteful takes.
@@ -95,7 +104,7 @@ class _Range:
         return (amount - self.least) / self.most if self.most > 0 else 0.0
 
 
-def _in_bands(merits: Mapping[str, Merit], fitness: Callable[[Merit], float]) -> dict[str, int]:
+def _in_bands(merits: Mapping[K, Merit], fitness: Callable[[Merit], float]) -> dict[K, int]:
     """Divide 0 to 10 into a band for each level of preference; the fitness decides within."""
     levels = sorted({each.preference for each in merits.values()})
     bands = {}

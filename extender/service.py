@@ -133,8 +133,8 @@ class Service:
         if not args.pod.needs_devices:
             return score_nodes(args.names, {}, self._solver.policy)
         known = self._decisions.of(args.pod.uid)
-        decisions = known.allocations if known else (await self._filter(args, self._known())).decisions
-        return score_nodes(args.names, decisions, self._solver.policy)
+        merits = known.merits if known else (await self._filter(args, self._known())).merits
+        return score_nodes(args.names, merits, self._solver.policy)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
         """Whom to evict, per node that this makes room on.
@@ -181,7 +181,7 @@ class Service:
 
     async def _filter(self, args: FilterArgs, snapshot: Snapshot) -> FilterResult:
         result = await self._solve(snapshot, filter_nodes, args.pod, args.names, sent=args.nodes)
-        self._decisions.keep(Decision(args.pod, result.decisions))
+        self._decisions.keep(Decision(args.pod, result.merits))
         self.metrics.filtered(
             passed=len(result.passed),
             failed=len(result.failed),

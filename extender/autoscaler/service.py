@@ -68,7 +68,7 @@ class Autoscaler:
             RefusedError, TimeoutError: as `filter`.
         """
         found = await self.filter(args, session_id)
-        return score_nodes(args.asked.names, found.decisions, self.solver.policy)
+        return score_nodes(args.asked.names, found.merits, self.solver.policy)
 
     async def select(self, args: SelectedArgs, session_id: str | None) -> None:
         """Book a pod on a node: it holds its devices there from now on, in this session.

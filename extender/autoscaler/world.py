@@ -17,7 +17,7 @@ from extender.cluster.api import ObjectKey
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
-from extender.verbs.case import refreshed
+from extender.verbs.case import found_on, refreshed
 from extender.verbs.filter import FilterResult, filter_nodes
 
 DEVICE_BYTES: Final = 700
@@ -154,12 +154,15 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.is_empty:
         return Placed(snapshot)
+    found = found_on(snapshot.nodes[node_name], pod, snapshot, solver)
+    if isinstance(found, No):
+        return found
     needs = claims.on(snapshot.nodes[node_name])
     if isinstance(needs, str):
         return No(needs)
     snapshot = needs.world(snapshot)
     consumer = Consumer("pods", pod.name, pod.uid)
-    results = [_ready(each) for each in result.decisions[node_name].results]
+    results = [_ready(each) for each in found.results]
     held = [*((each, each.claim.allocation) for each in claims.allocated), *zip(needs.pending, results, strict=True)]
     for each, allocation in held:
         users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)

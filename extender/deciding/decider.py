@@ -10,11 +10,10 @@ alike, or replaced as a whole in one assignment: at worst, work is done twice.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from allocator.likeness import Lens, lens_of, runs_of
 from allocator.model import Claim, Node
-from allocator.outcome import Allocation, Merit
+from allocator.outcome import Allocation
 from allocator.selectors import Recent
 from allocator.usage import PoolUsage
 from extender.cluster.changes import Change
@@ -23,26 +22,8 @@ from extender.cluster.snapshot import Snapshot
 from extender.deciding.outlook import Numbers, Outlook, Surveyor
 from extender.deciding.shape import shape_of
 from extender.deciding.terrain import Terrain
+from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, Verdict
 from extender.solver import Solver
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
-    """What becomes of a node.
-
-    Attributes:
-        merit: what speaks for it; None if it will not do.
-        reason: why it will not do.
-        lasting: the same question would get the same answer; not so where a search was stopped.
-    """
-
-    merit: Merit | None = None
-    reason: str = ""
-    lasting: bool = True
-
-
-UNKNOWN_NODE: Final = Verdict(reason="node not yet known")
-OUT_OF_TIME: Final = Verdict(reason="not looked at in time", lasting=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +96,7 @@ class Decider:
 
     Args:
         solver: what is not known is asked of it.
-        changes_since: the log of the cluster whose snapshots are asked about; None: not kept that far back.
+        changes_since: the log of the cluster that is followed; None: not kept that far back.
         shapes: how many shapes to remember, about; those asked for longest ago are forgotten first.
     """
 
@@ -128,13 +109,24 @@ class Decider:
         self._memories: Recent[_Memory] = Recent(shapes)
         self._terrain: Terrain | None = None
 
+    def follow(self, snapshot: Snapshot) -> None:
+        """The cluster as it is now: decisions there cost what has changed since the last time.
+
+        Args:
+            snapshot: as the cluster's state gave it out; no fork.
+        """
+        terrain = self._terrain
+        if terrain is None:
+            self._terrain = Terrain.of(snapshot, self._surveyor)
+        elif terrain.snapshot is not snapshot and terrain.snapshot.version <= snapshot.version:
+            self._terrain = terrain.moved(snapshot, self._changes_since(terrain.snapshot.version))
+
     def decide(
         self,
         claims: Sequence[Claim],
         names: Sequence[str],
-        snapshot: Snapshot,
+        world: Snapshot,
         *,
-        world: Snapshot | None = None,
         sent: Mapping[str, NodeObject] | None = None,
         until: float = float("inf"),
     ) -> Decided:
@@ -143,8 +135,7 @@ class Decider:
         Args:
             claims: without an allocation.
             names: the nodes.
-            snapshot: of the cluster, as its state gave it out.
-            world: a fork of that snapshot to decide in instead.
+            world: where to decide: the cluster that is followed, or whatever it might be like.
             sent: the nodes as they are to be seen, if not as the snapshot has them.
             until: when to stop, by the solver's clock.
 
@@ -152,7 +143,7 @@ class Decider:
             InvalidClaimError, SelectorError: of the first node, in the order asked, of which this is not known to be
                 no problem. The claims can be allocated nowhere.
         """
-        terrain = self._at(snapshot).forked(world or snapshot)
+        terrain = self._over(world)
         outlooks = _outlooks(terrain, names, sent)
         memory = self._memory(claims, terrain.snapshot)
         known = memory.under(terrain.roaming)
@@ -162,21 +153,14 @@ class Decider:
             inquiry = _Inquiry(self._solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
             for index in [i for i, verdict in enumerate(verdicts) if verdict is None]:
                 outlook = outlooks[index]
-                verdicts[index] = UNKNOWN_NODE if outlook is None else inquiry.verdict(outlook, until)
+                verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
             steps = inquiry.steps
             memory.trim(len(terrain.snapshot.nodes))
         return Decided([verdict for verdict in verdicts if verdict is not None], steps)
 
-    def _at(self, snapshot: Snapshot) -> Terrain:
+    def _over(self, world: Snapshot) -> Terrain:
         terrain = self._terrain
-        if terrain is None:
-            terrain = self._terrain = Terrain.of(snapshot, self._surveyor)
-        elif terrain.snapshot is not snapshot:
-            before = terrain.snapshot.version
-            if snapshot.version < before:
-                return terrain.forked(snapshot)
-            terrain = self._terrain = terrain.moved(snapshot, self._changes_since(before))
-        return terrain
+        return Terrain.of(world, self._surveyor) if terrain is None else terrain.forked(world)
 
     def _memory(self, claims: Sequence[Claim], snapshot: Snapshot) -> _Memory:
         shape = shape_of(claims, snapshot.classes)
@@ -215,7 +199,7 @@ class _Inquiry:
         found = self.known.by_key.get(settled) or self._passing.get(settled)
         if found is None:
             if self.solver.clock() > until:
-                return OUT_OF_TIME
+                return TOO_LATE
             found = self._solved(outlook.node)
         (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
         return found

@@ -24,8 +24,9 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.specialclaims import SpecialClaims
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer, check_unbound
+from extender.deciding.verdict import UNKNOWN_NODE
 from extender.solver import No, Solver
-from extender.verbs.case import UNKNOWN_NODE, held_for_nominated, open_case
+from extender.verbs.case import held_for_nominated, open_case
 from extender.verbs.clashes import Clashes
 
 logger = structlog.get_logger()

@@ -15,7 +15,6 @@ from extender.cluster.objects import NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
 
-UNKNOWN_NODE = "node not yet known"
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
 
 
@@ -46,6 +45,16 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     """The case of a pod in a snapshot, or why it can go nowhere as things stand."""
     claims = claims_of(pod, snapshot)
     return claims if isinstance(claims, Blocked) else Case(pod, claims, snapshot, solver)
+
+
+def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:
+    """What a pod would get on a node, and nothing of what nominated pods need that go before it.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can go nowhere.
+    """
+    case = open_case(pod, held_for_nominated(pod, snapshot, solver), solver)
+    return No(case.reason) if isinstance(case, Blocked) else case.at(node)
 
 
 def refreshed(pod: Pod, snapshot: Snapshot) -> Pod:

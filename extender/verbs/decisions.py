@@ -4,19 +4,19 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.outcome import Allocation
+from allocator.outcome import Merit
 from extender.cluster.objects import Pod
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The pod as filter was given it, and node name to the allocation found there.
+    """The pod as filter was given it, and node name to what speaks for the node.
 
     A proposal: the cluster may have moved on, and who uses one checks it.
     """
 
     pod: Pod
-    allocations: Mapping[str, Allocation]
+    merits: Mapping[str, Merit]
 
 
 @dataclass(slots=True)

@@ -4,20 +4,22 @@ Rejections for devices are "unresolvable": of a node in ``FailedNodes`` the sche
 help, though its dry run knows nothing of devices. The one exception is a node that a pod is nominated for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
-from allocator.outcome import Allocation
+from allocator.outcome import Merit
 from extender.claims import Blocked, unready
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
-from extender.solver import No, Solver
-from extender.verbs.case import UNKNOWN_NODE, Case, after_departures, fits, held_for_nominated, open_case
+from extender.deciding.decider import Decided, Decider
+from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict
+from extender.solver import Solver
+from extender.special import Needs
+from extender.verbs.case import Case, after_departures, fits, held_for_nominated, open_case
 
 WAITING = "waiting for devices of terminating pods"
-OUT_OF_TIME = "not looked at in time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,14 @@ class FilterResult:
         passed: nodes that will do, in the order asked.
         failed: nodes that will do once terminating pods are gone, with the reason.
         unresolvable: nodes that will not do, with the reason.
-        decisions: for nodes that will do, what would be allocated there; empty for pods that need nothing of us.
+        merits: what speaks for each of the nodes that will do; empty for pods that need nothing of us.
         steps: devices tried.
     """
 
     passed: Sequence[str]
     failed: Mapping[str, str] = field(default_factory=dict)
     unresolvable: Mapping[str, str] = field(default_factory=dict)
-    decisions: Mapping[str, Allocation] = field(default_factory=dict)
+    merits: Mapping[str, Merit] = field(default_factory=dict)
     steps: int = 0
 
 
@@ -45,6 +47,7 @@ def filter_nodes(
     snapshot: Snapshot,
     solver: Solver,
     *,
+    decider: Decider | None = None,
     sent: Mapping[str, Mapping[str, JSON]] | None = None,
     until: float = float("inf"),
 ) -> FilterResult:
@@ -55,6 +58,7 @@ def filter_nodes(
         names: the nodes asked about.
         snapshot: the cluster.
         solver: the allocator.
+        decider: remembers decisions of this solver; None: nothing is remembered.
         sent: the Node objects, where whole nodes were sent: their labels count, and they need not exist.
         until: when to stop, by the solver's clock.
 
@@ -73,13 +77,15 @@ def filter_nodes(
     if waiting is not None:
         return _nowhere(names, f"claim {waiting.claim.name} waits until its devices are ready")
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver))
+    nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
+    question = _Question(case, decider or Decider(solver, lambda _: None), nodes, until)
     try:
         if pod.nominated_node in names:
             # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
-            there = _filter(case, (pod.nominated_node,), sent, until)
+            there = question.answer((pod.nominated_node,))
             if there.passed:
                 return there
-        return _filter(case, names, sent, until)
+        return question.answer(names)
     except InvalidClaimError as error:
         return _nowhere(names, str(error))
     except SelectorError as error:
@@ -96,32 +102,83 @@ def _nowhere(names: Sequence[str], reason: str) -> FilterResult:
     return FilterResult((), unresolvable=dict.fromkeys(names, reason))
 
 
-def _filter(
-    case: Case, names: Sequence[str], sent: Mapping[str, Mapping[str, JSON]] | None, until: float
-) -> FilterResult:
-    decisions: dict[str, Allocation] = {}
-    failed: dict[str, str] = {}
-    unresolvable: dict[str, str] = {}
-    steps = 0
-    for index, name in enumerate(names):
-        if case.solver.clock() > until:
-            if not decisions:
-                raise TimeoutError
-            unresolvable.update(dict.fromkeys(names[index:], OUT_OF_TIME))
-            break
-        node = case.snapshot.nodes.get(name) if sent is None else parse_node_object(sent[name])
-        if node is None:
-            unresolvable[name] = UNKNOWN_NODE
-            continue
-        verdict = case.at(node)
-        steps += verdict.steps
-        if not isinstance(verdict, No):
-            decisions[name] = verdict
-        elif name == case.pod.nominated_node and fits_later(case, node):
-            failed[name] = WAITING
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Where a pod can go.
+
+    Attributes:
+        sent: the nodes, where whole nodes were sent.
+        until: when to stop.
+    """
+
+    case: Case
+    decider: Decider
+    sent: Mapping[str, NodeObject] | None
+    until: float
+
+    def answer(self, names: Sequence[str]) -> FilterResult:
+        """What becomes of the nodes.
+
+        Raises:
+            TimeoutError: time was up before any node was found.
+            InvalidClaimError, SelectorError: the pod can go nowhere.
+        """
+        claims = self.case.claims
+        if claims.pending and not claims.allocated and not claims.special.is_needed:
+            decided = self._decided(Needs(claims.pending), names)
+            verdicts, steps = zip(names, decided.verdicts, strict=True), decided.steps
         else:
-            unresolvable[name] = verdict.reason
-    return FilterResult(tuple(decisions), failed, unresolvable, decisions, steps)
+            found, steps = self._one_by_one(names)
+            verdicts = zip(names, [found[name] for name in names], strict=True)
+        return self._result(list(verdicts), steps)
+
+    def _one_by_one(self, names: Sequence[str]) -> tuple[Mapping[str, Verdict], int]:
+        """Verdicts, where it differs from node to node what the pod needs: nodes with the same needs go together."""
+        found: dict[str, Verdict] = {}
+        groups: dict[Hashable, tuple[Needs, list[str]]] = {}
+        for name in names:
+            node = self._node(name)
+            needs = UNKNOWN_NODE if node is None else self.case.claims.on(node)
+            if isinstance(needs, str):
+                found[name] = Verdict(reason=needs)
+            else:
+                key = (tuple(map(id, needs.pending)), tuple(map(id, needs.stale)))
+                groups.setdefault(key, (needs, []))[1].append(name)
+        steps = 0
+        for needs, members in groups.values():
+            decided = self._decided(needs, members)
+            found.update(zip(members, decided.verdicts, strict=True))
+            steps += decided.steps
+        return found, steps
+
+    def _decided(self, needs: Needs, names: Sequence[str]) -> Decided:
+        if not needs.pending:
+            return Decided([NOTHING_NEEDED] * len(names), 0)
+        pending = [each.claim for each in needs.pending]
+        world = needs.world(self.case.snapshot)
+        return self.decider.decide(pending, names, world, sent=self.sent, until=self.until)
+
+    def _result(self, verdicts: Sequence[tuple[str, Verdict]], steps: int) -> FilterResult:
+        merits = {name: verdict.merit for name, verdict in verdicts if verdict.merit is not None}
+        if not merits and any(verdict is TOO_LATE for _, verdict in verdicts):
+            raise TimeoutError
+        unresolvable: dict[str, str] = {}
+        if len(merits) < len(verdicts):
+            unresolvable = {name: verdict.reason for name, verdict in verdicts if verdict.merit is None}
+        failed = dict(self._waiting(unresolvable))
+        for name in failed:
+            del unresolvable[name]
+        return FilterResult(tuple(merits), failed, unresolvable, merits, steps)
+
+    def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """The node that the pod is nominated for, if it will do later."""
+        name = self.case.pod.nominated_node
+        node = self._node(name) if name in refused else None
+        if node is not None and fits_later(self.case, node):
+            yield name, WAITING
+
+    def _node(self, name: str) -> NodeObject | None:
+        return self.case.snapshot.nodes.get(name) if self.sent is None else self.sent[name]
 
 
 def fits_later(case: Case, node: NodeObject) -> bool:

@@ -19,7 +19,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.solver import Solver
-from extender.verbs.case import NOTHING_TO_ALLOCATE, holding, refreshed
+from extender.verbs.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
 from extender.verbs.filter import filter_nodes
 from extender.waking.relief import NO_RELIEF, Relief, relief
 
@@ -234,7 +234,8 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver, u
     for start in range(0, len(names), _CHUNK):
         result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, until=until)
         if result.passed:
-            return result.decisions.get(result.passed[0], NOTHING_TO_ALLOCATE)
+            found = found_on(snapshot.nodes[result.passed[0]], pod, snapshot, solver)
+            return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE
     return None
 
 

@@ -23,7 +23,8 @@ from extender.cluster.api import RESOURCES, RawObject
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import InFlight, Snapshot
 from extender.cluster.state import ClusterState, Event, EventType
-from extender.deciding.decider import UNKNOWN_NODE, Decider, Verdict
+from extender.deciding.decider import Decider
+from extender.deciding.verdict import UNKNOWN_NODE, Verdict
 from extender.solver import Solver
 from tests.extender.clusters import DRIVER, claim, device_class, node, solver, taint_rule
 
@@ -316,7 +317,7 @@ def synced(slices: Sequence[RawObject]) -> ClusterState:
 def judged(fresh: Solver, world: Snapshot, found: NodeObject | None, claims: tuple[Claim, ...]) -> object:
     """A node's answer without any memory."""
     if found is None:
-        return None, UNKNOWN_NODE.reason
+        return None, UNKNOWN_NODE
     answer = fresh.judge(world, found.node, claims)
     return (answer.merit, "") if isinstance(answer, Allocation) else (None, answer.reason)
 
@@ -356,8 +357,9 @@ def test_remembered_decisions_are_those_of_a_fresh_solve(
         if step.held is not None:
             world = base.assuming(InFlight("uid-other", "uid-nominated", result(*step.held)))
         claims = pods[step.wish]
+        decider.follow(base)
         try:
-            decided: object = [told(v) for v in decider.decide(claims, step.names, base, world=world).verdicts]
+            decided: object = [told(v) for v in decider.decide(claims, step.names, world).verdicts]
         except AllocatorError as error:
             decided = type(error), str(error)
         assert decided == fresh_answers(fresh, world, step.names, claims)

@@ -1,12 +1,12 @@
 """What filter found is remembered for the pods filtered last."""
 
-from allocator.outcome import Allocation, Merit
+from allocator.outcome import Merit
 from extender.verbs.decisions import Decision, DecisionStore
 from tests.extender.clusters import parsed, pod
 
 
-def decision(name: str, steps: int = 0) -> Decision:
-    return Decision(parsed(pod(name)), {"a": Allocation((), Merit(), steps)})
+def decision(name: str, preference: int = 0) -> Decision:
+    return Decision(parsed(pod(name)), {"a": Merit(preference)})
 
 
 def test_the_last_decision_for_a_pod_counts() -> None:

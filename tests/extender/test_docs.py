@@ -8,10 +8,10 @@ from typer.main import get_command
 
 from allocator.outcome import Cause, Reason, Unsatisfiable
 from extender.cli import app
+from extender.deciding.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.openapi import VERBS
 from extender.settings import keys, variable
-from extender.verbs.case import UNKNOWN_NODE
-from extender.verbs.filter import OUT_OF_TIME, WAITING
+from extender.verbs.filter import WAITING
 
 DOCS = Path(__file__).parents[2] / "docs"
 API = (DOCS / "api.md").read_text()
