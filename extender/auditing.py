@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from allocator.audit import Evidence, audit
 from allocator.finding import Finding
 from allocator.selectors import Selectors
-from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, Api
+from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, Api, Resource
 from extender.cluster.credentials import Origin
 from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
@@ -17,20 +17,20 @@ AUDITED = (NODES, SLICES, CLASSES, CLAIMS)
 """What the audit looks at."""
 
 
-async def listed(api: Api) -> Snapshot:
-    """What an API server has of that, read once.
+async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
+    """What an API server has of some kinds, read once.
 
     Raises:
         ApiError, OutcomeUnknownError: it can't be read.
     """
     state = ClusterState()
-    for resource in AUDITED:
+    for resource in resources:
         listing = await api.list(resource)
         state.replace(resource, listing.items, listing.revision)
     return state.snapshot
 
 
-async def listed_live(origin: Origin) -> Snapshot:
+async def listed_live(origin: Origin, resources: Iterable[Resource] = AUDITED) -> Snapshot:
     """The same of the API server of a kubeconfig.
 
     Raises:
@@ -38,7 +38,7 @@ async def listed_live(origin: Origin) -> Snapshot:
         ApiError, OutcomeUnknownError: it can't be read.
     """
     async with connect(origin, random=random.random) as cluster:
-        return await listed(cluster.api)
+        return await listed(cluster.api, resources)
 
 
 def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:

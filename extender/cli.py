@@ -19,13 +19,15 @@ from rich.console import Console
 from allocator.model import JSON
 from allocator.policy import POLICIES
 from extender import __version__, serving
-from extender.auditing import audit_snapshot, finding_json, finding_table, listed_live
+from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.autoscaler.templates import TemplateError
-from extender.cluster.api import ApiError, OutcomeUnknownError
+from extender.cluster.api import RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, Resource
 from extender.cluster.credentials import ConnectError, find_origin
 from extender.cluster.manifests import FileReport, Loaded, duplicates
 from extender.cluster.manifests import load as load_manifests
+from extender.cluster.snapshot import Snapshot
 from extender.embedded import EmbeddedCluster, check_expression
+from extender.inquiry import Inquiry, InquiryError, asked, explained
 from extender.report import Table, print_table
 from extender.settings import Settings, SettingsError
 from extender.settings import load as load_settings
@@ -34,7 +36,8 @@ from extender.simulation import Placement, simulate
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
 
 _EXIT_CODES = (
-    "Exit codes: 0 done; 1 the manifests have errors, an audit finds a rule broken, or `config check` a wrong setting; "
+    "Exit codes: 0 done; 1 the manifests have errors, an audit finds a rule broken, a pod that is explained fits "
+    "nowhere, or `config check` finds a wrong setting; "
     "2 the command line, a file or a setting cannot be used."
 )
 
@@ -51,6 +54,13 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=_MARKUP, help=f"Look at the settings.\n\n{_EXIT_CODES}")
 app.add_typer(config_app, name="config")
+
+
+class ExplainOutput(StrEnum):
+    """How an explanation is printed."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class Output(StrEnum):
@@ -197,12 +207,7 @@ def audit_command(
     if given:
         snapshot = EmbeddedCluster(_load_one_cluster("audit", given).objects).state.snapshot
     else:
-        try:
-            snapshot = asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ)))
-        except ConnectError as error:
-            _fail(*error.problems)
-        except (ApiError, OutcomeUnknownError) as error:
-            _fail(str(error))
+        snapshot = _listed(kubeconfig, context)
     findings = audit_snapshot(snapshot)
     if output is Output.JSON:
         _print_json([finding_json(finding) for finding in findings])
@@ -211,6 +216,43 @@ def audit_command(
     else:
         typer.echo("every rule holds")
     if findings:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+@app.command(name="explain")
+def explain_command(
+    pod: Annotated[str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; without a namespace, in default.")],
+    node: Annotated[list[str] | None, typer.Option(help="Look at this node only; may be given several times.")] = None,
+    manifests: ManifestsOption = None,
+    server: Annotated[str, typer.Option(metavar="URL", help="Ask a running service, e.g. http://127.0.0.1:8888.")] = "",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = "",
+    output: Annotated[ExplainOutput, typer.Option("--output", "-o", help="How to print it.")] = ExplainOutput.TEXT,
+) -> None:
+    """Say where a pod fits and why there; or why it fits nowhere, and what would change that. Nothing is written.
+
+    The cluster is that of the manifests, of a running service (--server), or the live one. A service goes by its own
+    settings; else those of the environment count.
+    """
+    if sum((bool(manifests), bool(server), bool(kubeconfig or context))) > 1:
+        _fail("--manifests, --server, and --kubeconfig or --context: only one of them")
+    inquiry = Inquiry(_pod_key(pod), tuple(node) if node else None)
+    try:
+        if server:
+            answer = asked(inquiry, server)
+        else:
+            solver = serving.make_solver(_settings(None, {}))
+            snapshot = (
+                _snapshot("explain", manifests) if manifests else _listed(kubeconfig, context, RESOURCES.values())
+            )
+            answer = explained(inquiry, snapshot, solver)
+    except InquiryError as error:
+        _fail(str(error))
+    if output is ExplainOutput.JSON:
+        _print_json(answer.document)
+    else:
+        typer.echo(answer.text, nl=False)
+    if not answer.is_good:
         raise typer.Exit(FOUND_PROBLEMS)
 
 
@@ -266,6 +308,30 @@ def _load_one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
     loaded = _load(paths)
     _refuse_problems(loaded)
     return loaded
+
+
+def _snapshot(command: str, paths: Sequence[Path]) -> Snapshot:
+    """The cluster of manifests, once its controllers have nothing left to do."""
+    cluster = EmbeddedCluster(_load_one_cluster(command, paths).objects)
+    asyncio.run(cluster.settle())
+    return cluster.state.snapshot
+
+
+def _listed(kubeconfig: Path | None, context: str, resources: Iterable[Resource] = AUDITED) -> Snapshot:
+    """The live cluster as it is now."""
+    try:
+        return asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ), resources))
+    except ConnectError as error:
+        _fail(*error.problems)
+    except (ApiError, OutcomeUnknownError) as error:
+        _fail(str(error))
+
+
+def _pod_key(pod: str) -> ObjectKey:
+    namespace, _, name = pod.rpartition("/")
+    if not name or "/" in namespace:
+        _fail(f"{pod}: expected POD or NAMESPACE/POD")
+    return ObjectKey(namespace or "default", name)
 
 
 def _refuse_problems(loaded: Loaded) -> None:

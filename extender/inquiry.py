@@ -1,0 +1,83 @@
+"""An explanation from wherever it can be had: of a cluster that is at hand, or of a running service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from extender.cluster.api import ObjectKey
+from extender.cluster.snapshot import Snapshot
+from extender.explain.document import as_json
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Verdict
+from extender.solver import Solver
+
+_SECONDS: Final = 60.0
+_HEADERS: Final = {"accept": "application/json"}
+_GOOD: Final = frozenset({Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value})
+
+
+class InquiryError(Exception):
+    """There is no explanation to be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What is asked: about which pod, and on which nodes (None: all)."""
+
+    pod: ObjectKey
+    nodes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An explanation as JSON."""
+
+    document: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The same for people."""
+        return str(self.document["text"])
+
+    @property
+    def is_good(self) -> bool:
+        """The pod has a node, or could have one."""
+        return self.document["verdict"] in _GOOD
+
+
+def explained(inquiry: Inquiry, snapshot: Snapshot, solver: Solver) -> Answer:
+    """The explanation of a pod of a snapshot.
+
+    Raises:
+        InquiryError: there is no such pod.
+    """
+    pod = snapshot.pods.get(inquiry.pod)
+    if pod is None:
+        raise InquiryError(f"pod {inquiry.pod} does not exist, or it needs no devices")
+    return Answer(as_json(Explainer(snapshot, solver).explain(pod, inquiry.nodes)))
+
+
+def asked(inquiry: Inquiry, server: str, transport: httpx.BaseTransport | None = None) -> Answer:
+    """The explanation of a running service, by its address.
+
+    Raises:
+        InquiryError: it can't be reached, or can't answer.
+    """
+    path = f"{server.rstrip('/')}/explain/{quote(inquiry.pod.namespace)}/{quote(inquiry.pod.name)}"
+    try:
+        with httpx.Client(timeout=_SECONDS, transport=transport) as client:
+            response = client.get(path, params={"node": list(inquiry.nodes or ())}, headers=_HEADERS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise InquiryError(f"{path}: {error}") from error
+    try:
+        document = response.json()
+        if response.status_code == HTTPStatus.OK:
+            return Answer({**document, "verdict": document["verdict"], "text": document["text"]})
+        problem = str(document["error"])
+    except (ValueError, KeyError, TypeError):
+        problem = f"status {response.status_code} and no explanation: is this a dra-extender?"
+    raise InquiryError(f"{path}: {problem}")

@@ -1,0 +1,302 @@
+"""Explanations over HTTP and on the command line: who gets what, in which form, and what is said of mistakes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import yaml
+from httpx import AsyncClient
+from typer.testing import CliRunner
+
+from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
+from extender.cluster.api import ObjectKey
+from extender.cluster.state import ClusterState
+from extender.explain.courtesy import Courtesy
+from extender.inquiry import Inquiry, InquiryError, asked
+from extender.settings import load
+from tests.extender.clusters import (
+    DRIVER,
+    Cluster,
+    Object,
+    claim,
+    client_of,
+    device_class,
+    local_slice,
+    node,
+    pod,
+)
+
+OBJECTS = (
+    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
+    claim("c"),
+    claim("taken", allocated=["a/gpu-0"], at="a", users=["somebody"]),
+    claim("taken-too", allocated=["b/gpu-0"], at="b", users=["somebody"]),
+    pod("p", "c"),
+    pod("somebody", "taken", "taken-too", on="a"),
+)
+JSON = {"accept": "application/json"}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster.of(*OBJECTS)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    async with client_of(cluster.app()) as found:
+        yield found
+
+
+# --- over HTTP ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "text/plain"),
+        ("application/json", "application/json"),
+        ("text/plain, application/json", "text/plain"),
+        ("application/json;q=0.9, text/plain", "application/json"),
+        ("text/html", "text/plain"),
+    ],
+)
+async def test_text_for_terminals_and_json_where_it_is_accepted(client: AsyncClient, accept: str, kind: str) -> None:
+    reply = await client.get("/explain/ns/p", headers={"accept": accept})
+    assert reply.status_code == 200
+    assert reply.headers["content-type"].partition(";")[0] == kind
+    assert "pod ns/p fits on none of 2 nodes" in reply.text
+
+
+async def test_both_forms_say_the_same(client: AsyncClient) -> None:
+    text = (await client.get("/explain/ns/p")).text
+    document = (await client.get("/explain/ns/p", headers=JSON)).json()
+    assert document["text"] == text
+    assert document["verdict"] == "fits nowhere"
+    assert document["requests"][0]["fallouts"][0]["cause"] == "in-use"
+
+
+async def test_some_nodes_only(client: AsyncClient) -> None:
+    document = (await client.get("/explain/ns/p?node=b", headers=JSON)).json()
+    assert document["nodes"] == [{"reason": "no free device for request gpu", "nodes": ["b"]}]
+    assert [each["node"] for each in document["proposals"]] == ["b"] * len(document["proposals"])
+    assert (await client.get("/explain/ns/p?node=b&node=a", headers=JSON)).json()["nodes"][0]["nodes"] == ["b", "a"]
+    assert "node x is not known" in (await client.get("/explain/ns/p?node=x")).text
+
+
+async def test_pods_that_are_not_known(client: AsyncClient) -> None:
+    reply = await client.get("/explain/ns/other")
+    assert reply.status_code == 404
+    assert reply.json() == {"error": "pod ns/other does not exist, or it needs no devices"}
+
+
+async def test_any_pod_can_be_asked_about_and_nothing_is_written(client: AsyncClient, cluster: Cluster) -> None:
+    before = cluster.state.snapshot
+    mine = pod("other", "c")
+    del mine["metadata"]["uid"]
+    as_kubectl_prints_it = await client.post("/explain", content=orjson.dumps(mine))
+    assert as_kubectl_prints_it.text.startswith("pod ns/other fits on none of 2 nodes")
+    as_filter_is_sent_it = await client.post("/explain", content=orjson.dumps({"Pod": mine, "NodeNames": ["b"]}))
+    assert as_filter_is_sent_it.text.startswith("pod ns/other does not fit on node b")
+    by_query = await client.post("/explain?node=a", content=orjson.dumps({"Pod": mine, "NodeNames": ["b"]}))
+    assert by_query.text.startswith("pod ns/other does not fit on node a")
+    assert cluster.state.snapshot is before
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", "the body is empty: expected a JSON object"),
+        (b"[]", "expected an object, not []"),
+        (b"{}", "metadata.name: is required"),
+        (b'{"Pod": 1}', "Pod: expected an object, not 1"),
+        (b'{"Pod": {"metadata": {"name": "x"}}, "NodeNames": [7]}', "NodeNames[0]: expected a string, not 7"),
+        (b'{"metadata": {"name": "x"}, "spec": {"nodeName": 1}}', "spec.nodeName: 1 is not a string"),
+    ],
+)
+async def test_mistakes_are_named(client: AsyncClient, body: bytes, error: str) -> None:
+    reply = await client.post("/explain", content=body)
+    assert reply.status_code == 400
+    assert reply.json()["error"].endswith(error)
+
+
+async def test_a_body_over_the_limit(cluster: Cluster) -> None:
+    async with client_of(cluster.app(load("server: {bodyLimitBytes: 1024}"))) as client:
+        reply = await client.post("/explain", content=b" " * 2000)
+        assert reply.status_code == 413
+        assert reply.json()["error"] == "the body is longer than the limit of 1024 bytes"
+
+
+async def test_a_cluster_that_is_not_known_well_enough(cluster: Cluster) -> None:
+    unknown = Cluster(ClusterState(), cluster.api)
+    async with client_of(unknown.app()) as client:
+        for reply in (
+            await client.get("/explain/ns/p"),
+            await client.post("/explain", content=orjson.dumps(pod("p", "c"))),
+        ):
+            assert reply.status_code == 503
+            assert "not synced yet" in reply.json()["error"]
+
+
+async def test_the_documented_example_runs(client: AsyncClient) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    operation = paths["/explain"]["post"]
+    example = operation["requestBody"]["content"]["application/json"]["example"]
+    text = operation["responses"]["200"]["content"]["text/plain"]["example"]
+    assert (await client.post("/explain", json=example)).text == text
+    assert {each["name"] for each in paths["/explain/{namespace}/{pod}"]["get"]["parameters"]} == {
+        "namespace",
+        "pod",
+        "node",
+    }
+
+
+async def test_filters_are_answered_while_an_explanation_is_made(cluster: Cluster) -> None:
+    async with client_of(cluster.app()) as client:
+        explaining = [asyncio.create_task(client.get("/explain/ns/p")) for _ in range(3)]
+        body = orjson.dumps({"Pod": pod("p", "c"), "NodeNames": ["a"]})
+        assert (await client.post("/filter", content=body)).json()["NodeNames"] == []
+        assert {(await each).status_code for each in explaining} == {200}
+
+
+# --- who goes first ----------------------------------------------------------------------------------------
+
+
+class Time:
+    """A clock that moves when somebody sleeps, and a little whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        self.now += 0.0004
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept.append(seconds)
+
+
+def test_an_explanation_waits_while_a_verb_is_under_way_but_not_for_ever() -> None:
+    time = Time()
+    courtesy = Courtesy(time, time.sleep)
+    pause = courtesy.turn()
+    with courtesy.verb():
+        pause()
+    assert 0.9 < sum(time.slept) < 1.2
+    before = len(time.slept)
+    pause()
+    assert len(time.slept) <= before + 1
+
+
+def test_work_is_in_small_pieces_with_a_breath_between_them() -> None:
+    time = Time()
+    pause = Courtesy(time, time.sleep).turn()
+    for _ in range(100):
+        pause()
+    assert len(time.slept) > 20
+    assert sum(time.slept) < 0.01
+
+
+def test_a_verb_that_ends_lets_the_explanation_go_on() -> None:
+    verb, slept = ExitStack(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        verb.close()
+
+    courtesy = Courtesy(lambda: 0.0, sleep)
+    verb.enter_context(courtesy.verb())
+    courtesy.turn()()
+    assert len(slept) == 1
+
+
+# --- on the command line -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(OBJECTS))
+    return str(path)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["explain", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_pod_of_manifests(manifests: str) -> None:
+    code, text, _ = run("ns/p", "--manifests", manifests)
+    assert code == FOUND_PROBLEMS
+    assert text.startswith("pod ns/p fits on none of 2 nodes:\n")
+    assert "Delete pod ns/somebody, which frees" in text
+    assert run("ns/somebody", "--manifests", manifests)[:2][0] == OK
+
+
+def test_a_pod_of_manifests_as_json_on_some_nodes(manifests: str) -> None:
+    code, text, _ = run("ns/p", "--manifests", manifests, "--node", "a", "--output", "json")
+    assert code == FOUND_PROBLEMS
+    assert orjson.loads(text)["nodes"][0]["nodes"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["nobody"], "pod default/nobody does not exist, or it needs no devices"),
+        (["a/b/c"], "a/b/c: expected POD or NAMESPACE/POD"),
+        (["ns/p", "--server", "http://x"], "only one of them"),
+    ],
+)
+def test_mistakes_on_the_command_line(manifests: str, arguments: list[str], error: str) -> None:
+    code, text, errors = run(*arguments, "--manifests", manifests)
+    assert (code, text) == (USAGE, "")
+    assert error in errors
+
+
+def test_a_service_that_is_not_there() -> None:
+    code, _, errors = run("ns/p", "--server", "http://127.0.0.1:1")
+    assert code == USAGE
+    assert errors.startswith("error: http://127.0.0.1:1/explain/ns/p: ")
+
+
+def answering(status: int, body: Any) -> httpx.MockTransport:
+    content = body if isinstance(body, bytes) else orjson.dumps(body)
+    return httpx.MockTransport(lambda _: httpx.Response(status, content=content))
+
+
+def test_a_service_is_asked_for_the_pod_and_the_nodes() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"verdict": "fits", "text": "pod ns/p fits\n"})
+
+    inquiry = Inquiry(ObjectKey("ns", "p"), ("a", "b"))
+    found = asked(inquiry, "http://service/", httpx.MockTransport(answer))
+    assert found.is_good
+    assert found.text == "pod ns/p fits\n"
+    assert [str(each.url) for each in seen] == ["http://service/explain/ns/p?node=a&node=b"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (404, {"error": "pod ns/p does not exist"}, "pod ns/p does not exist"),
+        (503, {"error": "not ready: pods: not synced yet"}, "not synced yet"),
+        (200, {"hello": "world"}, "status 200 and no explanation: is this a dra-extender?"),
+        (502, b"<html>", "status 502 and no explanation"),
+        (200, b"[]", "status 200 and no explanation"),
+    ],
+)
+def test_a_service_that_can_not_answer(status: int, body: Object | bytes, problem: str) -> None:
+    with pytest.raises(InquiryError, match="http://service/explain/ns/p: ") as error:
+        asked(Inquiry(ObjectKey("ns", "p")), "http://service", answering(status, body))
+    assert problem in str(error.value)
