@@ -5,23 +5,28 @@ checks and other calls are answered meanwhile; pods that need no devices are ans
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
 import anyio
 import anyio.to_thread
 
+from allocator.model import JSON
 from extender.aftercare import Aftercare
 from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
+from extender.deciding.decider import Decider
 from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.metrics import Metrics
 from extender.overview import Overview
+from extender.settings import SchedulingSettings
 from extender.solver import Solver
+from extender.verbs.best import best
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.case import refreshed
 from extender.verbs.decisions import Decision, DecisionStore
@@ -52,7 +57,7 @@ class Service:
 
     Args:
         aftercare: told of what filter has answered. Somebody must run it.
-        deadline_seconds: for one verb, everything included.
+        scheduling: how long verbs may take, and how many nodes are named.
     """
 
     def __init__(
@@ -64,15 +69,17 @@ class Service:
         metrics: Metrics,
         overview: Overview,
         *,
-        deadline_seconds: float,
+        scheduling: SchedulingSettings,
     ) -> None:
         self._state = state
         self._solver = solver
+        self._decider = Decider(solver, state.changes_since)
         self._binder = binder
         self.aftercare = aftercare
         self.metrics = metrics
         self.overview = overview
-        self._solving_seconds = deadline_seconds * _SOLVING_SHARE
+        self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
+        self._most = scheduling.most_nodes
         self._decisions = DecisionStore()
         self._turns = Turns(state, binder.is_binding)
         self._courtesy = Courtesy()
@@ -180,7 +187,7 @@ class Service:
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
     async def _filter(self, args: FilterArgs, snapshot: Snapshot) -> FilterResult:
-        result = await self._solve(snapshot, filter_nodes, args.pod, args.names, sent=args.nodes)
+        result = await self._solve(snapshot, self._filtered, args.pod, args.names, sent=args.nodes)
         self._decisions.keep(Decision(args.pod, result.merits))
         self.metrics.filtered(
             passed=len(result.passed),
@@ -189,6 +196,24 @@ class Service:
             steps=result.steps,
         )
         return result
+
+    def _filtered(
+        self,
+        pod: Pod,
+        names: Sequence[str],
+        snapshot: Snapshot,
+        solver: Solver,
+        *,
+        sent: Mapping[str, Mapping[str, JSON]] | None,
+        until: float,
+    ) -> FilterResult:
+        """Filter, in a thread: with what was decided before, and the best nodes only."""
+        self._decider.follow(snapshot)
+        result = filter_nodes(pod, names, snapshot, solver, decider=self._decider, sent=sent, until=until)
+        if not result.merits:
+            return result
+        merits = best(result.merits, self._most(len(names)), solver.policy)
+        return replace(result, passed=tuple(merits), merits=merits)
 
     def _known(self) -> Snapshot:
         """The cluster as it is now.

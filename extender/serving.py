@@ -114,7 +114,7 @@ def make_service(
     )
     overview = Overview(state, solver.features, journal, live)
     metrics.registry.register(ClusterGauges(overview))
-    return Service(state, solver, binder, aftercare, metrics, overview, deadline_seconds=deadline)
+    return Service(state, solver, binder, aftercare, metrics, overview, scheduling=settings.scheduling)
 
 
 def read_catalog(settings: Settings) -> Catalog:

@@ -113,6 +113,21 @@ class SchedulingSettings(_Section):
     )
     max_steps: int = Field(default=100_000, description="Devices tried for one pod on one node before giving up.", ge=1)
     max_seconds: float = Field(default=1.0, description="Time for one pod on one node before giving up.", gt=0)
+    best_nodes: int | None = Field(
+        default=None,
+        description="Most nodes that an answer names, the best; null: as many as kube-scheduler scores; 0: all.",
+        ge=0,
+    )
+
+    def most_nodes(self, asked: int) -> int:
+        """How many nodes an answer names at most, of so many asked about.
+
+        By default that is kube-scheduler's own number of nodes to score where none is configured.
+        """
+        if self.best_nodes is not None:
+            return self.best_nodes or asked
+        percentage = max(5, 50 - asked // 125)
+        return min(asked, max(100, asked * percentage // 100))
 
 
 class AutoscalerSettings(_Section):

@@ -2,19 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
 
 from allocator.outcome import Merit
 from allocator.policy import Policy
-
-_ALWAYS: Final = 100
-_LEAST_PERCENTAGE: Final = 5
-
-
-def adaptive(nodes: int) -> int:
-    """How many nodes are enough among so many: kube-scheduler's own number where none is configured."""
-    percentage = max(_LEAST_PERCENTAGE, 50 - nodes // 125)
-    return min(nodes, max(_ALWAYS, nodes * percentage // 100))
 
 
 def best(merits: Mapping[str, Merit], most: int, policy: Policy) -> Mapping[str, Merit]:
