@@ -1,19 +1,18 @@
 """The extender is killed at each step of a bind: what it has left behind is mended by the next try."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 
 import orjson
 import pytest
 
-from extender.cluster.api import CLAIMS, ObjectKey, RawObject
-from tests.cluster.harness.aftermath import consumers, losses
-from tests.cluster.harness.client import WAIT_SECONDS, Client
+from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from tests.cluster.harness.aftermath import consumers, is_allocated, losses
+from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.objects import claim, consumer
+from tests.cluster.harness.objects import allocation, claim, consumer, pod
 from tests.cluster.harness.pair import Pair, pair
-from tests.cluster.harness.proxy import BINDING, CLAIM, CLAIM_STATUS, CLAIMS_WATCH, POD_STATUS, Exchange
+from tests.cluster.harness.proxy import BINDING, CLAIM, CLAIM_STATUS, CLAIMS_WATCH, POD_STATUS, Action, Exchange, Rule
 from tests.cluster.harness.scenario import GPUS, NODE_NAMES, add_pod, bound, findings, held, rejection
 
 pytestmark = pytest.mark.usefixtures("nodes")
@@ -28,6 +27,28 @@ async def ours(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIt
         yield running
 
 
+def killing(ours: Pair, *, lands: bool) -> Action:
+    """The extender is killed with a request on its way.
+
+    Args:
+        lands: the API server does what was asked.
+    """
+
+    async def kill(exchange: Exchange) -> None:
+        if lands:
+            await exchange.forward()
+        ours.kill()
+
+    return kill
+
+
+async def take(client: Client, namespace: str, name: str, devices: RawObject) -> None:
+    """What another writer does: a claim with an allocation, for somebody who is no pod."""
+    made = await client.create(CLAIMS, claim(namespace, name))
+    status = {"allocation": devices, "reservedFor": [consumer(name)]}
+    await client.update_status(CLAIMS, {**made, "status": status})
+
+
 async def check_all_devices_serve(
     client: Client, namespace: str, victim: RawObject, others: Sequence[str] = ("second", "third", "fourth")
 ) -> None:
@@ -40,7 +61,7 @@ async def check_all_devices_serve(
     for other in others:
         await add_pod(client, namespace, other)
         await bound(client, ObjectKey(namespace, other))
-    taken = [pair for each in (await client.list(CLAIMS, namespace)).items for pair in held(each)]
+    taken = [pair for each in (await client.list(CLAIMS, namespace)).items if is_allocated(each) for pair in held(each)]
     assert sorted(taken) == ALL_DEVICES
     assert await findings(client, namespace) == []
     assert await losses(client, namespace) == []
@@ -60,12 +81,7 @@ async def check_all_devices_serve(
 async def test_killed_at_a_write(
     client: Client, namespace: str, ours: Pair, method: str, target: str, lands: bool
 ) -> None:
-    async def kill(exchange: Exchange) -> None:
-        if lands:
-            await exchange.forward()
-        ours.kill()
-
-    rule = ours.proxy.on(method, target, kill)
+    rule = ours.proxy.on(method, target, killing(ours, lands=lands))
     victim = await add_pod(client, namespace, "victim")
     await rule.followed()
     await ours.restart()
@@ -85,25 +101,17 @@ async def test_killed_while_it_undoes(
     client: Client, namespace: str, ours: Pair, method: str, target: str, lands: bool
 ) -> None:
     """Another writer was there first; the pod gets another device."""
-    other = await client.create(CLAIMS, claim(namespace, "other"))
+    begun: list[Rule] = []
 
     async def come_second(exchange: Exchange) -> None:
-        status = orjson.loads(exchange.body)["status"] | {"reservedFor": [consumer("other")]}
-        await client.update_status(CLAIMS, {**other, "status": status})
+        await take(client, namespace, "other", orjson.loads(exchange.body)["status"]["allocation"])
+        begun.append(ours.proxy.on(method, target, killing(ours, lands=lands)))
         exchange.reply(await exchange.forward())
-        ours.proxy.on(method, target, kill)
 
-    async def kill(exchange: Exchange) -> None:
-        if lands:
-            await exchange.forward()
-        ours.kill()
-        killed.set()
-
-    killed = asyncio.Event()
-    ours.proxy.on("PUT", CLAIM_STATUS, come_second)
+    rule = ours.proxy.on("PUT", CLAIM_STATUS, come_second)
     victim = await add_pod(client, namespace, "victim")
-    async with asyncio.timeout(WAIT_SECONDS):
-        await killed.wait()
+    await rule.followed()
+    await begun[0].followed()
     await ours.restart()
     await check_all_devices_serve(client, namespace, victim, ("second", "third"))
 
@@ -122,3 +130,33 @@ async def test_killed_while_it_checks(client: Client, namespace: str, ours: Pair
         ours.kill()
     await ours.restart()
     await check_all_devices_serve(client, namespace, victim)
+
+
+async def test_killed_between_two_claims(client: Client, namespace: str, ours: Pair) -> None:
+    """Meanwhile the node of the first has no device left for the second: the first is given back."""
+    rule = ours.proxy.on("PUT", CLAIM_STATUS, killing(ours, lands=False), nth=2)
+    names = ["one", "two"]
+    for name in names:
+        await client.create(CLAIMS, claim(namespace, name))
+    claims = [{"name": name, "resourceClaimName": name} for name in names]
+    victim = await client.create(PODS, pod(namespace, "victim", claims=claims))
+    await rule.followed()
+    found = {name: await client.get(CLAIMS, ObjectKey(namespace, name)) for name in names}
+    ((first_node, first_device),) = [device for each in found.values() if is_allocated(each) for device in held(each)]
+    left = next(gpu["name"] for gpu in GPUS if gpu["name"] != first_device)
+    await take(client, namespace, "other", allocation(left, node=first_node))
+    await ours.restart()
+
+    assert await bound(client, key_of(victim)) == next(node for node in NODE_NAMES if node != first_node)
+    assert await findings(client, namespace) == []
+    assert await losses(client, namespace) == []
+
+
+async def test_killed_and_the_pod_deleted(client: Client, namespace: str, ours: Pair) -> None:
+    rule = ours.proxy.on("PUT", CLAIM_STATUS, killing(ours, lands=True))
+    victim = await add_pod(client, namespace, "victim")
+    await rule.followed()
+    await client.delete(PODS, key_of(victim))
+    await ours.restart()
+    await client.wait_for(CLAIMS, key_of(victim), lambda obj: not is_allocated(obj))
+    await check_all_devices_serve(client, namespace, await add_pod(client, namespace, "next"))
