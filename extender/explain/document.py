@@ -2,11 +2,11 @@
 
 from allocator.model import DeviceId
 from extender.explain.explanation import Clash, Explanation, Fallout, Place, Proposal, RequestReport
-from extender.explain.text import obstacle_text
+from extender.explain.text import as_text, obstacle_text
 
 
 def as_json(explanation: Explanation) -> dict[str, object]:
-    """The whole explanation."""
+    """The whole explanation; ``text`` is the one for people."""
     return {
         "pod": explanation.pod,
         "verdict": explanation.verdict.value,
@@ -19,6 +19,7 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         "clashes": [_clash(clash) for clash in explanation.clashes],
         "places": [_place(place) for place in explanation.places],
         "proposals": [_proposal(proposal) for proposal in explanation.proposals],
+        "text": as_text(explanation),
     }
 
 
