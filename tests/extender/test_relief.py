@@ -131,7 +131,7 @@ EVENTS = st.lists(
             gone(node("a")),
         ]
     ),
-    max_size=8,
+    max_size=3,
 )
 
 
