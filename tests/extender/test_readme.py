@@ -112,6 +112,7 @@ def test_there_are_commands() -> None:
         "/filter",
         "/prioritize",
         "/bind",
+        "/explain",
         "dra-extender validate",
         "dra-extender simulate",
         "dra-extender audit",
