@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from extender.cluster.snapshot import Snapshot
+from extender.metrics import Metrics
 from extender.verbs.case import refreshed
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.filter import FilterResult
@@ -21,10 +22,11 @@ class Aftercare:
     Filter calls of a scheduler bring it about; explanations and sessions don't.
     """
 
-    def __init__(self, patience: Patience, deallocator: Deallocator, waker: Waker) -> None:
+    def __init__(self, patience: Patience, deallocator: Deallocator, waker: Waker, metrics: Metrics) -> None:
         self._patience = patience
         self._deallocator = deallocator
         self._waker = waker
+        self._metrics = metrics
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Filter has decided on a snapshot."""
@@ -47,6 +49,8 @@ class Aftercare:
     async def tend(self) -> None:
         """Do what there is to do now."""
         self._patience.look()
-        for pod in await self._deallocator.work():
+        helped = await self._deallocator.work()
+        for pod in helped:
             self._waker.forget(pod)
-        await self._waker.look()
+        self._metrics.deallocated(len(helped))
+        self._metrics.woken(await self._waker.look())

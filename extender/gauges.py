@@ -11,7 +11,6 @@ from extender import __version__
 from extender.cluster.live import LiveCluster
 from extender.cluster.tally import SECONDS
 from extender.overview import Overview
-from extender.views.devices import DeviceCounts
 
 _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and the value."""
@@ -24,14 +23,13 @@ class ClusterGauges(Collector):
 
     def __init__(self, overview: Overview) -> None:
         self._overview = overview
-        self._devices = DeviceCounts(overview.features)
 
     def collect(self) -> Iterator[Metric]:
         """All of them; those of watches and requests only where a live cluster is followed."""
         yield _gauge("build_info", "The running version; always 1.", ("version",), [((__version__,), 1)])
         yield from self._kinds()
         snapshot = self._overview.state.snapshot
-        devices = self._devices.count(snapshot)
+        devices = self._overview.devices.count(snapshot)
         yield _gauge(
             "devices",
             "Devices of the newest generations: allocated, shared, unusable, tainted or free.",

@@ -1,6 +1,8 @@
 """What the service counts. The registry is handed in, so that two services in one process don't share numbers."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -33,6 +35,21 @@ class Metrics:
             "Allocations, ours or others', that came after another one for the same devices.",
             registry=registry,
         )
+        self._verdicts = Counter(
+            "dra_extender_node_verdicts",
+            "What filter said of nodes: remembered from before, or solved for the purpose.",
+            ("source",),
+            registry=registry,
+        )
+        self._woken = Counter(
+            "dra_extender_woken_pods", "Rejected pods that were woken because a node may do now.", registry=registry
+        )
+        self._deallocated = Counter(
+            "dra_extender_deallocated_claims",
+            "Claims that gave back their devices because they kept their pod off every node.",
+            registry=registry,
+        )
+        self._sessions = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=registry)
         for verb in VERBS:
             for code in ("ok", "error"):
                 self._duration.labels(verb, code)
@@ -44,6 +61,23 @@ class Metrics:
     def clashed(self) -> None:
         """An allocation came after another one for the same devices."""
         self._clashes.inc()
+
+    def verdicts(self, *, remembered: int, solved: int) -> None:
+        """So many nodes were decided from memory, and so many by the allocator."""
+        self._verdicts.labels("memory").inc(remembered)
+        self._verdicts.labels("search").inc(solved)
+
+    def woken(self, pods: int) -> None:
+        """So many pods were woken."""
+        self._woken.inc(pods)
+
+    def deallocated(self, claims: int) -> None:
+        """So many claims were deallocated for a pod's sake."""
+        self._deallocated.inc(claims)
+
+    def watch_sessions(self, count: Callable[[], float]) -> None:
+        """Ask this, at each scrape, how many sessions there are."""
+        self._sessions.set_function(count)
 
     def filtered(self, *, passed: int, failed: int, unresolvable: int, steps: int) -> None:
         """One pod that needs devices has been filtered."""

@@ -7,6 +7,7 @@ from extender.cluster.api import RESOURCES
 from extender.cluster.live import LiveCluster
 from extender.cluster.state import ClusterState
 from extender.journal import Journal
+from extender.views.devices import DeviceCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,14 @@ class Overview:
     """Looks at a service's cluster and its decisions.
 
     Attributes:
+        devices: counts them.
         live: the cluster behind the state; None for one in memory, which is known at once.
     """
 
     state: ClusterState
     features: Features
     journal: Journal
+    devices: DeviceCounts
     live: LiveCluster | None = None
 
     def kinds(self) -> tuple[KindHealth, ...]:

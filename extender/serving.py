@@ -20,7 +20,7 @@ from typing import TypeVar
 import structlog
 import uvicorn
 import uvloop
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from allocator.effort import Limits
 from allocator.policy import POLICIES
@@ -53,6 +53,7 @@ from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.patience import Patience
+from extender.views.devices import DeviceCounts
 from extender.waking.waker import Waker
 
 _T = TypeVar("_T")
@@ -108,11 +109,12 @@ def make_service(
     clashes = Clashes(metrics.clashed, recorder.record)
     binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes)
     patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record)
-    aftercare = Aftercare(patience, Deallocator(state, writer, binder.is_binding), Waker(state, solver, writer))
+    deallocator = Deallocator(state, writer, binder.is_binding)
+    aftercare = Aftercare(patience, deallocator, Waker(state, solver, writer), metrics)
     journal = Journal(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
-    overview = Overview(state, solver.features, journal, live)
+    overview = Overview(state, solver.features, journal, DeviceCounts(solver.features), live)
     metrics.registry.register(ClusterGauges(overview))
     return Service(state, solver, binder, aftercare, metrics, overview, scheduling=settings.scheduling)
 
@@ -198,6 +200,8 @@ async def _serve(
     async with opening as cluster, asyncio.TaskGroup() as tasks:
         service = _service_over(cluster, settings)
         autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog)
+        service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
+        ProcessCollector(registry=service.metrics.registry)
         config = uvicorn.Config(
             create_app(service, autoscaler, settings),
             http=OneWriteProtocol,

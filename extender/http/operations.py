@@ -40,8 +40,10 @@ def add_operations(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", tags=["operations"], summary="Prometheus metrics.", response_class=PlainTextResponse)
     async def metrics_text() -> Response:
-        text = await anyio.to_thread.run_sync(generate_latest, service.metrics.registry)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+        # In a thread what may take long: after this, only what has changed since is counted.
+        overview = service.overview
+        await anyio.to_thread.run_sync(overview.devices.count, overview.state.snapshot)
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", tags=["operations"], summary="What is here.")
     async def index() -> Response:

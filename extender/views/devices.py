@@ -1,13 +1,13 @@
 """Pools and devices, and who holds what of them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
 from allocator.features import Features
-from allocator.model import Device, DeviceId, DeviceTaint, PoolId, Slice
+from allocator.model import JSON, Device, DeviceId, PoolId, Slice
 from allocator.pools import Pool
 from allocator.taints import TaintRules, blocking_taint
 from allocator.usage import FREE, NOTHING_USED, PoolUsage
@@ -32,12 +32,12 @@ class DeviceState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What was counted in a pool, and in which state of it."""
+    """What was counted in a pool, by the order of the states, and in which state of it."""
 
     pool: Pool
     used: PoolUsage
     rules: TaintRules
-    counts: Counter[DeviceState]
+    counts: tuple[int, ...]
 
 
 class DeviceCounts:
@@ -45,23 +45,32 @@ class DeviceCounts:
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self._known: dict[PoolId, _Counted] = {}
+        self._known: Mapping[PoolId, _Counted] = {}
 
     def count(self, snapshot: Snapshot) -> Mapping[tuple[str, DeviceState], int]:
         """How many devices each driver has in each state."""
-        self._known = {pool.id: self._counted(pool, snapshot) for pool in snapshot.inventory.pools.values()}
-        totals: Counter[tuple[str, DeviceState]] = Counter()
-        for pool_id, counted in self._known.items():
-            for state in DeviceState:
-                totals[pool_id.driver, state] += counted.counts[state]
-        return totals
+        known, usage = self._known, snapshot.usage.pools
+        found = {
+            pool_id: self._counted(known.get(pool_id), pool, usage.get(pool_id, NOTHING_USED), snapshot.taint_rules)
+            for pool_id, pool in snapshot.inventory.pools.items()
+        }
+        self._known = found
+        totals: dict[str, list[int]] = {}
+        for pool_id, counted in found.items():
+            total = totals.setdefault(pool_id.driver, [0] * len(DeviceState))
+            for index, number in enumerate(counted.counts):
+                total[index] += number
+        return {
+            (driver, state): number
+            for driver, total in totals.items()
+            for state, number in zip(DeviceState, total, strict=True)
+        }
 
-    def _counted(self, pool: Pool, snapshot: Snapshot) -> _Counted:
-        known = self._known.get(pool.id)
-        used, rules = snapshot.usage.pools.get(pool.id, NOTHING_USED), snapshot.taint_rules
+    def _counted(self, known: _Counted | None, pool: Pool, used: PoolUsage, rules: TaintRules) -> _Counted:
         if known is not None and known.pool is pool and known.used is used and known.rules is rules:
             return known
-        return _Counted(pool, used, rules, Counter(state for _, _, state in _states(pool, snapshot, self._features)))
+        counts = Counter(state for _, _, state in _states(pool, used, rules, self._features))
+        return _Counted(pool, used, rules, tuple(counts[state] for state in DeviceState))
 
 
 def pools(snapshot: Snapshot, features: Features, *, driver: str = "", node: str = "") -> View:
@@ -94,55 +103,50 @@ def devices(
         for pool_id in sorted(snapshot.inventory.pools):
             if not (matches(driver, pool_id.driver) and matches(pool, pool_id.pool)):
                 continue
-            holders = holders_of(pool_id, snapshot)
-            found = _states(snapshot.inventory.pools[pool_id], snapshot, features)
+            found = _states_in(snapshot, snapshot.inventory.pools[pool_id], features)
             for origin, device, its_state in sorted(found, key=lambda each: each[1].id):
                 where, is_free = _node_of(device, origin), its_state is DeviceState.FREE
                 wanted = matches(node, where) and matches(state, its_state.value) and free in (None, is_free)
                 if wanted:
-                    taints = (*device.taints, *snapshot.taint_rules.taints_of(device.id))
-                    claims = holders.get(device.id, ())
-                    yield Row(device.id, partial(_device, device.id, where, its_state, claims, taints))
+                    yield Row(device.id, partial(_device, device, where, its_state, snapshot))
 
     return View(columns, rows())
 
 
-def holders_of(pool: PoolId, snapshot: Snapshot) -> dict[DeviceId, list[str]]:
-    """Device to the claims that hold something of it, those included whose allocation is in flight."""
-    found: dict[DeviceId, list[str]] = {}
-    for uid in snapshot.holders.get(pool, ()):
-        claim = snapshot.claim(uid)
-        name = str(claim.key) if claim else f"uid {uid}"
-        held = {result.device for allocation in snapshot.held_by(uid) for result in allocation.results}
-        for device in held:
-            if device.pool_id == pool:
-                found.setdefault(device, []).append(name)
-    return {device: sorted(names) for device, names in found.items()}
+def _holders(device: DeviceId, snapshot: Snapshot) -> Iterator[str]:
+    """The claims that hold something of a device, those included whose allocation is in flight."""
+    for uid in snapshot.holders.get(device.pool_id, ()):
+        held = (result.device for allocation in snapshot.held_by(uid) for result in allocation.results)
+        if device in held:
+            claim = snapshot.claim(uid)
+            yield str(claim.key) if claim else f"uid {uid}"
 
 
-def _states(pool: Pool, snapshot: Snapshot, features: Features) -> Iterator[tuple[Slice, Device, DeviceState]]:
+def _states(
+    pool: Pool, used: PoolUsage, rules: TaintRules, features: Features
+) -> Iterator[tuple[Slice, Device, DeviceState]]:
     """The devices of the newest generation."""
-    used = snapshot.usage.pools.get(pool.id, NOTHING_USED)
-    unusable = bool(pool.problem(features))
+    at_rest = DeviceState.UNUSABLE if pool.problem(features) else DeviceState.FREE
     for origin in pool.newest:
         for device in origin.devices:
-            usage = used.get(device.id.device, FREE)
-            if usage.holders:
-                state = DeviceState.ALLOCATED
-            elif not usage.is_free:
-                state = DeviceState.SHARED
-            elif unusable:
-                state = DeviceState.UNUSABLE
-            elif blocking_taint(device, (), snapshot.taint_rules):
+            usage = used.get(device.id.device, FREE) if used else FREE
+            if usage is not FREE:
+                state = DeviceState.ALLOCATED if usage.holders else DeviceState.SHARED
+            elif at_rest is DeviceState.FREE and (device.taints or rules.rules) and blocking_taint(device, (), rules):
                 state = DeviceState.TAINTED
             else:
-                state = DeviceState.FREE
+                state = at_rest
             yield origin, device, state
+
+
+def _states_in(snapshot: Snapshot, pool: Pool, features: Features) -> Iterator[tuple[Slice, Device, DeviceState]]:
+    used = snapshot.usage.pools.get(pool.id, NOTHING_USED)
+    return _states(pool, used, snapshot.taint_rules, features)
 
 
 def _pool(pool: Pool, snapshot: Snapshot, features: Features) -> Item:
     newest = pool.newest
-    states = [state for _, _, state in _states(pool, snapshot, features)]
+    states = [state for _, _, state in _states_in(snapshot, pool, features)]
     nodes = sorted({_node_of(device, origin) for origin in newest for device in origin.devices})
     return {
         "driver": pool.id.driver,
@@ -156,16 +160,16 @@ def _pool(pool: Pool, snapshot: Snapshot, features: Features) -> Item:
     }
 
 
-def _device(
-    device: DeviceId, node: str, state: DeviceState, claims: Sequence[str], taints: Sequence[DeviceTaint]
-) -> Item:
+def _device(device: Device, node: str, state: DeviceState, snapshot: Snapshot) -> Item:
+    taints = (*device.taints, *snapshot.taint_rules.taints_of(device.id))
+    claims: list[JSON] = [*sorted(_holders(device.id, snapshot))]
     return {
-        "driver": device.driver,
-        "pool": device.pool,
-        "device": device.device,
+        "driver": device.id.driver,
+        "pool": device.id.pool,
+        "device": device.id.device,
         "node": node,
         "state": state.value,
-        "claims": list(claims),
+        "claims": claims,
         "taints": [f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in taints],
     }
 

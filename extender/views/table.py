@@ -84,7 +84,7 @@ def matches(wanted: str, *values: str) -> bool:
 
 
 def _token_of(key: Key) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps(key)).decode().rstrip("=")
+    return base64.urlsafe_b64encode(orjson.dumps([*key])).decode().rstrip("=")
 
 
 def _key_of(token: str) -> Key:

@@ -1,0 +1,136 @@
+"""What is measured at a scrape: the cluster as it is known, and how it is followed."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from allocator.features import Features
+from allocator.model import AllocationResult, DeviceId, DeviceResult
+from extender import __version__
+from extender.cluster.api import CLAIMS, NODES, SLICES, ApiError
+from extender.cluster.live import LiveCluster
+from extender.cluster.state import ClusterState, Event, EventType
+from extender.cluster.tally import NO_ANSWER
+from extender.gauges import ClusterGauges
+from extender.journal import Journal
+from extender.overview import Overview
+from extender.views.devices import DeviceCounts, DeviceState
+from tests.extender.clusters import DRIVER, NOW, claim, device_class, local_slice, node, state_of, taint_rule
+from tests.extender.fakeapi import FakeApi, Fault
+from tests.extender.livecluster import default, following, make_claim
+from tests.extender.virtualtime import run
+
+
+def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
+    journal = Journal(10, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "id")
+    return Overview(state, Features(), journal, DeviceCounts(Features()), live)
+
+
+def registry_of(overview: Overview) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(ClusterGauges(overview))
+    return registry
+
+
+def sampled(state: ClusterState) -> Callable[..., float | None]:
+    registry = registry_of(overview_of(state))
+    return lambda name, **labels: registry.get_sample_value(f"dra_extender_{name}", labels)
+
+
+STATES = {
+    "allocated": [claim("c", allocated=["a/gpu-0"])],
+    "tainted": [taint_rule("t", driver=DRIVER, pool="a", device="gpu-0")],
+    "free": [],
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_devices_by_driver_and_state(state: str) -> None:
+    sample = sampled(state_of([node("a"), local_slice("a"), *STATES[state]]))
+    assert {each.value: sample("devices", driver=DRIVER, state=each.value) for each in DeviceState} == {
+        each.value: float(each.value == state) for each in DeviceState
+    }
+
+
+def test_devices_are_counted_anew_where_something_has_changed() -> None:
+    state, counts = state_of([local_slice("a"), local_slice("b")]), DeviceCounts(Features())
+
+    def count(which: DeviceState) -> int:
+        return counts.count(state.snapshot)[DRIVER, which]
+
+    assert count(DeviceState.FREE) == 2
+    held = AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "a", "gpu-0")),))
+    state.assume("uid", held, "pod")
+    assert (count(DeviceState.FREE), count(DeviceState.ALLOCATED)) == (1, 1)
+    state.forget("uid")
+    assert count(DeviceState.FREE) == 2
+    state.apply(Event(EventType.ADDED, SLICES, local_slice("c", devices=3)))
+    assert count(DeviceState.FREE) == 5
+    state.apply(Event(EventType.DELETED, SLICES, local_slice("b")))
+    assert count(DeviceState.FREE) == 4
+
+
+def test_objects_by_kind_and_what_is_in_flight() -> None:
+    state = state_of([node("a"), node("b"), device_class(), claim("c")])
+    state.apply(Event(EventType.ADDED, SLICES, {**local_slice("a"), "spec": "x"}))
+    state.assume("uid-c", AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "a", "gpu-0")),)), "uid-p")
+    sample = sampled(state)
+    assert sample("objects", kind="nodes") == 2
+    assert sample("objects", kind="resourceclaims") == 1
+    assert sample("unreadable_objects", kind="resourceslices") == 1
+    assert sample("allocations_in_flight") == 1
+
+
+def test_readiness_by_kind() -> None:
+    state = state_of([])
+    state.doubt(NODES, "too old")
+    sample = sampled(state)
+    assert (sample("kind_ready", kind="nodes"), sample("kind_ready", kind="pods")) == (0, 1)
+
+
+def test_how_a_live_cluster_is_followed() -> None:
+    async def main() -> Callable[..., float | None]:
+        fake, state = FakeApi(), ClusterState()
+        fake.put(CLAIMS, make_claim("a"))
+        async with following(fake, state) as live:
+            await asyncio.sleep(1)
+            fake.put(CLAIMS, make_claim("b"))
+            await asyncio.sleep(1)
+            fake.faults.extend([Fault(409, reason="Conflict"), Fault(500)])
+            with pytest.raises(ApiError):
+                await live.api.delete(CLAIMS, default("a"))
+            await live.api.get(CLAIMS, default("a"))
+            fake.fault_for = lambda _: Fault(refused=True)
+            await asyncio.sleep(100)
+            # Ages are those at the scrape.
+            text = generate_latest(registry_of(overview_of(state, live))).decode()
+        samples = {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        return lambda name, **labels: samples.get((f"dra_extender_{name}", *sorted(labels.items())))
+
+    sample = run(main())
+    kind = CLAIMS.plural
+    assert sample("lists_total", kind=kind) == 1
+    assert sample("watch_events_total", kind=kind) == 1
+    assert (sample("watch_failures_total", kind=kind) or 0) > 3
+    assert sample("watch_age_seconds", kind=kind) == pytest.approx(55, abs=1)
+    assert sample("api_requests_total", verb="delete", resource=kind, code="409") == 1
+    assert sample("api_requests_total", verb="get", resource=kind, code="500") == 1
+    assert (sample("api_requests_total", verb="watch", resource=kind, code="200") or 0) >= 2
+    assert (sample("api_requests_total", verb="watch", resource=kind, code=NO_ANSWER) or 0) > 3
+    assert sample("api_read_retries_total") == 1
+    assert sample("api_request_duration_seconds_count", verb="get") == 2
+    assert sample("api_request_duration_seconds_bucket", verb="get", le="+Inf") == 2
+
+
+def test_a_cluster_in_memory_is_not_followed() -> None:
+    sample = sampled(state_of([]))
+    assert sample("watch_age_seconds", kind="nodes") is None
+    assert sample("lists_total", kind="nodes") is None
+    assert sample("build_info", version=__version__) == 1

@@ -1,0 +1,286 @@
+"""The tables on HTTP: what they show, page by page, as text and as JSON."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+from httpx import AsyncClient
+
+from extender.cluster.api import NODES, SLICES, ObjectKey
+from extender.cluster.state import Event, EventType
+from extender.settings import load
+from tests.extender.clusters import (
+    DRIVER,
+    Cluster,
+    Object,
+    claim,
+    client_of,
+    device_class,
+    local_slice,
+    node,
+    pod,
+    taint_rule,
+)
+
+OBJECTS = (
+    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    *(each for name in ("a", "b", "c") for each in (node(name), local_slice(name, devices=2))),
+    claim("wanted"),
+    claim("held", allocated=["a/gpu-0"], at="a", users=["somebody"]),
+    claim("kept", allocated=["a/gpu-1"], at="a"),
+    taint_rule("broken", driver=DRIVER, pool="c", device="gpu-1"),
+    pod("p", "wanted"),
+    pod("plain"),
+)
+
+ALL_DEVICES = [
+    "a/gpu-0 allocated",
+    "a/gpu-1 allocated",
+    "b/gpu-0 free",
+    "b/gpu-1 free",
+    "c/gpu-0 free",
+    "c/gpu-1 tainted",
+]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster.of(*OBJECTS)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    async with client_of(cluster.app()) as found:
+        yield found
+
+
+async def items(client: AsyncClient, path: str) -> list[Any]:
+    response = await client.get(path, headers={"accept": "application/json"})
+    assert response.status_code == 200
+    return list(response.json()["items"])
+
+
+async def device_list(client: AsyncClient, query: str) -> list[str]:
+    return [f"{each['pool']}/{each['device']} {each['state']}" for each in await items(client, f"/devices?{query}")]
+
+
+async def ask(client: AsyncClient, verb: str, body: Object) -> Any:
+    return (await client.post(f"/{verb}", content=orjson.dumps(body))).json()
+
+
+# --- what they show ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("", ALL_DEVICES),
+        ("free=true", ["b/gpu-0 free", "b/gpu-1 free", "c/gpu-0 free"]),
+        ("free=false", ["a/gpu-0 allocated", "a/gpu-1 allocated", "c/gpu-1 tainted"]),
+        ("state=tainted", ["c/gpu-1 tainted"]),
+        ("state=shared", []),
+        ("node=b", ["b/gpu-0 free", "b/gpu-1 free"]),
+        ("pool=b&free=true", ["b/gpu-0 free", "b/gpu-1 free"]),
+        (f"driver={DRIVER}&pool=a", ["a/gpu-0 allocated", "a/gpu-1 allocated"]),
+        ("driver=other.example.com", []),
+    ],
+)
+async def test_devices(client: AsyncClient, query: str, rows: list[str]) -> None:
+    assert await device_list(client, query) == rows
+
+
+async def test_a_device_names_its_holders_and_taints(client: AsyncClient) -> None:
+    found = {f"{each['pool']}/{each['device']}": each for each in await items(client, "/devices")}
+    assert found["a/gpu-0"]["claims"] == ["ns/held"]
+    assert found["b/gpu-0"]["claims"] == []
+    assert found["c/gpu-1"]["taints"] == ["broken:NoSchedule"]
+
+
+async def test_what_is_in_flight_is_held(client: AsyncClient, cluster: Cluster) -> None:
+    wanted = cluster.state.snapshot.claims
+    uid = next(each.claim.uid for key, each in wanted.items() if key.name == "wanted")
+    held = next(each.claim.allocation for key, each in wanted.items() if key.name == "held")
+    assert held is not None
+    cluster.state.assume(uid, held, "uid-p")
+    assert (await items(client, "/devices?pool=a"))[0]["claims"] == ["ns/held", "ns/wanted"]
+    assert [each["claim"] for each in await items(client, "/claims?state=in flight")] == ["wanted"]
+
+
+async def test_pools(client: AsyncClient) -> None:
+    rows = await items(client, "/pools")
+    assert [(each["pool"], each["node"], each["slices"], each["devices"], each["free"]) for each in rows] == [
+        ("a", "a", "1/1", 2, 0),
+        ("b", "b", "1/1", 2, 2),
+        ("c", "c", "1/1", 2, 1),
+    ]
+    assert [each["pool"] for each in await items(client, "/pools?node=b")] == ["b"]
+
+
+async def test_a_pool_of_which_slices_are_missing_says_so_and_its_devices_are_unusable() -> None:
+    incomplete = local_slice("a")
+    incomplete["spec"]["pool"]["resourceSliceCount"] = 2
+    async with client_of(Cluster.of(node("a"), incomplete).app()) as client:
+        (pool,) = await items(client, "/pools")
+        assert (pool["slices"], pool["free"], pool["problem"]) == ("1/2", 0, "1 of 2 slices are there")
+        assert {each["state"] for each in await items(client, "/devices")} == {"unusable"}
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["held", "kept", "wanted"]),
+        ("namespace=ns", ["held", "kept", "wanted"]),
+        ("namespace=other", []),
+        ("state=pending", ["wanted"]),
+        ("state=allocated", ["kept"]),
+        ("state=reserved", ["held"]),
+        ("pod=somebody", ["held"]),
+    ],
+)
+async def test_claims(client: AsyncClient, query: str, names: list[str]) -> None:
+    assert [each["claim"] for each in await items(client, f"/claims?{query}")] == names
+
+
+async def test_the_cluster_is_shown_kind_by_kind(client: AsyncClient, cluster: Cluster) -> None:
+    found = {each["kind"]: each for each in await items(client, "/cluster")}
+    assert (found["nodes"]["objects"], found["resourceslices"]["objects"], found["pods"]["objects"]) == (3, 3, 1)
+    assert {each["ready"] for each in found.values()} == {True}
+    cluster.state.doubt(NODES, "nothing heard for more than 90 s")
+    found = {each["kind"]: each for each in await items(client, "/cluster")}
+    assert (found["nodes"]["ready"], found["nodes"]["problem"]) == (False, "nothing heard for more than 90 s")
+
+
+async def test_objects_that_can_not_be_read_are_problems(client: AsyncClient, cluster: Cluster) -> None:
+    cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
+    (problem,) = await items(client, "/problems")
+    assert (problem["kind"], problem["object"]) == ("ResourceSlice", "slice-d")
+    assert "spec" in problem["problem"]
+    assert await items(client, "/problems?kind=Pod") == []
+
+
+# --- decisions -----------------------------------------------------------------------------------------------
+
+
+async def test_decisions_come_latest_first_and_say_why(client: AsyncClient) -> None:
+    args = {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": ["a", "b", "new"]}
+    await ask(client, "filter", args)
+    await ask(client, "bind", {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"})
+    await ask(client, "bind", {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "b"})
+    bound, failed, filtered = await items(client, "/decisions")
+    assert [bound["verb"], bound["node"], bound["error"]] == ["bind", "b", ""]
+    assert [failed["verb"], failed["node"], failed["passed"]] == ["bind", "a", 0]
+    assert "no free device for request gpu" in failed["error"]
+    assert (filtered["verb"], filtered["passed"]) == ("filter", 1)
+    assert filtered["rejected"] == {"no free device for request gpu": 1, "node not yet known": 1}
+    assert len({bound["id"], failed["id"], filtered["id"]}) == 3
+
+
+async def test_decisions_can_be_asked_for_by_pod_and_verb(client: AsyncClient) -> None:
+    for verb in ("filter", "prioritize"):
+        await ask(client, verb, {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": ["b"]})
+    victims = {"b": {"Pods": [{"UID": "u"}], "NumPDBViolations": 0}}
+    args = {"Pod": pod("p", "wanted", priority=9), "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
+    await ask(client, "preempt", args)
+    assert [each["verb"] for each in await items(client, "/decisions?pod=p")] == ["preempt", "filter"]
+    assert [each["verb"] for each in await items(client, "/decisions?verb=filter&namespace=ns")] == ["filter"]
+    assert await items(client, "/decisions?pod=other") == []
+
+
+async def test_pods_without_devices_leave_no_decision(client: AsyncClient) -> None:
+    await ask(client, "filter", {"Pod": pod("plain"), "Nodes": None, "NodeNames": ["a"]})
+    await ask(client, "bind", {"PodName": "plain", "PodNamespace": "ns", "PodUID": "uid-plain", "Node": "a"})
+    assert await items(client, "/decisions") == []
+
+
+async def test_only_so_many_decisions_are_kept(cluster: Cluster) -> None:
+    async with client_of(cluster.app(load("server: {decisions: 2}"))) as client:
+        for name in "abc":
+            await ask(client, "filter", {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": [name]})
+        assert [each["passed"] for each in await items(client, "/decisions")] == [1, 1]
+
+
+# --- pages, text and JSON ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 5, 6, 7])
+async def test_pages_together_are_the_whole(client: AsyncClient, limit: int) -> None:
+    found: list[str] = []
+    token = ""
+    while True:
+        query = f"/devices?format=json&limit={limit}" + (f"&continue={token}" if token else "")
+        page = (await client.get(query)).json()
+        assert len(page["items"]) <= limit
+        found += [f"{each['pool']}/{each['device']} {each['state']}" for each in page["items"]]
+        token = page.get("continue", "")
+        if not token:
+            break
+    assert found == ALL_DEVICES
+
+
+async def test_a_page_goes_on_behind_what_has_gone_meanwhile(client: AsyncClient, cluster: Cluster) -> None:
+    token = (await client.get("/devices?format=json&limit=3")).json()["continue"]
+    await cluster.api.delete(SLICES, ObjectKey("", "slice-b"))
+    found = (await client.get(f"/devices?format=json&continue={token}")).json()["items"]
+    assert [each["pool"] for each in found] == ["c", "c"]
+
+
+async def test_terminals_get_text(client: AsyncClient) -> None:
+    response = await client.get("/devices?pool=a&limit=1")
+    assert response.headers["content-type"].startswith("text/plain")
+    heading, row, more = response.text.splitlines()
+    assert heading.split() == ["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIMS", "TAINTS"]
+    assert row.split() == [DRIVER, "a", "gpu-0", "a", "allocated", "ns/held", "-"]
+    token = more.partition("continue=")[2]
+    rest = (await client.get(f"/devices?pool=a&continue={token}")).text.splitlines()
+    assert [line.split()[2] for line in rest[1:]] == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "query", "is_json"),
+    [
+        ("*/*", "", False),
+        ("application/json", "", True),
+        ("application/json", "?format=text", False),
+        ("*/*", "?format=json", True),
+        ("text/html,application/xhtml+xml", "", False),
+    ],
+)
+async def test_who_accepts_json_gets_json(client: AsyncClient, accept: str, query: str, is_json: bool) -> None:
+    response = await client.get(f"/pools{query}", headers={"accept": accept})
+    assert (response.headers["content-type"] == "application/json") is is_json
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/devices?fre=true", 'unknown parameter "fre"'),
+        ("/devices?free=perhaps", "free: input should be a valid boolean"),
+        ("/devices?state=lost", "state: input should be 'allocated', 'shared'"),
+        ("/pools?limit=0", "limit: input should be greater than or equal to 1, not '0'"),
+        ("/pools?limit=1000000", "limit: input should be less than or equal to 10000"),
+        ("/claims?continue=x", 'continue: "x" is not a token of a page before this'),
+        ("/claims?continue=bnVsbA", 'continue: "bnVsbA" is not a token of a page before this'),
+        ("/claims?continue=%FF", "is not a token of a page before this"),
+        ("/decisions?verb=prioritize", "verb: input should be 'filter', 'preempt' or 'bind'"),
+        ("/cluster?format=yaml", "format: input should be 'text' or 'json'"),
+    ],
+)
+async def test_what_can_not_be_asked_is_an_error_that_names_it(client: AsyncClient, path: str, error: str) -> None:
+    response = await client.get(path)
+    assert response.status_code == 400
+    assert error in response.json()["error"]
+
+
+async def test_the_documented_examples_run_and_look_like_the_answers(client: AsyncClient, cluster: Cluster) -> None:
+    await ask(client, "filter", {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": ["b"]})
+    cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
+    assert set(tables) == {"/cluster", "/pools", "/devices", "/claims", "/problems", "/decisions"}
+    for path, operation in tables.items():
+        example = operation["responses"]["200"]["content"]["application/json"]["example"]["items"][0]
+        assert list((await items(client, path))[0]) == list(example)
+        for parameter in operation["parameters"]:
+            for value in parameter["schema"].get("examples", ()):
+                assert (await client.get(path, params={parameter["name"]: value})).status_code == 200
