@@ -30,7 +30,7 @@ ANYTHING: Final = r".*"
 
 _CONNECT_SECONDS: Final = 5.0
 _OUR_OWN: Final = frozenset(
-    {"authorization", "connection", "content-length", "host", "keep-alive", "transfer-encoding"}
+    {"accept-encoding", "authorization", "connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 )
 
 _REASONS: Final = {
@@ -76,11 +76,6 @@ class Exchange:
 
 
 Action: TypeAlias = Callable[[Exchange], Awaitable[None]]
-
-
-async def let_pass(exchange: Exchange) -> None:
-    """As if there was no rule, but that the answer comes as a whole."""
-    exchange.reply(await exchange.forward())
 
 
 async def cut_before(exchange: Exchange) -> None:
@@ -290,7 +285,7 @@ async def proxy(access: Access) -> AsyncIterator[Proxy]:
     trusted = ssl.create_default_context(cafile=access.certificate)
     async with httpx.AsyncClient(
         base_url=access.url,
-        headers={"Authorization": f"Bearer {access.token}"},
+        headers={"Authorization": f"Bearer {access.token}", "Accept-Encoding": "identity"},
         verify=trusted,
         timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
         limits=httpx.Limits(max_connections=None),
