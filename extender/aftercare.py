@@ -3,6 +3,8 @@
 import asyncio
 from typing import Final
 
+import structlog
+
 from extender.cluster.snapshot import Snapshot
 from extender.metrics import Metrics
 from extender.verbs.case import refreshed
@@ -14,6 +16,9 @@ from extender.wire import FilterArgs
 
 PAUSE_SECONDS: Final = 0.2
 """Between two times that it is looked what there is to do."""
+
+
+logger = structlog.get_logger()
 
 
 class Aftercare:
@@ -41,10 +46,13 @@ class Aftercare:
             self._deallocator.propose(refreshed(pod, snapshot), set(result.unresolvable.values()))
 
     async def run(self) -> None:
-        """Do what there is to do, for ever."""
+        """Do what there is to do, for ever. What goes wrong that nobody thought of is no reason to stop answering."""
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
-            await self.tend()
+            try:
+                await self.tend()
+            except Exception:
+                logger.exception("aftercare failed")
 
     async def tend(self) -> None:
         """Do what there is to do now."""

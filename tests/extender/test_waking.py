@@ -1,10 +1,12 @@
 """Waking: who is woken when devices appear, how often, and who is left alone."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from extender.cluster.api import (
     PODS,
@@ -16,6 +18,9 @@ from extender.cluster.api import (
 )
 from extender.cluster.conditions import DEVICES_CHANGED
 from extender.cluster.writer import Writer
+from extender.metrics import Metrics
+from extender.serving import make_service
+from extender.settings import Settings
 from extender.verbs.filter import filter_nodes
 from extender.waking.waker import ANSWER_SECONDS, LOOK_SECONDS, MOST_AT_ONCE, MOST_PODS, Waker
 from extender.wire import FilterArgs
@@ -379,6 +384,27 @@ async def test_of_very_many_pods_those_rejected_last_are_remembered() -> None:
     await scene.put(claim("c"))
     await scene.put(network_slice("net", 2))
     assert await scene.woken() == [f"p{MOST_PODS}"]
+
+
+async def test_what_goes_wrong_unexpectedly_ends_one_round_only() -> None:
+    cluster = Cluster.of(*WORLD, *waiting("p"))
+    transport = Transport(cluster.api)
+    service = make_service(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
+    assert not (await service.filter(FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES))).passed
+    cluster.load(local_slice("a"))
+    again = asyncio.Event()
+
+    async def fail() -> None:
+        raise RuntimeError
+
+    async def tell() -> None:
+        again.set()
+
+    transport.script("patch_status pods", Fault(before=fail), Fault(before=tell))
+    running = asyncio.create_task(service.aftercare.run())
+    async with asyncio.timeout(10):
+        await again.wait()
+    running.cancel()
 
 
 async def test_the_service_wakes_whom_filter_has_rejected() -> None:
