@@ -95,6 +95,10 @@ class Service:
         """Say from now on that we are not ready; calls are still answered."""
         self._stopping = True
 
+    async def finish(self, seconds: float) -> int:
+        """Let binds come to their end, also those whose callers have given up; returns how many have not in time."""
+        return await self._binder.finish(seconds)
+
     def summary(self) -> dict[str, int]:
         """How much there is of what."""
         snapshot = self._state.snapshot

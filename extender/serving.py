@@ -175,7 +175,7 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings) -> No
     catalog = read_catalog(settings)
     logs.configure(settings.log)
     with _listen(settings.server.host, settings.server.port) as listener, sparing_survivors(time.monotonic):
-        uvloop.run(_serve(opening, settings, catalog, listener))
+        uvloop.run(serve(opening, settings, catalog, listener))
 
 
 def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
@@ -194,9 +194,14 @@ def _service_over(cluster: Cluster, settings: Settings) -> Service:
     return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics, live=cluster.live)
 
 
-async def _serve(
+async def serve(
     opening: AbstractAsyncContextManager[Cluster], settings: Settings, catalog: Catalog, listener: socket.socket
 ) -> None:
+    """Serve on a socket until a signal comes; then nothing new is taken, and what was begun is finished.
+
+    Raises:
+        ConnectError: the cluster cannot be had.
+    """
     async with opening as cluster, asyncio.TaskGroup() as tasks:
         service = _service_over(cluster, settings)
         autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog)
@@ -217,7 +222,8 @@ async def _serve(
         caring = tasks.create_task(service.aftercare.run())
         await _Server(config, service).serve(sockets=[listener])
         caring.cancel()
-        logger.info("stopped")
+        unfinished = await service.finish(settings.server.stop_seconds)
+        logger.info("stopped", unfinished_binds=unfinished)
 
 
 class _Server(uvicorn.Server):

@@ -108,6 +108,13 @@ class Binder:
                 return
         _raise(await _answer(self._start(uid, node, self._outcome(key, uid, node, seen, own)), until))
 
+    async def finish(self, seconds: float) -> int:
+        """Let what is running come to its end, whoever may still wait for it; returns how much has not in time."""
+        tasks = [task for _, task in self._running.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        return sum(not task.done() for task in tasks)
+
     def is_binding(self, uid: str) -> bool:
         """Whether a bind of the pod of that uid is running, or an undo."""
         return uid in self._running

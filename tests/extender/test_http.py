@@ -13,6 +13,7 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator.model import AllocationResult
+from extender.cluster.api import NODES
 from extender.cluster.state import ClusterState
 from extender.http.openapi import VERBS as DOCUMENTED
 from extender.metrics import VERBS, Metrics
@@ -275,6 +276,16 @@ async def test_health(client: AsyncClient) -> None:
     for path in ("/livez", "/healthz", "/readyz"):
         response = await client.get(path)
         assert (response.status_code, response.text) == (200, "ok\n")
+
+
+async def test_readiness_can_be_asked_for_kind_by_kind(client: AsyncClient, cluster: Cluster) -> None:
+    ready = (await client.get("/readyz?verbose")).text.splitlines()
+    assert "[+]nodes ok (2 objects)" in ready
+    assert ready[-1] == "ok"
+    cluster.state.doubt(NODES, "nothing heard for more than 90 s")
+    response = await client.get("/readyz?verbose")
+    assert response.status_code == 503
+    assert "[-]nodes: nothing heard for more than 90 s (2 objects)" in response.text.splitlines()
 
 
 async def test_a_service_that_stops_is_alive_but_not_ready(cluster: Cluster) -> None:

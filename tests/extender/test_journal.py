@@ -1,0 +1,86 @@
+"""The journal: a ring of decisions, and a line each in the log."""
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+import structlog
+from structlog.contextvars import get_contextvars
+
+from extender.cluster.api import ObjectKey
+from extender.journal import Journal
+
+POD = ObjectKey("ns", "p")
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def journal(size: int = 10) -> Journal:
+    ids, seconds = count(1), count()
+    return Journal(size, now=lambda: AT, clock=lambda: float(next(seconds)), new_id=lambda: f"id-{next(ids)}")
+
+
+def test_a_decision_is_noted_with_its_nodes() -> None:
+    kept = journal()
+    with kept.deciding("filter", POD) as draft:
+        draft.nodes(2, ["no free device", "tainted", "no free device"])
+    (entry,) = kept.entries
+    assert (entry.id, entry.at, entry.seconds, entry.verb, entry.pod) == ("id-1", AT, 1.0, "filter", POD)
+    assert (entry.passed, entry.rejected, entry.error) == (2, {"no free device": 2, "tainted": 1}, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("pod p is gone"), "pod p is gone"),
+        (KeyError(), "KeyError"),
+        (TimeoutError(), "not done in time"),
+        (asyncio.CancelledError(), "not done in time"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_is_noted_and_goes_on(error: BaseException, text: str) -> None:
+    kept = journal()
+    with pytest.raises(type(error)), kept.deciding("bind", POD, "n"):
+        raise error
+    assert [(entry.node, entry.error) for entry in kept.entries] == [("n", text)]
+
+
+def test_the_latest_are_kept_newest_first() -> None:
+    kept = journal(2)
+    for verb in ("filter", "preempt", "bind"):
+        with kept.deciding(verb, POD):
+            pass
+    assert [(entry.number, entry.verb) for entry in kept.entries] == [(3, "bind"), (2, "preempt")]
+
+
+def test_what_is_logged_meanwhile_carries_pod_and_decision() -> None:
+    kept = journal()
+    with kept.deciding("bind", POD):
+        assert get_contextvars() == {"decision": "id-1", "pod": "ns/p"}
+    assert get_contextvars() == {}
+
+
+@pytest.mark.parametrize(
+    ("verb", "passed", "error", "level"),
+    [
+        ("filter", 3, None, "debug"),
+        ("filter", 0, None, "info"),
+        ("filter", 3, ValueError("x"), "info"),
+        ("bind", 1, None, "info"),
+    ],
+)
+def test_what_leaves_a_pod_waiting_and_every_bind_is_worth_a_line(
+    verb: str, passed: int, error: Exception | None, level: str
+) -> None:
+    kept = journal()
+    with structlog.testing.capture_logs() as lines:
+        try:
+            with kept.deciding(verb, POD) as draft:
+                draft.nodes(passed, ["tainted"])
+                if error is not None:
+                    raise error
+        except ValueError:
+            pass
+    assert [(line["event"], line["verb"], line["log_level"]) for line in lines] == [("decided", verb, level)]
+    assert lines[0]["rejected"] == {"tainted": 1}
