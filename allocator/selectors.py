@@ -132,13 +132,13 @@ class Selectors:
         raise fault.with_traceback(None)
 
 
-def check_selector(program: Program, _environment: Environment) -> None:
-    """A selector yields a bool, as far as types tell.
+def check_selector(program: Program, environment: Environment) -> None:
+    """A selector yields a bool, or perhaps one: an attribute.
 
     Raises:
         CompileError: it does not.
     """
-    if program.type.name not in {"bool", "any", "dyn"}:
+    if program.type.name not in {"bool", environment.attribute.name}:
         message = f"must evaluate to bool or the unknown type, not {program.type}"
         raise CompileError(program.expression, 0, message)
 

@@ -63,12 +63,13 @@ def make_map(parts: list[tuple[Step, Step, bool]]) -> Step:
     return step
 
 
-def append_step(accumulator: Step, element: Step) -> Step:
-    """``accumulator + [element]``, for the same cost but in place."""
+def append_step(accumulator: Step, element: Step, *, constant: bool) -> Step:
+    """``accumulator + [element]``, for the same cost but in place; a list of constants is there already."""
+    making = 0 if constant else LIST_COST
 
     def step(frame: Frame) -> Value:
         values, value = accumulator(frame), element(frame)
-        frame.spend(LIST_COST)
+        frame.spend(making)
         frame.spend(1)
         if isinstance(values, EvaluationError):
             return values
@@ -85,7 +86,7 @@ def insert_step(parts: list[Step]) -> Step:
         for part in parts:
             value = part(frame)
             values.append(value)
-            if len(parts) > 2 and isinstance(value, EvaluationError):
+            if len(values) < len(parts) > 2 and isinstance(value, EvaluationError):
                 return value
         frame.spend(1)
         failed = next((value for value in values if isinstance(value, EvaluationError)), None)

@@ -9,7 +9,7 @@ from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
 from allocator.cel.plan import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
 from allocator.cel.types import BOOL, DYN, Solution, Type
-from allocator.cel.values import Value, type_name
+from allocator.cel.values import Value, from_key, type_name
 
 _SIMPLE: Final = frozenset({bool, int, float, str}) | {type(None)}
 
@@ -97,18 +97,28 @@ def _membership(call: Invoke) -> Plan:
 def implementation(call: Invoke) -> Implementation:
     """What to call with the values of the arguments."""
     only = call.candidates[0]
-    known = not any(_uncertain(argument.type) for argument in call.arguments)
-    if len(call.candidates) == 1 and (known or all(map(_uncertain, only.parameters))):
+    known = not any(map(_is_uncertain, (argument.type for argument in call.arguments)))
+    if len(call.candidates) == 1 and (known or all(map(_is_open, only.parameters))):
         return only.implementation
-    return _dispatch(call.candidates)
+    if not call.function.singleton:
+        return _dispatch(call.candidates)
+    alike = (only.member, len(only.parameters))
+    return _dispatch(tuple(o for o in call.function.overloads if (o.member, len(o.parameters)) == alike))
 
 
-def _uncertain(kind: Type) -> bool:
+def _is_open(kind: Type) -> bool:
     return kind.is_dynamic or kind.is_parameter
+
+
+def _is_uncertain(kind: Type) -> bool:
+    """Whether only the value tells the type, or what it is made of."""
+    return _is_open(kind) or any(map(_is_uncertain, kind.parameters))
 
 
 def _dispatch(candidates: tuple[Overload, ...]) -> Implementation:
     """Picks the overload by the types of the values; what was picked for some types is kept."""
+    if any(not _is_uncertain(kind) and kind.parameters for overload in candidates for kind in overload.parameters):
+        return lambda *arguments: _pick(candidates, arguments)(*arguments)
     picked: dict[tuple[type, ...], Implementation] = {}
     if len(candidates[0].parameters) == 2:
 
@@ -131,12 +141,21 @@ def _dispatch(candidates: tuple[Overload, ...]) -> Implementation:
 
 
 def _pick(candidates: tuple[Overload, ...], arguments: Sequence[Value]) -> Implementation:
-    names = [type_name(argument) for argument in arguments]
     for overload in candidates:
-        if all(_admits(parameter, name) for parameter, name in zip(overload.parameters, names, strict=True)):
+        if all(map(_admits, overload.parameters, arguments)):
             return overload.implementation
     raise no_such_overload()
 
 
-def _admits(parameter: Type, name: str) -> bool:
-    return parameter.is_dynamic or parameter.is_parameter or parameter.name == name
+def _admits(parameter: Type, value: Value) -> bool:
+    """By type, and for lists and maps by the first of what they hold."""
+    if _is_open(parameter):
+        return True
+    if parameter.name != type_name(value):
+        return False
+    if type(value) is tuple and value:
+        return _admits(parameter.parameters[0], value[0])
+    if isinstance(value, dict) and value:
+        key, item = next(iter(value.items()))
+        return _admits(parameter.parameters[0], from_key(key)) and _admits(parameter.parameters[1], item)
+    return True

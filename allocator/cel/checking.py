@@ -26,6 +26,7 @@ from allocator.cel.plan import (
     Plan,
     Variable,
 )
+from allocator.cel.templates import check_template
 from allocator.cel.types import BOOL, DEVICE, DYN, INT, STRING, Solution, Type, list_of, map_of, optional_of
 from allocator.cel.values import TypeValue, Value, to_key, type_name
 
@@ -82,6 +83,7 @@ class _Checker:
         self.solution = Solution()
         self.slots = 0
         self._formatting = 0
+        self._literals: dict[int, list[Plan]] = {}
         self._calls = Calls(declarations.functions, self.solution, strict=declarations.strict)
 
     def _error(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> CompileError:
@@ -135,7 +137,8 @@ class _Checker:
             kind = self._element(operand, key, node)
         test = isinstance(node, ast.Select) and node.test
         if node.optional and kind.name != "optional_type":
-            kind = optional_of(kind)
+            unknown = isinstance(node, ast.Index) and self.solution.resolve(operand.type).is_dynamic
+            kind = DYN if unknown else optional_of(kind)
         return Path(root, (*keys, Key(key, node.optional)), BOOL if test else kind, test)
 
     def _qualified_type(self, node: ast.Select | ast.Index, scope: Scope) -> Plan | None:
@@ -214,7 +217,19 @@ class _Checker:
             given = [str(self.solution.final(plan.type)) for plan in plans]
             shown = f"{given[0]}.({', '.join(given[1:])})" if member else f"({', '.join(given)})"
             raise self._error(node.position, f"found no matching overload for '{name}' applied to '{shown}'")
+        if name == "format" and member and self._declarations.strict:
+            self._check_format(node, arguments)
         return plan
+
+    def _check_format(self, node: ast.Call, arguments: tuple[ast.Node, ...]) -> None:
+        """A literal template is held against a literal list of arguments."""
+        template, values = arguments
+        if not (isinstance(template, ast.Literal) and isinstance(values, ast.ListNode)):
+            return
+        try:
+            check_template(str(template.value), self._literals[id(values)], self.solution.final)
+        except EvaluationError as error:
+            raise self._error(node.position, error.message) from None
 
     def _resolve(self, node: ast.Call, scope: Scope) -> tuple[str, tuple[ast.Node, ...], bool]:
         """The function's name, its arguments, and whether it is a member: ``math.abs(x)`` is not."""
@@ -251,7 +266,7 @@ class _Checker:
         if not self.solution.accept(wanted, (optional.type, other.type)):
             kinds = f"{self.solution.final(optional.type)}.({self.solution.final(other.type)})"
             raise self._error(node.position, f"found no matching overload for '{node.function}' applied to '{kinds}'")
-        return OrElse(optional, other, unwrap, wanted[1])
+        return OrElse(optional, other, unwrap, self.solution.resolve(wanted[1]))
 
     # --- aggregates ------------------------------------------------------------------------------------------
 
@@ -283,6 +298,8 @@ class _Checker:
     def _list(self, node: ast.ListNode, scope: Scope) -> Plan:
         parts = [(*self._part(element, scope, optional=optional), optional) for element, optional in node.elements]
         kind = list_of(self._joined(node.position, [kind for _, kind, _ in parts]))
+        if self._formatting:
+            self._literals[id(node)] = [plan for plan, _, _ in parts]
         if all(isinstance(plan, Constant) and not optional for plan, _, optional in parts):
             return Constant(tuple(plan.value for plan, _, _ in parts if isinstance(plan, Constant)), kind)
         return MakeList(tuple((plan, optional) for plan, _, optional in parts), kind)
@@ -328,7 +345,7 @@ class _Checker:
         result = self.visit(node.result, with_result)
         return Loop(
             source, variable.slot, None if other is None else other.slot, accumulator.slot, initial, condition, step,
-            result, result.type,
+            result, self.solution.resolve(result.type),
         )  # fmt: skip
 
     def _elements(self, source: Plan, node: ast.Fold) -> tuple[Type, Type]:

@@ -12,12 +12,15 @@ from allocator.cel.functions import (
     conversions,
     core,
     formats,
+    formatting_english,
+    formatting_plain,
     lists,
     maths,
     network,
     optionals,
     quantities,
     regexes,
+    sequences,
     sets,
     strings,
     times,
@@ -40,8 +43,8 @@ _LANGUAGE: Final[tuple[Library, ...]] = (
     core.LIBRARY, conversions.LIBRARY, times.LIBRARY, strings.LIBRARY, regexes.LIBRARY, sets.LIBRARY, optionals.LIBRARY,
 )  # fmt: skip
 _KUBERNETES: Final[tuple[Library, ...]] = (
-    lists.LIBRARY, regexes.KUBERNETES, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY, network.LIBRARY,
-    formats.LIBRARY,
+    lists.LIBRARY, sequences.LIBRARY, regexes.KUBERNETES, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY,
+    network.LIBRARY, formats.LIBRARY, formatting_english.LIBRARY,
 )  # fmt: skip
 _OPAQUE_NAMES: Final = {kind.name: Type("type", (kind,)) for kind in (QUANTITY, SEMVER, URL, IP, CIDR, FORMAT)}
 
@@ -60,15 +63,19 @@ class Environment:
     consumable_capacity: bool = True
     list_attributes: bool = True
 
+    @property
+    def attribute(self) -> Type:
+        """The type of attributes: which one it is, only a device tells."""
+        return DYN if self.kind is Kind.STORED or self.list_attributes else ANY
+
     @cached_property
     def declarations(self) -> Declarations:
         """What the checker needs to know."""
         stored = self.kind is Kind.STORED
         with_lists = stored or self.list_attributes
-        attribute = DYN if with_lists else ANY
         fields = {
             "driver": STRING,
-            "attributes": map_of(STRING, map_of(STRING, attribute)),
+            "attributes": map_of(STRING, map_of(STRING, self.attribute)),
             "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
         }
         if stored or self.consumable_capacity:
@@ -79,7 +86,7 @@ class Environment:
     @property
     def macros(self) -> Macros:
         """The macros that are expanded."""
-        return _STANDARD_MACROS
+        return _KUBERNETES_MACROS
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,8 @@ class PlainEnvironment:
     @cached_property
     def declarations(self) -> Declarations:
         """What the checker needs to know."""
-        return Declarations(_merged((*_LANGUAGE, maths.LIBRARY)), {}, core.TYPE_NAMES, strict=False)
+        libraries = (*_LANGUAGE, formatting_plain.LIBRARY, maths.LIBRARY)
+        return Declarations(_merged(libraries), {}, core.TYPE_NAMES, strict=False)
 
     @property
     def macros(self) -> Macros:
@@ -97,7 +105,7 @@ class PlainEnvironment:
         return _ALL_MACROS
 
 
-_STANDARD_MACROS: Final = Macros(macros.STANDARD)
+_KUBERNETES_MACROS: Final = Macros({**macros.STANDARD, **macros.LISTS})
 _ALL_MACROS: Final = Macros({**macros.STANDARD, **macros.BLOCKS})
 
 
@@ -109,5 +117,6 @@ def _merged(libraries: Iterable[Library]) -> Mapping[str, Function]:
             before = found.get(function.name)
             overloads = function.overloads if before is None else (*before.overloads, *function.overloads)
             cost = function.cost if before is None or before.cost is None else before.cost
-            found[function.name] = Function(function.name, overloads, cost)
+            singleton = function.singleton or (before is not None and before.singleton)
+            found[function.name] = Function(function.name, overloads, cost, singleton)
     return found

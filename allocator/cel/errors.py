@@ -43,11 +43,22 @@ class EvaluationError(CelError):
         super().__init__(message)
 
 
-class CostLimitError(EvaluationError):
-    """Evaluation was stopped because it became too expensive; nothing in the expression can absorb this."""
+class StoppedError(EvaluationError):
+    """Evaluation as a whole was stopped; nothing in the expression can absorb this."""
+
+
+class CostLimitError(StoppedError):
+    """It became too expensive."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
+
+
+class GivenUpError(StoppedError):
+    """A failed argument got where upstream takes it for a list."""
+
+    def __init__(self) -> None:
+        super().__init__("no list to go through: its own evaluation failed")
 
 
 def no_such_overload() -> EvaluationError:

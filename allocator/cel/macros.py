@@ -226,6 +226,22 @@ STANDARD: Final[Mapping[tuple[str, int, bool], Expansion]] = {
 }
 """The language's own, optional values, two-variable comprehensions, and bind."""
 
+_SORTED: Final = "@__sortBy_input__"
+
+
+def _sort_by(call: Call) -> Node:
+    """The list, and what the expression makes of each element to sort by."""
+    at, target = call.position, call.target
+    if target is None:
+        raise MacroError(at, "sortBy() needs something to be called on")
+    values = Ident(_SORTED, at)
+    keys = _map(Call("map", call.arguments, at, values))
+    return _let(_SORTED, target, Call("@sortByAssociatedKeys", (keys,), at, values), at)
+
+
+LISTS: Final[Mapping[tuple[str, int, bool], Expansion]] = {("sortBy", 2, True): _sort_by}
+"""The list extension's."""
+
 BLOCKS: Final[Mapping[tuple[str, int, bool], Expansion]] = {
     ("cel.block", 2, False): _block,
     ("cel.index", 1, False): _block_variable,

@@ -10,8 +10,9 @@ from typing import Any, Final
 from allocator.cel.building import append_step, insert_step, make_list, make_map
 from allocator.cel.calls import implementation
 from allocator.cel.cost import LIMIT, ONE, Cost
-from allocator.cel.errors import CostLimitError, EvaluationError, no_such_overload
+from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
 from allocator.cel.frame import ELEMENT_WORK, Frame, Step
+from allocator.cel.functions.regexes import PATTERNS
 from allocator.cel.loops import Pending, elements, frozen
 from allocator.cel.paths import PathStep, known_input, walk
 from allocator.cel.plan import (
@@ -38,6 +39,7 @@ from allocator.cel.values import OptionalValue, Value, contains, nested_size
 _LONG: Final = 4096
 _TRAVERSING: Final = frozenset(
     {"_==_", "_!=_", "@in", "includes", "indexOf", "lastIndexOf", "format", "join", "isSorted", "min", "max", "sum"}
+    | {"flatten", "sort", "@sortByAssociatedKeys", "distinct", "slice", "reverse"}
     | {"sets.contains", "sets.equivalent", "sets.intersects"}
 )
 """Calls that go through all of a list or map, whatever they cost."""
@@ -141,8 +143,13 @@ def _cost(plan: Invoke) -> Cost:
 
 
 def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
-    """One or two arguments are always evaluated and charged for; of more, none after a failed one."""
-    price, early = _cost(plan).of, len(arguments) > 2
+    """One or two arguments are always evaluated and charged for; of more, none after a failed one.
+
+    So it is where a constant pattern is compiled beforehand, and where the overload has to be found out first.
+    """
+    prepared = plan.function.name in PATTERNS and isinstance(plan.arguments[1], Constant)
+    searched = len(plan.candidates) > 1 and not plan.function.singleton
+    price, early = _cost(plan).of, len(arguments) > 2 or prepared or searched
     lenient, traversing = plan.function.name == "@not_strictly_false", plan.function.name in _TRAVERSING
 
     def step(frame: Frame) -> Value:
@@ -190,7 +197,7 @@ def _growing(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) ->
 
     def step(frame: Frame) -> Value:
         result = inner(frame)
-        if isinstance(result, CostLimitError):
+        if isinstance(result, StoppedError):
             raise result
         if isinstance(result, str | bytes):
             frame.produced(len(result))
@@ -296,7 +303,8 @@ def _mapping(plan: MakeMap) -> Step:
 
 
 def _appending(plan: Append) -> Step:
-    return append_step(compile_plan(plan.accumulator), compile_plan(plan.element))
+    constant = isinstance(plan.element, Constant)
+    return append_step(compile_plan(plan.accumulator), compile_plan(plan.element), constant=constant)
 
 
 def _inserting(plan: Insert) -> Step:

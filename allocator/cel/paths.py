@@ -71,6 +71,8 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
                 value, optional = value.value, True
             key = step.key(frame)
             if isinstance(key, EvaluationError):
+                if not optional and not step.optional:
+                    frame.spend(1)
                 return key
             if test and number == final:
                 frame.spend(1)

@@ -7,7 +7,7 @@ from allocator.cel.checking import check
 from allocator.cel.cost import LIMIT
 from allocator.cel.direct import compile_direct
 from allocator.cel.environment import Environment, PlainEnvironment
-from allocator.cel.errors import CompileError, CostLimitError, EvaluationError
+from allocator.cel.errors import CompileError, EvaluationError, StoppedError
 from allocator.cel.frame import Frame, Step
 from allocator.cel.metered import compile_plan
 from allocator.cel.parsing import parse
@@ -67,7 +67,7 @@ class Program:
         frame = Frame(device, self._slots)
         try:
             value = self._step(frame)
-        except CostLimitError as error:
+        except StoppedError as error:
             return Measured(None, error, frame.cost)
         except RecursionError:
             return Measured(None, EvaluationError("expression nests too deep"), frame.cost)

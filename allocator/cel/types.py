@@ -103,34 +103,26 @@ class Solution:
     def accept(self, expected: Sequence[Type], given: Sequence[Type]) -> bool:
         """Whether arguments of these types may be passed; if so, what was learnt is kept."""
         before = dict(self._found)
-        if all(self._assignable(want, have) for want, have in zip(expected, given, strict=True)):
+        if all(self._assignable(have, want) for want, have in zip(expected, given, strict=True)):
             return True
         self._found = before
         return False
 
     def join(self, left: Type, right: Type) -> Type:
         """The type of a list that holds both: the more general one, or dyn."""
-        if self.accept((left,), (right,)):
-            return self._general(left, right)
+        if self.accept((right,), (left,)):
+            return _more_general(left, right)
         return DYN
 
-    def _general(self, left: Type, right: Type) -> Type:
-        left, right = self.resolve(left), self.resolve(right)
-        if left.is_dynamic or right.is_dynamic:
-            return left if left.is_dynamic else right
-        if left.name == "null_type":
-            return right
-        if left.parameters and len(left.parameters) == len(right.parameters):
-            return Type(left.name, tuple(map(self._general, left.parameters, right.parameters)))
-        return left
-
-    def _assignable(self, want: Type, have: Type) -> bool:
-        want, have = self.resolve(want), self.resolve(have)
-        if want is have or (not want.parameters and want == have):
+    def _assignable(self, have: Type, want: Type) -> bool:
+        if have is want:
             return True
-        if want.is_parameter or have.is_parameter:
-            parameter, other = (want, have) if want.is_parameter else (have, want)
-            return self._bind(parameter, other)
+        if want.is_parameter:
+            agreed = self._substitute(have, want)
+            if agreed is not None:
+                return agreed
+        if have.is_parameter:
+            return bool(self._substitute(want, have))
         if want.is_dynamic or have.is_dynamic:
             return True
         if "null_type" in (want.name, have.name):
@@ -140,15 +132,46 @@ class Solution:
         if want.name == "type":
             return True
         return len(want.parameters) == len(have.parameters) and all(
-            map(self._assignable, want.parameters, have.parameters)
+            map(self._assignable, have.parameters, want.parameters)
         )
 
-    def _bind(self, parameter: Type, other: Type) -> bool:
-        if _mentions(other, parameter):
+    def _substitute(self, kind: Type, parameter: Type) -> bool | None:
+        """Whether a parameter may be a type: it becomes the more general one of the two; None if it is part of it."""
+        if kind == parameter:
+            return True
+        known = self._found.get(parameter)
+        if known is None:
+            if self._mentions(kind, parameter):
+                return None
+            self._found[parameter] = kind
+            return True
+        if kind == known:
+            return True
+        if not self._assignable(kind, known):
             return False
-        self._found[parameter] = other
+        general = _more_general(kind, known)
+        if not self._mentions(general, parameter):
+            self._found[parameter] = general
         return True
 
+    def _mentions(self, kind: Type, parameter: Type) -> bool:
+        if kind == parameter:
+            return True
+        if kind.is_parameter:
+            return kind in self._found and self._mentions(self._found[kind], parameter)
+        return any(self._mentions(inner, parameter) for inner in kind.parameters)
 
-def _mentions(kind: Type, parameter: Type) -> bool:
-    return kind == parameter or any(_mentions(inner, parameter) for inner in kind.parameters)
+
+def _more_general(left: Type, right: Type) -> Type:
+    return left if _is_general(left, right) else right
+
+
+def _is_general(left: Type, right: Type) -> bool:
+    """Whether the left one takes all that the right one takes."""
+    if left.is_dynamic or left.is_parameter:
+        return True
+    if right.is_dynamic or right.is_parameter or left.name != right.name:
+        return False
+    if left.name == "type":
+        return True
+    return len(left.parameters) == len(right.parameters) and all(map(_is_general, left.parameters, right.parameters))

@@ -115,6 +115,21 @@ class NamedFormat:
     problems: Callable[[str], tuple[str, ...]]
 
 
+class Computed(Quantity):
+    """A quantity that is the result of arithmetic: it may be equal, but nothing is equal to it (as upstream).
+
+    Attributes:
+        scale: the power of ten in whole multiples of which upstream holds it.
+    """
+
+    __slots__ = ("scale",)
+    scale: int
+
+    def __init__(self, value: Quantity, scale: int) -> None:
+        super().__init__(value.nano, value.format)
+        object.__setattr__(self, "scale", scale)
+
+
 class DefaultMap(dict[str, Value]):
     """A map of maps in which looking up an unknown key yields an empty map, although the key is not in it."""
 
@@ -137,13 +152,14 @@ _NAMES: Final[Mapping[type, str]] = {
     TypeValue: "type",
     OptionalValue: "optional_type",
     Quantity: "kubernetes.Quantity",
+    Computed: "kubernetes.Quantity",
     Version: "kubernetes.Semver",
     Url: "kubernetes.URL",
     Address: "net.IP",
     Network: "net.CIDR",
     NamedFormat: "kubernetes.NamedFormat",
 }
-_OPAQUE: Final = frozenset({Quantity, Version, Url, Address, Network, NamedFormat})
+_OPAQUE: Final = frozenset({Quantity, Computed, Version, Url, Address, Network, NamedFormat})
 _PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
 _NUMBERS: Final = frozenset({int, UInt, float})
 _FLAT: Final = _PLAIN | _OPAQUE | {bool}
@@ -174,6 +190,10 @@ def equal(left: Value, right: Value) -> bool:
             return len(left) == len(right) and all(map(_same, left, right))
         if kind is OptionalValue:
             return left.present == right.present and (not left.present or equal(left.value, right.value))
+        if kind is Computed:
+            raise no_such_overload()
+    elif kind is Computed and other is Quantity:
+        return bool(left == right)
     elif kind in _OPAQUE and right is not None:
         raise no_such_overload()
     elif kind in _NUMBERS and other in _NUMBERS:

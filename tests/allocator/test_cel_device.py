@@ -76,6 +76,13 @@ RESULTS = {
     "!!device.allowMultipleAllocations": (True, 2),
     '"%s is long enough".format(["x"]).startsWith("x is long")': (True, 3),
     'format.uuid().validate("x").hasValue()': (True, 20),
+    "[1, 2].map(x, 0) == [0, 0]": (True, 6),
+    "[1, 2].map(x, x) == [1, 2]": (True, 28),
+    'type(device.driver) == type("")': (True, 4),
+    "#.memory != dyn(1)": (True, 5),
+    "[3, 1, 2].sort() == [1, 2, 3]": (True, 30),
+    "@.links.sort().size() > 0": (True, 7),
+    "@.links.distinct().reverse().size() > 0": (True, None),
 }
 
 FAILURES = {
@@ -91,6 +98,11 @@ FAILURES = {
     "[@.nothing] == []": ("no such key: nothing", None),
     "@.model.more == 1": ("no such overload", None),
     "@.version == 'a'": ("no such overload", 5),
+    "[1][@.nothing] == 1": ("no such key: nothing", 6),
+    '@.nothing.matches("a")': ("no such key: nothing", 4),
+    '@.nothing.indexOf("a") == 0': ("no such key: nothing", 5),
+    "@.nothing.isGreaterThan(@.version)": ("no such key: nothing", 4),
+    '#.nothing.add(quantity("1")).isInteger()': ("no such key: nothing", 7),
 }
 
 

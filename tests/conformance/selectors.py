@@ -101,8 +101,11 @@ def _attribute(spec: Json) -> AttributeValue:
 
 
 def _attribute_json(value: AttributeValue) -> Json:
+    """As the API writes it: an empty list is left out, whatever it is a list of."""
     names = {bool: "bool", int: "int", str: "string", Version: "version"}
     if isinstance(value, tuple):
-        kind = names[type(value[0])] if value else "string"
+        if not value:
+            return {}
+        kind = names[type(value[0])]
         return {f"{kind}s": [str(v) if isinstance(v, Version) else v for v in value]}
     return {names[type(value)]: str(value) if isinstance(value, Version) else value}

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -64,7 +65,12 @@ def _double(text: str) -> float:
     return float(text)
 
 
-def _text(value: bytes) -> str:
+def bytes_text(value: bytes) -> str:
+    """The text that bytes encode.
+
+    Raises:
+        EvaluationError: not UTF-8.
+    """
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -93,7 +99,7 @@ def _from(source: Type, target: Type, call: Implementation) -> Overload:
     return free(source, result=target, call=call)
 
 
-LIBRARY: Final[Library] = (
+_CONVERSIONS: Final[Library] = (
     function("bool", _from(BOOL, BOOL, _same), _from(STRING, BOOL, _bool)),
     function(
         "int",
@@ -125,7 +131,7 @@ LIBRARY: Final[Library] = (
         _from(INT, STRING, str),
         _from(UINT, STRING, str),
         _from(DOUBLE, STRING, double_text),
-        free(BYTES, result=STRING, call=_text, cost=FIRST),
+        free(BYTES, result=STRING, call=bytes_text, cost=FIRST),
         _from(TIMESTAMP, STRING, timestamp_text),
         _from(DURATION, STRING, duration_text),
     ),
@@ -148,7 +154,9 @@ LIBRARY: Final[Library] = (
     ),
 )
 
-CONVERSIONS: Final = frozenset({*(function.name for function in LIBRARY), "dyn"})
+LIBRARY: Final[Library] = tuple(replace(each, singleton=True) for each in _CONVERSIONS)
+
+CONVERSIONS: Final = frozenset({*(function.name for function in LIBRARY), "dyn", "type"})
 """Calls of these with a constant are constants."""
 
-__all__ = ["CONVERSIONS", "LIBRARY", "Timestamp", "double_text"]
+__all__ = ["CONVERSIONS", "LIBRARY", "Timestamp", "bytes_text", "double_text"]

@@ -5,6 +5,7 @@ from itertools import product
 from typing import Final
 
 from allocator.cel.cost import BOTH, ELEMENTS, EQUALITY, SHORTER
+from allocator.cel.errors import EvaluationError
 from allocator.cel.functions import numbers, times
 from allocator.cel.functions.declare import Function, Library, Overload, free, function, member
 from allocator.cel.types import (
@@ -39,7 +40,15 @@ def _relation(name: str, holds: Callable[[int], bool]) -> Function:
 
     same = [free(t, t, result=BOOL, call=call, cost=SHORTER if t in (STRING, BYTES) else None) for t in _ORDERED]
     mixed = [free(a, b, result=BOOL, call=call) for a, b in product(_NUMBERS, repeat=2) if a != b]
-    return Function(name, (*same, *mixed))
+    return Function(name, (*same, *mixed), singleton=True)
+
+
+def _differs(left: Value, right: Value) -> bool:
+    """What can't be compared is different, although asking whether it is equal fails."""
+    try:
+        return not equal(left, right)
+    except EvaluationError:
+        return True
 
 
 def _not(value: Value) -> bool:
@@ -68,13 +77,22 @@ def _addition() -> Function:
     return Function(
         "_+_",
         (
-            *numbers.ADDITION,
-            free(STRING, STRING, result=STRING, call=lambda a, b: a + b, cost=BOTH),
             free(BYTES, BYTES, result=BYTES, call=lambda a, b: a + b, cost=BOTH),
-            free(list_of(A), list_of(A), result=list_of(A), call=lambda a, b: a + b, grows=True),
+            numbers.DOUBLE_ADDITION,
             *times.ADDITION,
+            numbers.INT_ADDITION,
+            free(list_of(A), list_of(A), result=list_of(A), call=lambda a, b: a + b, grows=True),
+            free(STRING, STRING, result=STRING, call=lambda a, b: a + b, cost=BOTH),
+            numbers.UINT_ADDITION,
         ),
+        singleton=True,
     )
+
+
+def _subtraction() -> Function:
+    of_durations, of_times = times.SUBTRACTION[0], times.SUBTRACTION[1:]
+    whole = (numbers.INT_SUBTRACTION, *of_times, numbers.UINT_SUBTRACTION)
+    return Function("_-_", (numbers.DOUBLE_SUBTRACTION, of_durations, *whole), singleton=True)
 
 
 def _type(kind: Type) -> Type:
@@ -85,20 +103,23 @@ LIBRARY: Final[Library] = (
     function("!_", free(BOOL, result=BOOL, call=_not)),
     function("@not_strictly_false", free(DYN, result=BOOL, call=_not_strictly_false)),
     function("_==_", free(A, A, result=BOOL, call=equal, cost=EQUALITY)),
-    function("_!=_", free(A, A, result=BOOL, call=lambda a, b: not equal(a, b), cost=SHORTER)),
+    function("_!=_", free(A, A, result=BOOL, call=_differs, cost=SHORTER)),
     _relation("_<_", lambda order: order < 0),
     _relation("_<=_", lambda order: order <= 0),
     _relation("_>_", lambda order: order > 0),
     _relation("_>=_", lambda order: order >= 0),
     _addition(),
-    Function("_-_", (*numbers.SUBTRACTION, *times.SUBTRACTION)),
+    _subtraction(),
     *numbers.LIBRARY,
-    function(
+    Function(
         "@in",
-        free(A, list_of(A), result=BOOL, call=lambda value, values: contains(values, value), cost=ELEMENTS),
-        free(A, map_of(A, B), result=BOOL, call=_in_map),
+        (
+            free(A, list_of(A), result=BOOL, call=lambda value, values: contains(values, value), cost=ELEMENTS),
+            free(A, map_of(A, B), result=BOOL, call=_in_map),
+        ),
+        singleton=True,
     ),
-    Function("size", _sizes()),
+    Function("size", _sizes(), singleton=True),
     function("type", free(A, result=_type(A), call=lambda value: TypeValue(type_name(value)))),
     function("dyn", free(A, result=DYN, call=lambda value: value)),
 )

@@ -34,11 +34,18 @@ class Overload:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function or operator with its overloads; ``cost``, if set, holds for all of them."""
+    """A function or operator with its overloads.
+
+    Attributes:
+        cost: if set, holds for all overloads.
+        singleton: upstream has one implementation for all overloads, so that values alone tell which one it is;
+            otherwise only an overload that types leave possible is called.
+    """
 
     name: str
     overloads: tuple[Overload, ...]
     cost: Cost | None = None
+    singleton: bool = False
 
 
 Library: TypeAlias = tuple[Function, ...]

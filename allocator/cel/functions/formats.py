@@ -13,7 +13,7 @@ from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.functions.times import parse_timestamp
 from allocator.cel.functions.urls import parse_url
 from allocator.cel.types import FORMAT, STRING, list_of, optional_of
-from allocator.cel.values import NONE, NamedFormat, OptionalValue, Value
+from allocator.cel.values import NONE, NamedFormat, OptionalValue, Value, size
 
 Problems = Callable[[str], tuple[str, ...]]
 
@@ -137,7 +137,7 @@ def _named(name: str) -> OptionalValue:
 
 def _cost(arguments: Sequence[Value], _result: Value) -> int:
     form, text = arguments
-    return pattern(len(text), form.regex_size) if isinstance(form, NamedFormat) and isinstance(text, str) else 1
+    return pattern(size(text), form.regex_size) if isinstance(form, NamedFormat) else 1
 
 
 def _constant(form: NamedFormat) -> Callable[[], NamedFormat]:

@@ -12,7 +12,8 @@ from allocator.cel.functions.times import checked_duration
 from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, list_of
 from allocator.cel.values import Duration, UInt, Value, compare, contains, equal
 
-_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+"""Types whose values have an order."""
 
 
 def _is_sorted(values: tuple[Value, ...]) -> bool:
@@ -82,7 +83,7 @@ def _sum(values: tuple[Value, ...]) -> Value:
 
 def _on_lists(name: str, call: Callable[[tuple[Value, ...]], Value], *, result: bool) -> Function:
     """A function on lists of comparable elements that yields a bool (``result``) or an element."""
-    overloads = tuple(member(list_of(t), result=BOOL if result else t, call=call) for t in _COMPARABLE)
+    overloads = tuple(member(list_of(t), result=BOOL if result else t, call=call) for t in COMPARABLE)
     return Function(name, overloads, cost=TRAVERSAL)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from allocator.cel.errors import EvaluationError
-from allocator.cel.functions.declare import Function, Library, Overload, free, function
+from allocator.cel.functions.declare import Function, Library, Overload, free
 from allocator.cel.types import DOUBLE, INT, UINT, Type
 from allocator.cel.values import INT_MAX, INT_MIN, UINT_MAX, UInt
 
@@ -61,7 +61,10 @@ def _times(left: float, right: float) -> float:
 
 
 def integer_overloads(operation: Callable[[int, int], int]) -> tuple[Overload, Overload]:
-    """The overloads of an operator on two ints and on two uints."""
+    """The overloads of an operator on two ints and on two uints.
+
+    Of overloads the order matters: an argument of a type that is still unknown takes that of the first.
+    """
     return (
         free(INT, INT, result=INT, call=lambda a, b: checked_int(operation(a, b))),
         free(UINT, UINT, result=UINT, call=lambda a, b: checked_uint(operation(int(a), int(b)))),
@@ -72,18 +75,20 @@ def _both(kind: Type, call: Callable[[float, float], float]) -> Overload:
     return free(kind, kind, result=kind, call=call)
 
 
-ADDITION: Final = (*integer_overloads(lambda a, b: a + b), _both(DOUBLE, lambda a, b: a + b))
-SUBTRACTION: Final = (*integer_overloads(lambda a, b: a - b), _both(DOUBLE, lambda a, b: a - b))
+INT_ADDITION, UINT_ADDITION = integer_overloads(lambda a, b: a + b)
+DOUBLE_ADDITION: Final = _both(DOUBLE, lambda a, b: a + b)
+INT_SUBTRACTION, UINT_SUBTRACTION = integer_overloads(lambda a, b: a - b)
+DOUBLE_SUBTRACTION: Final = _both(DOUBLE, lambda a, b: a - b)
 
-_NEGATION: Final = function(
+_NEGATION: Final = Function(
     "-_",
-    free(INT, result=INT, call=lambda a: checked_int(-a)),
-    free(DOUBLE, result=DOUBLE, call=lambda a: -a),
+    (free(DOUBLE, result=DOUBLE, call=lambda a: -a), free(INT, result=INT, call=lambda a: checked_int(-a))),
+    singleton=True,
 )
 
 LIBRARY: Final[Library] = (
-    Function("_*_", (*integer_overloads(lambda a, b: a * b), _both(DOUBLE, _times))),
-    Function("_/_", (*integer_overloads(_quotient), _both(DOUBLE, _divide))),
-    Function("_%_", integer_overloads(_remainder)),
+    Function("_*_", (_both(DOUBLE, _times), *integer_overloads(lambda a, b: a * b)), singleton=True),
+    Function("_/_", (_both(DOUBLE, _divide), *integer_overloads(_quotient)), singleton=True),
+    Function("_%_", integer_overloads(_remainder), singleton=True),
     _NEGATION,
 )

@@ -7,7 +7,7 @@ from allocator.cel.cost import FIRST, ONE
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING
-from allocator.cel.values import INT_MAX, INT_MIN
+from allocator.cel.values import INT_MAX, INT_MIN, Computed
 from allocator.quantity import Format, Quantity
 
 _NANO: Final = 10**9
@@ -37,6 +37,8 @@ def _is_integer(value: Quantity) -> bool:
     """Whether upstream holds it as a 64-bit integer: not if it is too long, although it may be whole."""
     if not value.is_integer or not INT_MIN <= value.nano // _NANO <= INT_MAX:
         return False
+    if isinstance(value, Computed):
+        return value.scale >= 0
     match = _CANONICAL.fullmatch(str(value))
     if match is None:
         return False
@@ -64,6 +66,30 @@ def _int(value: int) -> Quantity:
     return Quantity.from_int(value)
 
 
+def _computed(left: Quantity, right: Quantity, result: Quantity) -> Computed:
+    return Computed(result, min(_scale(left), _scale(right)))
+
+
+def _scale(value: Quantity) -> int:
+    """The power of ten of the canonical text's suffix; binary ones are multiplied out."""
+    if isinstance(value, Computed):
+        return value.scale
+    suffix = str(value).lstrip("-0123456789")
+    if suffix.startswith("e"):
+        return int(suffix[1:])
+    return _DECIMAL_POWERS.get(suffix, 0)
+
+
+def _add(left: Quantity, right: Quantity) -> Computed:
+    return _computed(left, right, left + right)
+
+
+def _sub(left: Quantity, right: Quantity) -> Computed:
+    return _computed(left, right, left - right)
+
+
+_DECIMAL_POWERS: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
 LIBRARY: Final[Library] = (
     function("quantity", free(STRING, result=QUANTITY, call=_parse), cost=FIRST),
     function("isQuantity", free(STRING, result=BOOL, call=_is_quantity), cost=FIRST),
@@ -77,14 +103,14 @@ LIBRARY: Final[Library] = (
     function("compareTo", member(QUANTITY, QUANTITY, result=INT, call=_order), cost=ONE),
     function(
         "add",
-        member(QUANTITY, QUANTITY, result=QUANTITY, call=lambda a, b: a + b),
-        member(QUANTITY, INT, result=QUANTITY, call=lambda a, b: a + _int(b)),
+        member(QUANTITY, QUANTITY, result=QUANTITY, call=_add),
+        member(QUANTITY, INT, result=QUANTITY, call=lambda a, b: _add(a, _int(b))),
         cost=ONE,
     ),
     function(
         "sub",
-        member(QUANTITY, QUANTITY, result=QUANTITY, call=lambda a, b: a - b),
-        member(QUANTITY, INT, result=QUANTITY, call=lambda a, b: a - _int(b)),
+        member(QUANTITY, QUANTITY, result=QUANTITY, call=_sub),
+        member(QUANTITY, INT, result=QUANTITY, call=lambda a, b: _sub(a, _int(b))),
         cost=ONE,
     ),
 )

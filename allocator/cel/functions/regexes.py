@@ -44,11 +44,15 @@ def _find(text: str, pattern: str) -> str:
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> tuple[str, ...]:
+    """All matches, but for empty ones right behind another, as Go finds them."""
     found: list[str] = []
+    end = -1
     for match in compile_pattern(pattern).finditer(text):
         if len(found) == limit:
             break
-        found.append(match.group())
+        if match.group() or match.start() != end:
+            found.append(match.group())
+        end = match.end()
     return tuple(found)
 
 

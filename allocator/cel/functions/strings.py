@@ -5,8 +5,7 @@ from typing import Final
 from allocator.cel.cost import FIRST, PRODUCT, RESULT_TWICE, SECOND, TRAVERSAL, TWICE
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
-from allocator.cel.functions.formatting import format_string
-from allocator.cel.types import BOOL, DYN, INT, STRING, list_of
+from allocator.cel.types import BOOL, INT, STRING, list_of
 
 MAX_SIZE: Final = 10_000_000
 """No string or list that is built may be larger: going through it once would cost the limit."""
@@ -29,25 +28,23 @@ def _char_at(text: str, index: int) -> str:
 
 
 def _index_of(text: str, part: str, start: int = 0) -> int:
-    if part == "":
-        return start if 0 <= start <= len(text) else _out_of_range(start)
-    if not 0 <= start < max(len(text), 1):
-        _out_of_range(start)
-    return text.find(part, start)
+    """An empty part is found where the search begins, but not beyond the end."""
+    _check_offset(start)
+    return text.find(part, min(start, len(text)))
 
 
 def _last_index_of(text: str, part: str, end: int | None = None) -> int:
     if end is None:
         return text.rfind(part)
+    _check_offset(end)
     if part == "":
-        return end if 0 <= end <= len(text) else _out_of_range(end)
-    if not 0 <= end < max(len(text), 1):
-        _out_of_range(end)
-    return text.rfind(part, 0, end + len(part))
+        return min(end, len(text))
+    return text.rfind(part, 0, end + len(part)) if end < len(text) else -1
 
 
-def _out_of_range(index: int) -> int:
-    raise EvaluationError(f"index out of range: {index}")
+def _check_offset(offset: int) -> None:
+    if offset < 0:
+        raise EvaluationError(f"index out of range: {offset}")
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
@@ -133,6 +130,5 @@ LIBRARY: Final[Library] = (
         member(list_of(STRING), STRING, result=STRING, call=_join, grows=True),
         cost=RESULT_TWICE,
     ),
-    function("format", member(STRING, list_of(DYN), result=STRING, call=format_string, cost=FIRST, grows=True)),
     function("strings.quote", free(STRING, result=STRING, call=_quote, cost=FIRST)),
 )

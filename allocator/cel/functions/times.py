@@ -166,14 +166,14 @@ def _milliseconds() -> Function:
 
 
 ADDITION: Final = (
-    free(TIMESTAMP, DURATION, result=TIMESTAMP, call=lambda a, b: checked_timestamp(a.nanos + b.nanos)),
-    free(DURATION, TIMESTAMP, result=TIMESTAMP, call=lambda a, b: checked_timestamp(a.nanos + b.nanos)),
     free(DURATION, DURATION, result=DURATION, call=lambda a, b: checked_duration(a.nanos + b.nanos)),
+    free(DURATION, TIMESTAMP, result=TIMESTAMP, call=lambda a, b: checked_timestamp(a.nanos + b.nanos)),
+    free(TIMESTAMP, DURATION, result=TIMESTAMP, call=lambda a, b: checked_timestamp(a.nanos + b.nanos)),
 )
 SUBTRACTION: Final = (
-    free(TIMESTAMP, TIMESTAMP, result=DURATION, call=lambda a, b: checked_duration(a.nanos - b.nanos)),
-    free(TIMESTAMP, DURATION, result=TIMESTAMP, call=lambda a, b: checked_timestamp(a.nanos - b.nanos)),
     free(DURATION, DURATION, result=DURATION, call=lambda a, b: checked_duration(a.nanos - b.nanos)),
+    free(TIMESTAMP, DURATION, result=TIMESTAMP, call=lambda a, b: checked_timestamp(a.nanos - b.nanos)),
+    free(TIMESTAMP, TIMESTAMP, result=DURATION, call=lambda a, b: checked_duration(a.nanos - b.nanos)),
 )
 
 LIBRARY: Final[Library] = (

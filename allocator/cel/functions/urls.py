@@ -11,9 +11,9 @@ from allocator.cel.types import BOOL, STRING, URL, list_of, map_of
 from allocator.cel.values import Url, Value
 
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-_UNSAFE: Final = re.compile(r"[\x00-\x20\x7f]")
+_UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
-_HOST: Final = re.compile(r"[^\[\]<>\"\\^`{|}]*|\[[0-9a-fA-F:.]+(?:%25[^\]]*)?\]")
+_HOST: Final = re.compile(r"[^ \[\]<>\"\\^`{|}]*|\[[0-9a-fA-F:.]+(?:%25[^\]]*)?\]")
 _PATH_SAFE: Final = "/%:@!$&'()*+,;=~[]"
 
 
@@ -25,11 +25,11 @@ def parse_url(text: str) -> Url:
     """
     if not text or (_SCHEME.match(text) is None and not text.startswith("/")):
         raise ValueError(f"parse {text[:64]!r}: invalid URI for request")
-    if _UNSAFE.search(text) or _BAD_ESCAPE.search(text):
+    if _UNSAFE.search(text) or _BAD_ESCAPE.search(text.partition("?")[0]):
         raise ValueError(f"parse {text[:64]!r}: invalid character or escape in URL")
-    rest = text.partition(":")[2] if _SCHEME.match(text) else text
+    scheme, _, rest = text.partition(":") if _SCHEME.match(text) else ("", "", text)
     if not rest.startswith("/"):
-        raise ValueError(f"parse {text[:64]!r}: invalid URI for request")
+        return Url(text, scheme.lower(), "", "", "", "", {})  # opaque: all that follows the scheme is one thing
     parts = urlsplit(text, allow_fragments=False)
     host = parts.netloc.rpartition("@")[2]
     name, port = _host_and_port(host)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	resourceapi "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/dynamic-resource-allocation/cel"
 )
@@ -54,7 +55,8 @@ func selectors(text json.RawMessage) (any, error) {
 	for range evaluations - 1 {
 		other := evaluate(&c, &compiled)
 		first.CostVaries = first.CostVaries || other.ActualCost != first.ActualCost
-		first.Varies = first.Varies || other.Match != first.Match || (other.RuntimeError == "") != (first.RuntimeError == "")
+		first.Varies = first.Varies || other.Match != first.Match || (other.RuntimeError == "") != (first.RuntimeError == "") ||
+			!apiequality.Semantic.DeepEqual(other.Attribute, first.Attribute)
 	}
 	return first, nil
 }
