@@ -48,6 +48,9 @@ class Refusal(NamedTuple):
     detail: str = ""
 
 
+_SOME_LIST: Final = ("",)
+"""Where list-typed attributes are off, what a list holds does not matter: not even whether it holds anything."""
+
 SUITS = Refusal(Cause.COUNT)
 """Nothing speaks against the device as such; whether it gets chosen is the search's matter."""
 
@@ -190,11 +193,12 @@ class Candidates:
             SelectorError: the expression of a derived attribute does not compile, fails, or yields another type.
             SearchLimitError: time is up.
         """
-        device = self.all[index].device
+        device, lists = self.all[index].device, self._features.list_type_attributes
         for derived in alternative.request.derived_attributes:
             if derived.name == attribute:
                 try:
-                    return self._selectors.derive(derived.expression, device)
+                    derivation = self._selectors.derive(derived.expression, device)
+                    return derivation or _SOME_LIST if isinstance(derivation, tuple) and not lists else derivation
                 except CelError as error:
                     source = f"derived attribute {derived.name}"
                     raise self._failure(alternative, source, device, str(error)) from error

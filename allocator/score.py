@@ -25,7 +25,6 @@ class Scores(Protocol):
         """The score of each node, or of whatever else has the merit."""
 
 
-
 _CAPACITY, _FREE, _BROKEN = 3, 2, 2
 """How much the parts of waste weigh: too much capacity above nodes left empty and hardware broken up."""
 

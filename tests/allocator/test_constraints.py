@@ -18,6 +18,7 @@ from allocator.model import (
     DeviceId,
     Request,
 )
+from allocator.outcome import Allocation
 from allocator.policy import BEST_FIT, FIRST_FIT, Policy
 from allocator.semver import Version
 from tests.allocator.worlds import (
@@ -247,6 +248,18 @@ class TestDerivedAttributes:
             f"derived attribute {DRIVER}/root",
         )
         assert error.device == DeviceId(DRIVER, "node-1", "gpu-0")
+
+    @pytest.mark.parametrize("features", [ALL_FEATURES, NO_LISTS], ids=["lists", "no lists"])
+    @pytest.mark.parametrize("expression", ["[]", "['a']"])
+    def test_that_is_a_list(self, features: Features, expression: str) -> None:
+        """Without list-typed attributes, any list suits a constraint as its first device, and as no other."""
+        listed = DerivedAttribute(f"{DRIVER}/half", expression)
+        world = World(pool(*self.devices), features=features)
+        suits_one = features is NO_LISTS or expression != "[]"
+        suits_two = features is ALL_FEATURES and expression != "[]"
+        for number, suits in ((1, suits_one), (2, suits_two)):
+            answer = world.allocate(claim(want("gpu", number, derived_attributes=(listed,)), same("half")))
+            assert isinstance(answer, Allocation) is suits
 
     def test_that_no_constraint_asks_for_is_never_computed(self) -> None:
         broken = DerivedAttribute(f"{DRIVER}/root", f"device.attributes['{DRIVER}'].gone")
