@@ -48,8 +48,10 @@ class Wish:
     match: str = ""
 
 
-def world(nodes: int, machine: Machine, wish: Wish, *, in_use: float = 0.4, seed: int = 1) -> dict[str, list[RawObject]]:
-    """Nodes, slices, classes, allocated claims, and the pending claims of one pod.
+def world(
+    nodes: int, machine: Machine, wish: Wish, *, in_use: float = 0.4, seed: int = 1
+) -> dict[str, list[RawObject]]:
+    """Nodes, slices, classes, allocated claims, and the pending claim of a pod.
 
     Args:
         nodes: how many.
@@ -119,7 +121,7 @@ def _slices(node: str, machine: Machine) -> Iterator[RawObject]:
 
 def _devices(node: str, gpu: int, machine: Machine) -> Iterator[RawObject]:
     uuid = f"GPU-{node}-{gpu:02d}"
-    root = f"pci0000:{gpu % machine.roots:02x}"
+    root = f"pci0000:{gpu * machine.roots // machine.gpus:02x}"
     if not machine.partitioned:
         yield _device(f"gpu-{gpu}", uuid, root, "80Gi", profile="whole")
         return
