@@ -28,7 +28,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@touch $@
 
 serve: $(VENV)/.runtime  ## the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
-	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
+	DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES=config/node-templates.yaml $(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
 
 test: $(VENV)/.dev  ## the quick suites, with branch coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
@@ -49,6 +49,7 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.cel_bench
 	$(BIN)/python -m loadtest.allocate_bench
 	$(BIN)/python -m loadtest.sync_bench
+	$(BIN)/python -m loadtest.autoscaler_bench
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

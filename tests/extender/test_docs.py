@@ -7,9 +7,10 @@ import pytest
 from typer.main import get_command
 
 from allocator.outcome import Cause, Reason, Unsatisfiable
+from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
 from extender.cli import app
 from extender.deciding.verdict import OUT_OF_TIME, UNKNOWN_NODE
-from extender.http.openapi import VERBS
+from extender.http.openapi import AUTOSCALER_VERBS, VERBS
 from extender.settings import keys, variable
 from extender.verbs.filter import WAITING
 
@@ -24,7 +25,7 @@ def test_every_reason_of_devices_is_explained(cause: Cause) -> None:
     assert f"`{Unsatisfiable((reason,), steps=0).summary}`" in API
 
 
-@pytest.mark.parametrize("reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING])
+@pytest.mark.parametrize("reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING, AT_LIMIT, NO_GROUPS])
 def test_every_reason_of_nodes_is_explained(reason: str) -> None:
     assert f"`{reason}`" in API
 
@@ -32,6 +33,11 @@ def test_every_reason_of_nodes_is_explained(reason: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_described(verb: str) -> None:
     assert re.search(rf"^## {verb}$", API, re.MULTILINE)
+
+
+@pytest.mark.parametrize("verb", AUTOSCALER_VERBS)
+def test_every_verb_for_autoscalers_is_described(verb: str) -> None:
+    assert re.search(rf"^### {verb}$", API, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", [path for path, _ in keys()], ids=".".join)

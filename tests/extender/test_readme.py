@@ -49,7 +49,7 @@ async def service(environment: Mapping[str, str]) -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "extender", "serve", *options),
         cwd=ROOT,
-        env=environment,
+        env={**environment, **dict(re.findall(r"(DRA_EXTENDER__\w+)=(\S+)", MAKEFILE))},
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr
@@ -116,6 +116,7 @@ def test_there_are_commands() -> None:
         "dra-extender validate",
         "dra-extender simulate",
         "dra-extender audit",
+        "loadtest.autoscaler",
     ):
         assert any(name in command for command in commands), name
 

@@ -1,0 +1,114 @@
+"""Each call as a value: what is sent, and how its answer is read. No input, no output."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from extender.client.errors import TOO_LARGE, UNKNOWN_SESSION, AutoscalerError, ProtocolError, UnknownSessionError
+from extender.client.values import AddedNodes, Filtered, NodeGroup, Plan, RawObject, Readiness
+
+_T = TypeVar("_T")
+
+_Reply: TypeAlias = "dict[str, Any]"
+
+HTTP_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[_T]):
+    """A verb, the body of the request, and what the reply's JSON means."""
+
+    verb: str
+    body: RawObject
+    read: Callable[[Any], _T]
+
+    @property
+    def path(self) -> str:
+        """Of the URL."""
+        return f"/autoscaler/{self.verb}"
+
+    def answer(self, status: int, content: bytes) -> _T:
+        """What a reply says.
+
+        Raises:
+            UnknownSessionError: the session is gone.
+            AutoscalerError: the service refuses, and why.
+            ProtocolError: it is no reply of the service.
+        """
+        try:
+            reply = json.loads(content)
+            if isinstance(reply, dict) and isinstance(error := reply.get("Error"), str) and error:
+                code = str(reply.get("Code", ""))
+                gone = code in {UNKNOWN_SESSION, TOO_LARGE}
+                raise UnknownSessionError(error, code) if gone else AutoscalerError(error, code)
+            if status != HTTP_OK:
+                raise ProtocolError(f"{self.verb}: status {status}: {_shown(content)}")
+            return self.read(reply)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ProtocolError(
+                f"{self.verb}: status {status}, not an answer of the service: {_shown(content)}"
+            ) from error
+
+
+def start() -> Call[str]:
+    """The id of a new session."""
+    return Call("start", {}, lambda reply: _text(reply["Session"]))
+
+
+def filter_nodes(pod: RawObject, nodes: Iterable[RawObject]) -> Call[Filtered]:
+    """Which nodes, real or not, can have a pod."""
+
+    def read(reply: _Reply) -> Filtered:
+        names = tuple(node["metadata"]["name"] for node in reply["Nodes"]["items"])
+        return Filtered(names, {**reply["FailedAndUnresolvableNodes"], **reply["FailedNodes"]})
+
+    return Call("filter", _asked(pod, nodes), read)
+
+
+def prioritize(pod: RawObject, nodes: Iterable[RawObject]) -> Call[dict[str, int]]:
+    """How well nodes suit, 0 to 10, by name."""
+    return Call("prioritize", _asked(pod, nodes), lambda reply: {each["Host"]: int(each["Score"]) for each in reply})
+
+
+def book(pod: RawObject, node: RawObject) -> Call[None]:
+    """Hold a pod's devices on a node for the rest of the session."""
+    return Call("NodeSelected", {"Pod": pod, "Node": node}, lambda reply: reply.get("Error"))
+
+
+def node_ready(name: str) -> Call[Readiness]:
+    """Whether a node's slices are all there."""
+    return Call("NodeReady", {"NodeName": name}, lambda reply: Readiness(reply["Ready"], reply.get("Reason", "")))
+
+
+def estimate(pods: Iterable[RawObject], groups: Iterable[NodeGroup], expander: str) -> Call[Plan]:
+    """Which nodes of which groups to add."""
+    entries = [
+        {"Name": each.name, "Template": each.template, "Limit": each.limit, "Priority": each.priority}
+        for each in groups
+    ]
+    body = {"Pods": {"items": list(pods)}, "NodeGroups": entries, "Expander": expander}
+
+    def read(reply: _Reply) -> Plan:
+        return Plan(tuple(map(_added, reply["NodeGroups"])), dict(reply["FailedPods"]))
+
+    return Call("estimate", body, read)
+
+
+def _added(entry: _Reply) -> AddedNodes:
+    return AddedNodes(entry["Name"], tuple(tuple(node["Pods"]) for node in entry["Nodes"]), entry["Devices"])
+
+
+def _asked(pod: RawObject, nodes: Iterable[RawObject]) -> RawObject:
+    return {"Pod": pod, "Nodes": {"items": list(nodes)}, "NodeNames": None}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _shown(content: bytes) -> str:
+    text = content[:200].decode(errors="replace").strip()
+    return text or "an empty body"

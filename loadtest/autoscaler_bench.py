@@ -1,0 +1,201 @@
+"""What autoscalers' sessions cost on a large cluster: 5,000 nodes with 8 devices each.
+
+``python -m loadtest.autoscaler_bench`` works in one thread, without HTTP. Times are medians of CPU seconds, so that
+others on the machine don't count; a calibration tells how fast it is.
+"""
+
+import argparse
+import gc
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Final
+
+import yaml
+
+from allocator.effort import Limits
+from allocator.selectors import Selectors
+from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.demand import parse_demand, parse_room
+from extender.autoscaler.estimate import NodeGroup, PendingPod, estimate
+from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.templates import load_templates
+from extender.autoscaler.world import World
+from extender.cluster.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
+from extender.cluster.objects import parse_node_object, parse_pod
+from extender.cluster.state import ClusterState
+from extender.solver import No, Solver
+from loadtest import synthetic
+
+RawObject = dict[str, Any]
+
+NODES_THERE: Final = 5000
+SESSIONS: Final = 8
+BOOKINGS: Final = 1000
+PODS: Final = 1000
+GROUPS: Final = 100
+DRIVER: Final = "gpu.example.com"
+GROUP: Final = "example.com/group"
+PODS_PER_NODE: Final = 8
+_MEGABYTE: Final = 1_000_000
+_LOOPS: Final = 5_000_000
+
+
+def cluster() -> ClusterState:
+    """The nodes and their slices, a class, and claim templates of ten shapes."""
+    state = ClusterState()
+    objects = {
+        NODES: (synthetic.node(number, number + 1) for number in range(NODES_THERE)),
+        SLICES: (synthetic.resource_slice(number, number + 1) for number in range(NODES_THERE)),
+        CLASSES: [synthetic.device_class(0, 1)],
+        TEMPLATES: [_claim_template(shape) for shape in range(10)],
+    }
+    for resource in RESOURCES.values():
+        state.replace(resource, objects.get(resource, ()), NODES_THERE)
+    return state
+
+
+def autoscaler(state: ClusterState) -> Autoscaler:
+    """The verbs, with a template for each of the groups."""
+    text = yaml.safe_dump({"nodeTemplates": [_node_template(group) for group in range(GROUPS)]})
+    ids = count()
+    sessions = Sessions(SessionLimits(count=SESSIONS), clock=time.monotonic, new_id=lambda: str(next(ids)))
+    solver = Solver(Selectors(), time.monotonic, lambda: str(next(ids)), limits=Limits(seconds=60.0))
+    return Autoscaler(state, solver, Catalog(load_templates(text, file="bench")), sessions, deadline_seconds=60.0)
+
+
+def starts(subject: Autoscaler) -> float:
+    """Seconds to start a session: the median of many."""
+    return statistics.median(_timed(subject.start) for _ in range(100))
+
+
+def memory(subject: Autoscaler) -> float:
+    """Bytes that eight sessions take, each with 100 pods booked on nodes that do not exist."""
+    booked(subject, _started(subject), 100)
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(SESSIONS):
+        session = subject.sessions.find(subject.start())
+        session.world = booked(subject, session.world, 100)
+    gc.collect()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return taken
+
+
+def booked(subject: Autoscaler, world: World, number: int) -> World:
+    """The world with so many pods on nodes that do not exist, eight on each."""
+    pods = [parse_pod(_pod(index, 0)) for index in range(number)]
+    nodes = [parse_node_object(_node(index, 0)) for index in range(-(-number // PODS_PER_NODE))]
+    for index, pod in enumerate(pods):
+        node = nodes[index // PODS_PER_NODE]
+        after = world.with_nodes((node,)).with_pod(pod, node, subject.solver)
+        world = _world(after)
+    return world
+
+
+def bookings(subject: Autoscaler, number: int, runs: int) -> float:
+    """Seconds to book so many pods in one session."""
+    return statistics.median(_timed(lambda: booked(subject, _started(subject), number)) for _ in range(runs))
+
+
+def plans(subject: Autoscaler, shapes: int, runs: int) -> float:
+    """Seconds for a plan for 1,000 pods of so many shapes over 100 groups."""
+    raw = [_pod(index, index % shapes) for index in range(PODS)]
+    pods = [PendingPod(parse_pod(each), parse_demand(each)) for each in raw]
+    groups = [NodeGroup(f"group-{index}", parse_room(_node(index, index)), limit=20) for index in range(GROUPS)]
+    world = _started(subject)
+    choose = EXPANDERS["least-waste"]
+    plan = estimate(world, pods, groups, choose, subject.solver)
+    if plan.failed:
+        raise RuntimeError(plan.failed[0][1])
+    return statistics.median(_timed(lambda: estimate(world, pods, groups, choose, subject.solver)) for _ in range(runs))
+
+
+def _world(after: World | No) -> World:
+    if isinstance(after, World):
+        return after
+    raise RuntimeError(after.reason)
+
+
+def _started(subject: Autoscaler) -> World:
+    return subject.sessions.find(subject.start()).world
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _claim_template(shape: int) -> RawObject:
+    expression = f"device.attributes['{DRIVER}'].size >= {shape % 4}"
+    exactly = {"deviceClassName": DRIVER, "count": 1 + shape % 3, "selectors": [{"cel": {"expression": expression}}]}
+    spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
+    metadata = {"name": f"shape-{shape}", "namespace": "default", "resourceVersion": "1"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def _node_template(group: int) -> RawObject:
+    """Eight devices; no two groups have the same."""
+    attributes = {"size": {"int": group % 8}, "group": {"int": group}, "host": {"string": "$(NODE_NAME)"}}
+    devices = [
+        {"name": f"gpu-{index}", "attributes": attributes, "capacity": {"memory": {"value": f"{group + 10}Gi"}}}
+        for index in range(8)
+    ]
+    return {"name": f"group-{group}", "labels": {GROUP: str(group)}, "slices": [{"driver": DRIVER, "devices": devices}]}
+
+
+def _node(number: int, group: int) -> RawObject:
+    metadata = {"name": f"new-{number}", "labels": {GROUP: str(group), "kubernetes.io/hostname": f"new-{number}"}}
+    allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": allocatable}}
+
+
+def _pod(number: int, shape: int) -> RawObject:
+    metadata = {"name": f"pod-{number}", "namespace": "default", "uid": f"uid-{number}"}
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": f"shape-{shape}"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": containers, "resourceClaims": claims},
+    }
+
+
+def _calibrate() -> float:
+    def loop() -> None:
+        for _ in range(_LOOPS):
+            pass
+
+    return _timed(loop)
+
+
+def _line(what: str, value: float, unit: str, goal: float) -> str:
+    verdict = "ok" if value <= goal else "MISS"
+    return f"{what:<58} {value:8.2f} {unit:<3} (goal {goal:g})  {verdict}"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    runs = parser.parse_args().runs
+    before = _calibrate()
+    subject = autoscaler(cluster())
+    print(_line("start of a session, 5,000 nodes, 40,000 devices", starts(subject) * 1000, "ms", 5))
+    print(_line("8 sessions with 100 booked pods each", memory(subject) / _MEGABYTE, "MB", 50))
+    few, many = (bookings(subject, number, runs) for number in (BOOKINGS // 4, BOOKINGS))
+    print(_line(f"{BOOKINGS:,} bookings, for each", many / BOOKINGS * 1000, "ms", few / (BOOKINGS // 4) * 1000 * 1.5))
+    for shapes in (1, 10):
+        print(_line(f"plan for 1,000 pods of {shapes} shapes, 100 groups", plans(subject, shapes, runs), "s", 5))
+    print(f"calibration: {before:.2f} s before, {_calibrate():.2f} s after, for {_LOOPS:,} empty loops")
+
+
+if __name__ == "__main__":
+    main()
