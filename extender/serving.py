@@ -20,6 +20,7 @@ from typing import TypeVar
 import structlog
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from allocator.effort import Limits
@@ -41,7 +42,7 @@ from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
 from extender.embedded import EmbeddedCluster
 from extender.gauges import ClusterGauges
-from extender.http.app import create_app
+from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
 from extender.metrics import Metrics
 from extender.onewrite import OneWriteProtocol
@@ -174,8 +175,12 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings) -> No
     """
     catalog = read_catalog(settings)
     logs.configure(settings.log)
-    with _listen(settings.server.host, settings.server.port) as listener, sparing_survivors(time.monotonic):
-        uvloop.run(serve(opening, settings, catalog, listener))
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(_listen(settings.server.host, settings.server.port))
+        wanted = settings.operations
+        operations = stack.enter_context(_listen(wanted.host, wanted.port)) if wanted.port else None
+        stack.enter_context(sparing_survivors(time.monotonic))
+        uvloop.run(serve(opening, settings, catalog, listener, operations))
 
 
 def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
@@ -195,9 +200,20 @@ def _service_over(cluster: Cluster, settings: Settings) -> Service:
 
 
 async def serve(
-    opening: AbstractAsyncContextManager[Cluster], settings: Settings, catalog: Catalog, listener: socket.socket
+    opening: AbstractAsyncContextManager[Cluster],
+    settings: Settings,
+    catalog: Catalog,
+    listener: socket.socket,
+    operations: socket.socket | None = None,
 ) -> None:
-    """Serve on a socket until a signal comes; then nothing new is taken, and what was begun is finished.
+    """Serve until a signal comes; then nothing new is taken, and what was begun is finished.
+
+    Args:
+        opening: the cluster.
+        settings: of everything.
+        catalog: of nodes to come.
+        listener: for everything.
+        operations: for health and metrics alone, to the very end.
 
     Raises:
         ConnectError: the cluster cannot be had.
@@ -207,23 +223,51 @@ async def serve(
         autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog)
         service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
         ProcessCollector(registry=service.metrics.registry)
-        config = uvicorn.Config(
-            create_app(service, autoscaler, settings),
-            http=OneWriteProtocol,
-            loop="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=settings.server.keep_alive_seconds,
-            timeout_graceful_shutdown=settings.server.stop_seconds,
-        )
+        config = _uvicorn(create_app(service, autoscaler, settings), settings)
         host, port = listener.getsockname()[:2]
         logger.info("serving", url=f"http://{host}:{port}{settings.server.prefix}", **service.summary())
         caring = tasks.create_task(service.aftercare.run())
-        await _Server(config, service).serve(sockets=[listener])
-        caring.cancel()
-        unfinished = await service.finish(settings.server.stop_seconds)
+        async with _operations(service, settings, operations):
+            await _Server(config, service).serve(sockets=[listener])
+            caring.cancel()
+            unfinished = await service.finish(settings.server.stop_seconds)
         logger.info("stopped", unfinished_binds=unfinished)
+
+
+@contextlib.asynccontextmanager
+async def _operations(service: Service, settings: Settings, listener: socket.socket | None) -> AsyncIterator[None]:
+    """Within, health and metrics are served on a socket of their own, if there is one."""
+    if listener is None:
+        yield
+        return
+    server = _Quiet(_uvicorn(create_operations_app(service), settings))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+def _uvicorn(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=OneWriteProtocol,
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=settings.server.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.server.stop_seconds,
+    )
+
+
+class _Quiet(uvicorn.Server):
+    """uvicorn's, which leaves signals to others."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 class _Server(uvicorn.Server):

@@ -92,6 +92,13 @@ class ServerSettings(_Section):
     decisions: int = Field(default=1000, description="How many of the latest decisions GET /decisions shows.", ge=1)
 
 
+class OperationsSettings(_Section):
+    """A second port for health and metrics alone, which may be open to the network while the verbs are not."""
+
+    host: str = Field(default="0.0.0.0", description="Address to listen on.", min_length=1)
+    port: int = Field(default=0, description="Port to listen on; 0: none.", ge=0, le=65535)
+
+
 class ClusterSettings(_Section):
     """How the API server is followed."""
 
@@ -160,6 +167,7 @@ class Settings(_Section):
     """All settings of the service."""
 
     server: ServerSettings = ServerSettings()
+    operations: OperationsSettings = OperationsSettings()
     cluster: ClusterSettings = ClusterSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()

@@ -19,7 +19,7 @@ from extender import __version__, wire
 from extender.autoscaler.service import Autoscaler
 from extender.http.autoscaler import add_autoscaler
 from extender.http.explain import add_explain
-from extender.http.operations import add_operations
+from extender.http.operations import add_health, add_index
 from extender.http.scheduler import add_verbs
 from extender.http.views import add_views
 from extender.service import Service
@@ -30,7 +30,25 @@ def create_app(
     service: Service, autoscaler: Autoscaler, settings: Settings, *, clock: Callable[[], float] = time.perf_counter
 ) -> FastAPI:
     """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
-    app = FastAPI(
+    app = _app()
+    add_verbs(app, service, settings, clock)
+    add_autoscaler(app, autoscaler, settings, service.metrics, clock)
+    add_explain(app, service, settings)
+    add_views(app, service.overview)
+    add_health(app, service)
+    add_index(app, service)
+    return app
+
+
+def create_operations_app(service: Service) -> FastAPI:
+    """Health and metrics alone, for a port that is open to more than the scheduler."""
+    app = _app()
+    add_health(app, service)
+    return app
+
+
+def _app() -> FastAPI:
+    return FastAPI(
         title="dra-extender",
         version=__version__,
         description="A kube-scheduler extender that owns Dynamic Resource Allocation.",
@@ -39,12 +57,6 @@ def create_app(
         redirect_slashes=False,
         exception_handlers={HTTPException: _http_error, RequestValidationError: _bad_parameters},
     )
-    add_verbs(app, service, settings, clock)
-    add_autoscaler(app, autoscaler, settings, service.metrics, clock)
-    add_explain(app, service, settings)
-    add_views(app, service.overview)
-    add_operations(app, service)
-    return app
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -14,8 +14,8 @@ from extender import __version__, wire
 from extender.service import Service
 
 
-def add_operations(app: FastAPI, service: Service) -> None:
-    """Health, metrics, and what there is."""
+def add_health(app: FastAPI, service: Service) -> None:
+    """Health and metrics."""
 
     @app.get("/livez", tags=["health"], summary="Is the process answering?", response_class=PlainTextResponse)
     async def livez() -> str:
@@ -44,6 +44,10 @@ def add_operations(app: FastAPI, service: Service) -> None:
         overview = service.overview
         await anyio.to_thread.run_sync(overview.devices.count, overview.state.snapshot)
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def add_index(app: FastAPI, service: Service) -> None:
+    """What there is."""
 
     @app.get("/", tags=["operations"], summary="What is here.")
     async def index() -> Response:

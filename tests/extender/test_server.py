@@ -73,6 +73,28 @@ async def test_it_serves_and_stops_on_sigterm(manifests: Path) -> None:
         assert [orjson.loads(line)["event"] for line in rest.splitlines()][-1] == "stopped"
 
 
+async def test_health_and_metrics_have_a_port_of_their_own_where_that_is_wanted(
+    manifests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__HOST", "127.0.0.1")
+    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__PORT", str(port))
+    async with (
+        serving("--manifests", str(manifests)) as (process, _),
+        AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        assert (await client.get("/readyz")).text == "ok\n"
+        assert "dra_extender_objects" in (await client.get("/metrics")).text
+        assert "process_resident_memory_bytes" in (await client.get("/metrics")).text
+        assert (await client.post("/filter", content=orjson.dumps(ASKED))).status_code == 404
+        assert (await client.get("/devices")).status_code == 404
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            await process.communicate()
+        assert process.returncode == 0
+
+
 async def test_a_reply_leaves_in_one_piece_and_the_connection_stays(manifests: Path) -> None:
     async with serving("--manifests", str(manifests)) as (_, url):
         port = int(url.rpartition(":")[2])
