@@ -35,6 +35,11 @@ from loadtest.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pend
 
 PEER: Final = Path(__file__).parent / "peer"
 PODS: Final = 7
+PART, PARTED = Wish(selector=SLICES_OF_GPUS), Machine(partitioned=True)
+
+
+class DisagreementError(Exception):
+    """What was timed is not the same work, so there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +47,18 @@ class Work:
     """What is decided.
 
     Attributes:
+        in_use: how much of all devices is in use before.
         sizes: numbers of nodes to do it on; none: those asked for.
         first, following: goals: how many times faster than upstream for the first pod of a shape, and for the next.
+        scattered: by chance, else one node after the other.
         sample: upstream is asked for so many nodes only, and what it takes is scaled; 0: all.
     """
 
     name: str
     wish: Wish
-    machine: Machine = Machine()
+    machine: Machine
     in_use: float = 0.4
+    scattered: bool = True
     sizes: tuple[int, ...] = ()
     first: float = 0.0
     following: float = 0.0
@@ -58,17 +66,13 @@ class Work:
 
 
 WORKS: Final = (
-    Work("1 device, CEL", Wish(), first=3, following=100),
-    Work("4 devices, matchAttribute", Wish((4,), match=ROOT), in_use=0.2, first=5, following=200),
-    Work("3 x 3 of 16 on 2 roots, impossible", Wish((3, 3, 3), match=ROOT), Machine(16), in_use=0, first=100, sample=8),
+    Work("1 device, CEL", Wish(), Machine(), first=3, following=100),
+    Work("4 devices, matchAttribute", Wish((4,), match=ROOT), Machine(), in_use=0.2, first=5, following=200),
+    Work("3 x 3 of 16, impossible", Wish((3, 3, 3), match=ROOT), Machine(16), in_use=0, first=100, sample=8),
     Work(
-        "1 of 64 partitions",
-        Wish(selector=SLICES_OF_GPUS),
-        Machine(partitioned=True),
-        sizes=(100, 1000),
-        first=2,
-        following=50,
+        "1 of 64 parts, nodes filled in turn", PART, PARTED, scattered=False, sizes=(100, 1000), first=2, following=50
     ),
+    Work("1 of 64 parts, use scattered", PART, PARTED, sizes=(100, 1000), first=2, following=50),
 )
 OTHER: Final = Wish(selector="true")
 """Another shape, asked for before: the cluster is not new to the service."""
@@ -123,7 +127,8 @@ class Ours:
         if before:
             node = snapshot.nodes[before[number * len(before) // PODS]]
             found = found_on(node, _pod(f"asked-{number - 1}"), snapshot, self.solver)
-            assert isinstance(found, Allocation)
+            if not isinstance(found, Allocation):
+                raise DisagreementError(f"filter lets {node.name} pass, where there is nothing: {found.reason}")
             self.state.assume(f"uid-ResourceClaim-asked-{number - 1}", found.results[0], "uid-pod")
         return self._filter(decider, f"asked-{number}")[0]
 
@@ -141,7 +146,7 @@ def _pod(claim: str) -> Pod:
 
 def upstream(peer: Path, file: Path, work: Work) -> Figures:
     """Upstream's allocator on a world; it has no memory, so that all pods are alike to it."""
-    command = [peer, "-pods", str(PODS), "-nodes", str(work.sample), file]
+    command = [str(peer), "-pods", str(PODS), "-nodes", str(work.sample), str(file)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # built here
     report = json.loads(done.stdout)
     nodes = len(json.loads(file.read_text())["nodes"])
@@ -153,19 +158,20 @@ def measured(peer: Path, sizes: Sequence[int]) -> Iterator[tuple[Work, int, Figu
     """Work, nodes, upstream's figures and ours, one after the other on the same world.
 
     Raises:
-        AssertionError: they don't agree on how many nodes will do.
+        DisagreementError: they don't agree on how many nodes will do.
     """
     for work in WORKS:
         for nodes in work.sizes or sizes:
-            objects = world(nodes, work.machine, work.wish, in_use=work.in_use)
+            objects = world(nodes, work.machine, work.wish, in_use=work.in_use, scattered=work.scattered)
             with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
                 json.dump(objects, file)
                 file.flush()
                 theirs = upstream(peer, Path(file.name), work)
             mine = Ours(objects, work).figures()
-            assert work.sample or theirs.fit == mine.fit, (
-                f"{work.name}: upstream fits {theirs.fit} nodes, we {mine.fit}"
-            )
+            if not work.sample and theirs.fit != mine.fit:
+                raise DisagreementError(
+                    f"{work.name}: {theirs.fit} of {nodes} nodes fit for upstream, {mine.fit} for us"
+                )
             yield work, nodes, theirs, mine
 
 

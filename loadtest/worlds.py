@@ -49,7 +49,7 @@ class Wish:
 
 
 def world(
-    nodes: int, machine: Machine, wish: Wish, *, in_use: float = 0.4, seed: int = 1
+    nodes: int, machine: Machine, wish: Wish, *, in_use: float = 0.4, scattered: bool = True
 ) -> dict[str, list[RawObject]]:
     """Nodes, slices, classes, allocated claims, and the pending claim of a pod.
 
@@ -57,16 +57,23 @@ def world(
         nodes: how many.
         machine: what each of them has.
         wish: what the pod asks for.
-        in_use: how much of all devices is allocated; which ones is up to chance, as after pods have come and gone.
-        seed: of that chance.
+        in_use: how much of all devices is allocated.
+        scattered: which ones is up to chance (always the same), as after pods have come and gone; else as a scheduler
+            leaves them that fills one node after the other.
     """
-    chance = random.Random(seed)  # noqa: S311  # not for secrets
+    chance = random.Random(1)
+    full = int(nodes * in_use)
     names = [f"node-{number:05d}" for number in range(nodes)]
     return {
         "nodes": [_node(name) for name in names],
         "slices": [each for name in names for each in _slices(name, machine)],
         "classes": [_class()],
-        "allocated": [claim for name in names for claim in _allocated(name, machine, in_use, chance)],
+        "allocated": [
+            allocated_claim(f"{name}-{device}", name, [device])
+            for number, name in enumerate(names)
+            for device in machine.names
+            if (chance.random() < in_use if scattered else number < full)
+        ],
         "pending": [pending_claim(wish)],
     }
 
@@ -143,12 +150,6 @@ def _counter_set(gpu: int) -> RawObject:
 
 def _consumes(gpu: int, parts: int) -> RawObject:
     return {"consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": {"parts": {"value": str(parts)}}}]}
-
-
-def _allocated(node: str, machine: Machine, in_use: float, chance: random.Random) -> Iterator[RawObject]:
-    for name in machine.names:
-        if chance.random() < in_use:
-            yield allocated_claim(f"{node}-{name}", node, [name])
 
 
 def _object(kind: str, name: str, *, labels: dict[str, str] | None = None, **fields: Any) -> RawObject:  # noqa: ANN401  # JSON
