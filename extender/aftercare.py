@@ -11,6 +11,7 @@ from extender.verbs.case import refreshed
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.filter import FilterResult
 from extender.verbs.patience import Patience
+from extender.verbs.sweep import Sweep
 from extender.waking.waker import Waker
 from extender.wire import FilterArgs
 
@@ -27,8 +28,11 @@ class Aftercare:
     Filter calls of a scheduler bring it about; explanations and sessions don't.
     """
 
-    def __init__(self, patience: Patience, deallocator: Deallocator, waker: Waker, metrics: Metrics) -> None:
+    def __init__(
+        self, patience: Patience, sweep: Sweep, deallocator: Deallocator, waker: Waker, metrics: Metrics
+    ) -> None:
         self._patience = patience
+        self._sweep = sweep
         self._deallocator = deallocator
         self._waker = waker
         self._metrics = metrics
@@ -57,6 +61,7 @@ class Aftercare:
     async def tend(self) -> None:
         """Do what there is to do now."""
         self._patience.look()
+        self._sweep.look()
         helped = await self._deallocator.work()
         for pod in helped:
             self._waker.forget(pod)

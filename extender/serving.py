@@ -54,6 +54,7 @@ from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.patience import Patience
+from extender.verbs.sweep import Sweep
 from extender.views.devices import DeviceCounts
 from extender.waking.waker import Waker
 
@@ -111,7 +112,9 @@ def make_service(
     binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes)
     patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record)
     deallocator = Deallocator(state, writer, binder.is_binding)
-    aftercare = Aftercare(patience, deallocator, Waker(state, solver, writer), metrics)
+    aftercare = Aftercare(
+        patience, Sweep(state, binder, writer.now), deallocator, Waker(state, solver, writer), metrics
+    )
     journal = Journal(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )

@@ -52,11 +52,14 @@ class _Reserved:
     """Revision from which the last status write was made; 0 if there was none."""
 
     def is_reached(self, raw: RawObject) -> bool:
-        return self.reservation.is_made(raw)
+        """A special claim that an undo has begun to delete lacks the finalizer; others' may never have had it."""
+        return self.reservation.is_made(raw) and (is_protected(raw) or not self.reservation.is_special)
 
     async def write(self, raw: RawObject) -> RawObject:
         if not is_protected(raw):
             raw = await self.api.update(CLAIMS, protected(raw))
+        if self.reservation.is_made(raw):
+            return raw
         self.written_from = revision_of(raw)
         return await self.api.update_status(CLAIMS, self.reservation.made(raw, self.now()))
 

@@ -81,7 +81,7 @@ class Patience:
                 self._clashes.found(claims.void, clash(snapshot, claims.void.claim.uid), snapshot)
                 yield claims.void, Note("ClaimsGivenBack", claims.reason)
             return
-        for each in claims.allocated:
+        for each in (*claims.allocated, *claims.special.made):
             lack = unmet(each)
             if isinstance(lack, Failed):
                 yield each, Note("DevicesNotReady", f"claim {each.claim.name}: {lack}")

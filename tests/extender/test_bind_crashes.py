@@ -227,6 +227,105 @@ def test_a_pod_that_waits_for_its_device_does_so_in_the_next_process() -> None:
     virtualtime.run(main())
 
 
+# --- the special claim of extended resources ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpecialRow:
+    """A state in which a bind of the pod p, which asks for example.com/gpu, can end.
+
+    Attributes:
+        end: of the process.
+        claim: what is left of the claim: "" nothing, "made", "protected", "reserved" or "unprotected" but reserved.
+        told: the pod's status names it.
+        bound: the pod is bound.
+        refused: the Binding is refused, so that the bind is undone.
+    """
+
+    end: End
+    claim: str
+    told: bool = False
+    bound: bool = False
+    refused: bool = False
+
+
+SPECIAL_ROWS = {
+    "before it is made": SpecialRow(End(0, done=False), ""),
+    "made": SpecialRow(End(0, done=True), "made"),
+    "protected": SpecialRow(End(1, done=True), "protected"),
+    "reserved": SpecialRow(End(2, done=True), "reserved"),
+    "told": SpecialRow(End(3, done=True), "reserved", told=True),
+    "bound": SpecialRow(End(4, done=True), "reserved", told=True, bound=True),
+    "undo, fenced": SpecialRow(End(5, done=True), "reserved", told=True, refused=True),
+    "undo, unprotected": SpecialRow(End(6, done=True), "unprotected", told=True, refused=True),
+    "undo, deleted": SpecialRow(End(7, done=True), "", told=True, refused=True),
+    "undone": SpecialRow(End(8, done=True), "", refused=True),
+}
+
+
+async def crashed_special(row: SpecialRow) -> MemoryApi:
+    """The API server after a process has died; node m has a device plugin."""
+    resources = {"example.com/gpu": "1"}
+    nodes = [node("n"), node("m", allocatable=resources), local_slice("n", 1)]
+    api = memory_api(*nodes, device_class(extended="example.com/gpu"), pod("p", resources=resources))
+    process = Process(api, row.end)
+    if row.refused:
+        process.transport.script("bind pods", FORBIDDEN)
+    task = asyncio.create_task(process.bind("p", "n"))
+    await process.transport.died.wait()
+    await killed(task)
+    return api
+
+
+async def special_left(api: MemoryApi) -> tuple[str, bool, str]:
+    """What is left of the claim, whether the pod's status names it, and the pod's node."""
+    claims = list((await everything(api, CLAIMS)).values())
+    raw = (await everything(api, PODS))["p"]
+    told, on = "extendedResourceClaimStatus" in raw["status"], raw["spec"].get("nodeName", "")
+    if not claims:
+        return "", told, on
+    (only,) = claims
+    is_protected = bool(only["metadata"].get("finalizers"))
+    if (only.get("status") or {}).get("reservedFor"):
+        return "reserved" if is_protected else "unprotected", told, on
+    return "protected" if is_protected else "made", told, on
+
+
+@pytest.mark.parametrize("row", SPECIAL_ROWS.values(), ids=list(SPECIAL_ROWS))
+def test_what_is_left_of_a_special_claim_the_next_try_mends(row: SpecialRow) -> None:
+    async def main() -> None:
+        api = await crashed_special(row)
+        assert await special_left(api) == (row.claim, row.told, "n" if row.bound else "")
+        process = Process(api)
+        assert await process.bind("p", "n") == ""
+        assert await special_left(api) == ("reserved", True, "n")
+        assert not process.state.snapshot.in_flight
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("row", [row for row in SPECIAL_ROWS.values() if not row.bound], ids=lambda row: row.claim)
+def test_on_a_node_with_a_device_plugin_nothing_is_left(row: SpecialRow) -> None:
+    async def main() -> None:
+        api = await crashed_special(row)
+        assert await Process(api).bind("p", "m") == ""
+        assert await special_left(api) == ("", False, "m")
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("row", [row for row in SPECIAL_ROWS.values() if not row.bound], ids=lambda row: row.claim)
+def test_nor_if_the_pod_goes_away(row: SpecialRow) -> None:
+    async def main() -> None:
+        api = await crashed_special(row)
+        await api.delete(PODS, ObjectKey("ns", "p"))
+        for _ in range(2):
+            await Controller(api).reconcile()
+        assert await everything(api, CLAIMS) == {}
+
+    virtualtime.run(main())
+
+
 # --- the law ------------------------------------------------------------------------------------------------
 
 ENDS = st.builds(End, st.integers(0, 14), st.booleans())

@@ -97,6 +97,7 @@ SHOWN: dict[str, Callable[[], object]] = {
     "a taint rule": lambda: of("DeviceTaintRule"),
     "an incomplete pool": lambda: incomplete_pools() == {"gpu.example.com/gpu-east-3"},
     "an extended resource name": lambda: any("extendedResourceName" in each["spec"] for each in of("DeviceClass")),
+    "a device plugin": lambda: any("example.com/gpu" in each["status"]["allocatable"] for each in of("Node")),
     "configuration by a class": lambda: any("config" in each["spec"] for each in of("DeviceClass")),
     "alternatives": lambda: any("firstAvailable" in r for spec in claim_specs() for r in spec["requests"]),
     "all devices": lambda: any(request.get("allocationMode") == "All" for request in requests()),
@@ -206,6 +207,8 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
     "demo/stream-2": ("edge-west-1", ("uplink-0",)),
     "demo/chat": ("edge-east-1", ("uplink-0",)),
     "demo/web": ("gpu-east-1", ()),
+    "demo/classic": ("cpu-west-1", ()),
+    "demo/relay": ("gpu-west-2", ("nic-0", "nic-1")),
 }
 """Pod to its node and the names of its devices."""
 

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from extender.cluster.api import CLAIMS, CLASSES, PODS, ApiError, ObjectKey, RawObject
+from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ApiError, ObjectKey, RawObject
 from extender.cluster.objects import SPECIAL, parse_claim_object
 from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import ClusterState
@@ -16,6 +17,7 @@ from extender.extended import is_ours
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from extender.verbs.filter import filter_nodes
+from extender.verbs.sweep import IDLE, PERIOD, Sweep
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api, writes
 from tests.extender.clusters import claim, device_class, local_slice, node, pod, solver
@@ -354,3 +356,92 @@ def test_the_name_of_a_pod_is_cut_to_fit() -> None:
     (made,) = scene.special
     assert len(made["metadata"]["name"]) <= 253
     assert ".-" not in made["metadata"]["name"]
+
+
+class TestSweep:
+    """Special claims that nobody will use are deleted, once they are idle."""
+
+    def sweep(self, scene: Scene, *, after: timedelta = IDLE) -> None:
+        async def main() -> None:
+            Sweep(scene.state, scene.binder, lambda: NOW + after).look()
+            await asyncio.sleep(10)
+
+        virtualtime.run(main())
+
+    def test_a_pod_that_is_not_bound_any_more(self) -> None:
+        scene = Scene(asking())
+        left_behind(scene)
+        self.sweep(scene)
+        assert (scene.special, scene.status(), scene.held) == ([], {"nodeName": None}, set())
+        assert scene.bind("o") == ""
+
+    def test_not_while_it_may_be_bound_soon(self) -> None:
+        scene = Scene(asking())
+        left_behind(scene)
+        self.sweep(scene, after=IDLE - timedelta(seconds=1))
+        assert len(scene.special) == 1
+
+    def test_nor_when_it_is_used(self) -> None:
+        scene = Scene(asking())
+        scene.bind()
+        self.sweep(scene)
+        assert (len(scene.special), scene.held) == (1, {"n/gpu-0"})
+
+    def test_nor_while_its_devices_get_ready(self) -> None:
+        scene = Scene(asking())
+        ready = {"bindingConditions": ["example.com/ready"], "bindingFailureConditions": ["example.com/broken"]}
+        virtualtime.run(scene.api.create(NODES, node("x")))
+        virtualtime.run(scene.api.create(SLICES, local_slice("x", 1, **ready)))
+        assert scene.bind("x").startswith("waiting for example.com/ready")
+        name = scene.special[0]["metadata"]["name"]
+        assert set(scene.filter().values()) == {f"claim {name} waits until its devices are ready"}
+        self.sweep(scene)
+        assert len(scene.special) == 1
+
+    def test_a_pod_that_is_gone(self) -> None:
+        scene = Scene(asking())
+        left_behind(scene)
+        virtualtime.run(scene.api.delete(PODS, ObjectKey("ns", "p")))
+        self.sweep(scene)
+        assert (scene.special, scene.held) == ([], set())
+
+    def test_a_post_that_landed_when_the_pod_had_gone_elsewhere(self) -> None:
+        scene = Scene(asking())
+        left_behind(scene)
+        late = scene.special[0]
+        assert scene.bind("m") == ""
+        virtualtime.run(scene.api.create(CLAIMS, {**late, "metadata": {**late["metadata"], "finalizers": []}}))
+        self.sweep(scene)
+        assert (scene.special, scene.status()) == ([], {"nodeName": "m"})
+
+    def test_those_of_other_schedulers_are_theirs(self) -> None:
+        scene = Scene(asking())
+        left_behind(scene)
+        (ours,) = scene.special
+        metadata = {**ours["metadata"], "name": "p-extended-resources-x7b2k", "uid": "theirs"}
+        other = Scene(asking(), {**ours, "metadata": metadata})
+        self.sweep(other)
+        assert len(other.special) == 1
+
+    def test_not_while_the_cluster_is_not_known(self) -> None:
+        scene = Scene(asking())
+        left_behind(scene)
+        scene.state.doubt(PODS, "nothing heard for 30 s")
+        self.sweep(scene)
+        assert len(scene.special) == 1
+
+    def test_from_time_to_time(self) -> None:
+        scene = Scene(asking())
+        left_behind(scene)
+        times = iter([NOW + IDLE - PERIOD / 2, NOW + IDLE, NOW + IDLE + PERIOD / 2])
+        sweep = Sweep(scene.state, scene.binder, lambda: next(times))
+
+        async def main() -> list[int]:
+            left = []
+            for _ in range(3):
+                sweep.look()
+                await asyncio.sleep(10)
+                left.append(len((await scene.api.list(CLAIMS)).items))
+            return left
+
+        assert virtualtime.run(main()) == [1, 1, 0]

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject
+from extender.cluster.objects import parse_pod
 from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
 from tests.cluster.harness.waiting import INTERVAL
 
@@ -71,7 +72,7 @@ class Verbs:
         for counted, resource in _COUNTED.items():
             there = (await client.list(resource)).items
             if resource is PODS:
-                there = tuple(pod for pod in there if pod["spec"].get("resourceClaims"))
+                there = tuple(pod for pod in there if parse_pod(pod).needs_devices)
             newest = max((int(obj["metadata"]["resourceVersion"]) for obj in there), default=0)
             known, seen = found["cluster"][counted], found["seen"][resource.plural]
             if known != len(there) or seen < newest:

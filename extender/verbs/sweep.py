@@ -1,0 +1,82 @@
+"""The sweep: special claims that nobody will use are deleted. A crash leaves them, or a POST that landed late.
+
+A pod's next bind would use or delete its own. But a pod that fits nowhere any more is not bound again, and what its
+claim holds would be lost to others.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import orjson
+
+from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.readiness import unmet
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState
+from extender.extended import is_ours
+from extender.verbs.bind import Binder
+
+IDLE: Final = timedelta(seconds=60)
+"""A claim for which nothing has happened for so long is not being bound: a bind takes seconds, and is repeated soon."""
+
+PERIOD: Final = timedelta(seconds=10)
+"""Between sweeps."""
+
+
+class Sweep:
+    """Sweeps a cluster from time to time.
+
+    Args:
+        state: the cluster.
+        binder: deletes the claims, when it does not bind their pods.
+        now: the time.
+    """
+
+    def __init__(self, state: ClusterState, binder: Binder, now: Callable[[], datetime]) -> None:
+        self._state = state
+        self._binder = binder
+        self._now = now
+        self._swept: datetime | None = None
+
+    def look(self) -> None:
+        """Sweep, if it is time to."""
+        now = self._now()
+        if self._state.not_ready or (self._swept is not None and now - self._swept < PERIOD):
+            return
+        self._swept = now
+        for pod, claim in list(orphans(self._state.snapshot, now)):
+            if not self._binder.is_binding(pod.uid):
+                self._binder.give_back(pod, [claim])
+
+
+def orphans(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Pod, ClaimObject]]:
+    """Special claims of ours that nobody uses or waits for, each with its pod."""
+    for uid in snapshot.special:
+        pod = snapshot.pod(uid)
+        for claim in snapshot.special_claims(uid):
+            owner = pod or _owner(claim)
+            if is_ours(claim, owner.name) and not _is_used(claim, pod, snapshot) and _is_idle(claim, now):
+                yield owner, claim
+
+
+def _is_used(claim: ClaimObject, pod: Pod | None, snapshot: Snapshot) -> bool:
+    """A bound pod names it in its status; or it waits for its devices, which takes longer; or a write is under way."""
+    if pod is None or claim.claim.uid in snapshot.in_flight:
+        return pod is not None
+    if pod.node_name:
+        return pod.extended_claim is not None and pod.extended_claim.claim_name == claim.claim.name
+    return unmet(claim) is not None
+
+
+def _is_idle(claim: ClaimObject, now: datetime) -> bool:
+    allocation = claim.claim.allocation
+    times = [claim.created, *([allocation.timestamp] if allocation is not None and allocation.timestamp else [])]
+    return all(now - datetime.fromisoformat(each) >= IDLE for each in times if each)
+
+
+def _owner(claim: ClaimObject) -> Pod:
+    """The pod as the claim knows it."""
+    owners = orjson.loads(claim.raw)["metadata"].get("ownerReferences") or []
+    name = next((each["name"] for each in owners if each["uid"] == claim.claim.owner_uid), "")
+    return Pod(claim.claim.namespace, name, claim.claim.owner_uid or "")
