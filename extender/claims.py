@@ -105,6 +105,11 @@ def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
     return next((each for each in (*claims.allocated, *special) if unmet(each) is not None), None)
 
 
+def waits(claim: ClaimObject) -> str:
+    """The reason why a claim that is not ready keeps its pods off every node."""
+    return f"claim {claim.claim.name} waits until its devices are ready"
+
+
 def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
     """The cluster as it will be when some pods are gone and the claims that only they used are released."""
     gone = {pod.uid for pod in pods}

@@ -9,16 +9,17 @@ from typing import Final
 
 from immutables import Map
 
+from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import AllocationResult, Claim, Consumer, PoolId
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
-from extender.claims import Blocked, claims_of, without_pods
+from extender.claims import Blocked, claims_of, unready, waits, without_pods
 from extender.cluster.api import ObjectKey
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
 from extender.verbs.case import found_on, refreshed
-from extender.verbs.filter import FilterResult, filter_nodes
+from extender.verbs.filter import FilterResult, filter_nodes, selector_reason
 
 DEVICE_BYTES: Final = 700
 """What a device of a made-up node takes, about: its attributes are shared with its template."""
@@ -147,19 +148,24 @@ def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
 
 def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Placed | No:
     """Put a pod on a node: its claims, which are there, are allocated and reserved for it; or why they can't be."""
-    result = filter_nodes(pod, (node_name,), snapshot, solver)
-    reason = {**result.unresolvable, **result.failed}.get(node_name, "")
-    if reason:
-        return No(reason, result.steps)
-    claims = claims_of(pod, snapshot)
-    if isinstance(claims, Blocked) or claims.is_empty:
+    claims, node = claims_of(pod, snapshot), snapshot.nodes[node_name]
+    if isinstance(claims, Blocked):
+        return No(claims.reason)
+    if claims.is_empty:
         return Placed(snapshot)
-    found = found_on(snapshot.nodes[node_name], pod, snapshot, solver)
-    if isinstance(found, No):
-        return found
-    needs = claims.on(snapshot.nodes[node_name])
+    waiting, needs = unready(claims, solver.features), claims.on(node)
+    if waiting is not None:
+        return No(waits(waiting))
     if isinstance(needs, str):
         return No(needs)
+    try:
+        found = found_on(node, pod, snapshot, solver)
+    except InvalidClaimError as error:
+        return No(str(error))
+    except SelectorError as error:
+        return No(selector_reason(error))
+    if isinstance(found, No):
+        return found
     snapshot = needs.world(snapshot)
     consumer = Consumer("pods", pod.name, pod.uid)
     results = [_ready(each) for each in found.results]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
 from allocator.outcome import Merit
-from extender.claims import Blocked, unready
+from extender.claims import Blocked, unready, waits
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decided, Decider
@@ -75,10 +75,10 @@ def filter_nodes(
         return FilterResult(names)
     waiting = unready(case.claims, solver.features)
     if waiting is not None:
-        return _nowhere(names, f"claim {waiting.claim.name} waits until its devices are ready")
+        return _nowhere(names, waits(waiting))
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    question = _Question(case, decider or Decider(solver, lambda _: None), nodes, until)
+    question = Question(case, decider or Decider(solver, lambda _: None), nodes, until)
     try:
         if pod.nominated_node in names:
             # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
@@ -103,8 +103,8 @@ def _nowhere(names: Sequence[str], reason: str) -> FilterResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """Where a pod can go.
+class Question:
+    """Where a pod can go, whose claims are known.
 
     Attributes:
         sent: the nodes, where whole nodes were sent.
