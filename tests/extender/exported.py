@@ -1,0 +1,66 @@
+"""Every metric that the service exports, with its labels: found by letting everything happen once."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from allocator.features import Features
+from extender.cluster.api import CLAIMS, SLICES
+from extender.cluster.state import ClusterState
+from extender.gauges import ClusterGauges
+from extender.journal import Journal
+from extender.metrics import Metrics
+from extender.overview import Overview
+from extender.views.devices import DeviceCounts
+from tests.extender.clusters import NOW, local_slice
+from tests.extender.fakeapi import FakeApi
+from tests.extender.livecluster import following, make_claim
+from tests.extender.virtualtime import run
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A metric.
+
+    Attributes:
+        name: of its counter, gauge or histogram, as queries have it.
+        samples: the names of its samples.
+        labels: but those that only say which sample of a histogram it is.
+    """
+
+    name: str
+    samples: frozenset[str]
+    labels: frozenset[str]
+
+
+def exported() -> Mapping[str, Exported]:
+    """The metrics by name."""
+    families = text_string_to_metric_families(run(_scraped()))
+    found = {}
+    for family in families:
+        if family.name.endswith("_created"):
+            continue
+        samples = family.samples
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = frozenset(label for sample in samples for label in sample.labels) - {"le"}
+        found[name] = Exported(name, frozenset(sample.name for sample in samples), labels)
+    return found
+
+
+async def _scraped() -> str:
+    metrics = Metrics(CollectorRegistry())
+    metrics.verb("filter", "ok", 0.1)
+    metrics.filtered(passed=1, failed=1, unresolvable=1, steps=1)
+    metrics.verdicts(remembered=1, solved=1)
+    fake, state = FakeApi(), ClusterState()
+    fake.put(CLAIMS, make_claim("a"))
+    fake.put(SLICES, local_slice("a"))
+    async with following(fake, state) as live:
+        await asyncio.sleep(1)
+        journal = Journal(1, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "")
+        metrics.registry.register(ClusterGauges(Overview(state, Features(), journal, DeviceCounts(Features()), live)))
+        ProcessCollector(registry=metrics.registry)
+        return generate_latest(metrics.registry).decode()

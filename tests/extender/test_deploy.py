@@ -1,0 +1,303 @@
+"""deploy/: manifests, chart and image agree with each other, with config/, and with the code."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from click import Command
+from typer.main import get_command
+
+from extender import __version__
+from extender.cli import app
+from extender.http.app import create_operations_app
+from extender.settings import keys, load, variable
+from tests.extender.clusters import Cluster
+from tests.extender.exported import exported
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "chart"
+LABELS = {"app.kubernetes.io/name": "dra-extender"}
+
+METRICS = exported()
+SAMPLES = {sample: metric for metric in METRICS.values() for sample in metric.samples}
+
+
+def documents(path: Path) -> list[Any]:
+    return [each for each in yaml.safe_load_all(path.read_text()) if each]
+
+
+def only(path: Path, kind: str) -> Any:
+    (found,) = (each for each in documents(path) if each["kind"] == kind)
+    return found
+
+
+DEPLOYMENT = only(DEPLOY / "deployment.yaml", "Deployment")
+POD = DEPLOYMENT["spec"]["template"]["spec"]
+EXTENDER, SCHEDULER = POD["containers"]
+SCHEDULER_CONFIG = yaml.safe_load((ROOT / "config" / "scheduler.yaml").read_text())
+SETTINGS = load((ROOT / "config" / "extender.yaml").read_text())
+
+
+# --- manifests -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in sorted(DEPLOY.rglob("*.yaml")) if CHART not in path.parents], ids=lambda p: p.name
+)
+def test_every_document_is_an_object(path: Path) -> None:
+    for each in documents(path):
+        assert each["apiVersion"]
+        assert each["kind"] == "Kustomization" or each["metadata"]["name"]
+
+
+@pytest.mark.parametrize("folder", [DEPLOY, DEPLOY / "monitoring", ROOT / "config"], ids=lambda p: p.name)
+def test_kustomizations_name_what_there_is(folder: Path) -> None:
+    found = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    files = [file for each in found.get("configMapGenerator", ()) for file in each["files"]]
+    assert [name for name in [*found.get("resources", ()), *files] if not (folder / name).exists()] == []
+
+
+def test_the_base_has_every_manifest() -> None:
+    base = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+    assert {*base["resources"], "kustomization.yaml"} == {"../config", *(path.name for path in DEPLOY.glob("*.yaml"))}
+    assert {each["name"] for each in base["images"]} == {EXTENDER["image"], SCHEDULER["image"]}
+
+
+def test_the_extender_is_started_with_options_that_it_has() -> None:
+    command, *options = EXTENDER["args"]
+    commands: Mapping[str, Command] = getattr(get_command(app), "commands", {})
+    known = {name for each in commands[command].params for name in each.opts}
+    assert {option.partition("=")[0] for option in options} <= known
+
+
+def test_the_extenders_environment_is_settings_that_there_are() -> None:
+    names = {each["name"] for each in EXTENDER["env"]}
+    assert names <= {variable(path) for path, _ in keys()}
+
+
+def test_the_scheduler_is_started_as_its_configuration_says() -> None:
+    text = (ROOT / "config" / "scheduler.yaml").read_text()
+    for option in SCHEDULER["args"]:
+        if not option.startswith("--config="):
+            assert option in text
+
+
+def test_both_read_the_files_of_the_config_map() -> None:
+    generated = yaml.safe_load((ROOT / "config" / "kustomization.yaml").read_text())["configMapGenerator"][0]
+    assert POD["volumes"][0]["configMap"]["name"] == generated["name"]
+    for container in (EXTENDER, SCHEDULER):
+        (folder,) = (each["mountPath"] for each in container["volumeMounts"])
+        (path,) = (each.partition("=")[2] for each in container["args"] if each.startswith("--config="))
+        assert path.removeprefix(f"{folder}/") in generated["files"]
+
+
+def test_the_verbs_stay_on_loopback_and_health_and_metrics_have_a_port() -> None:
+    assert SETTINGS.server.host == "127.0.0.1"
+    environment = {each["name"]: each["value"] for each in EXTENDER["env"]}
+    port = load(environment=environment).operations.port
+    assert EXTENDER["ports"] == [{"name": "operations", "containerPort": port}]
+    (service,) = only(DEPLOY / "service.yaml", "Service")["spec"]["ports"]
+    assert (service["port"], service["targetPort"]) == (port, "operations")
+    (rule,) = only(DEPLOY / "network-policy.yaml", "NetworkPolicy")["spec"]["ingress"]
+    assert [each["port"] for each in rule["ports"]] == ["operations"]
+
+
+def test_probes_and_prometheus_ask_for_paths_that_there_are() -> None:
+    operations = create_operations_app(Cluster.of().service())
+    served = {getattr(route, "path", "") for route in operations.routes}
+    probes = [EXTENDER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
+    (endpoint,) = only(DEPLOY / "monitoring" / "service-monitor.yaml", "ServiceMonitor")["spec"]["endpoints"]
+    assert {each["path"] for each in [*probes, endpoint]} <= served
+    assert {each["port"] for each in [*probes, endpoint]} == {"operations"}
+
+
+def test_everything_selects_the_pods() -> None:
+    assert DEPLOYMENT["spec"]["selector"]["matchLabels"] == LABELS
+    assert DEPLOYMENT["spec"]["template"]["metadata"]["labels"] == LABELS
+    service = only(DEPLOY / "service.yaml", "Service")
+    assert service["spec"]["selector"] == LABELS
+    assert only(DEPLOY / "network-policy.yaml", "NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == LABELS
+    monitor = only(DEPLOY / "monitoring" / "service-monitor.yaml", "ServiceMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"] == service["metadata"]["labels"]
+    assert monitor["namespaceSelector"]["matchNames"] == [service["metadata"]["namespace"]]
+
+
+def test_the_kubelet_waits_until_what_was_begun_is_finished() -> None:
+    assert POD["terminationGracePeriodSeconds"] > 2 * SETTINGS.server.stop_seconds
+
+
+def test_the_account_is_the_one_that_may() -> None:
+    account = only(DEPLOY / "rbac.yaml", "ServiceAccount")["metadata"]
+    assert (POD["serviceAccountName"], DEPLOYMENT["metadata"]["namespace"]) == (account["name"], account["namespace"])
+    bindings = [each for name in ("rbac", "rbac-scheduler") for each in documents(DEPLOY / f"{name}.yaml")]
+    for binding in (each for each in bindings if each["kind"].endswith("Binding")):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+
+
+def test_the_scheduler_may_have_its_lease() -> None:
+    role = only(DEPLOY / "rbac-scheduler.yaml", "Role")
+    election = SCHEDULER_CONFIG["leaderElection"]
+    assert role["metadata"]["namespace"] == election["resourceNamespace"]
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [election["resourceName"]]]
+
+
+def test_containers_have_no_more_rights_than_they_need() -> None:
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    for container in (EXTENDER, SCHEDULER):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+# --- the image -----------------------------------------------------------------------------------------------
+
+
+def test_the_image_is_made_of_what_there_is() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    copied = [name for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for name in line.split()[:-1]]
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= set(copied)
+    (entry,) = orjson.loads(re.findall(r"^ENTRYPOINT (.+)$", text, re.MULTILINE)[0])
+    assert entry in project["project"]["scripts"]
+    (user,) = re.findall(r"^USER (\d+):", text, re.MULTILINE)
+    assert int(user) == POD["securityContext"]["runAsUser"]
+
+
+# --- the chart -----------------------------------------------------------------------------------------------
+
+
+def rendered(template: str, values: Mapping[str, Any]) -> list[Any]:
+    """The documents of a template, as far as ours go: Helm itself is not needed for that."""
+
+    def value_of(path: str) -> Any:
+        found: Any = values
+        for part in path.split("."):
+            found = found[part]
+        return found
+
+    def indented(text: str, width: str) -> str:
+        return "\n".join(" " * int(width) + line for line in text.splitlines())
+
+    def file(name: str) -> str:
+        return (CHART / name).read_text()
+
+    text = (CHART / "templates" / template).read_text()
+    text = re.sub(
+        r"\{\{- if \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}",
+        lambda found: found[2] if value_of(found[1]) else "",
+        text,
+        flags=re.DOTALL,
+    )
+    steps: list[tuple[str, Any]] = [
+        (r"\{\{ print .* \| sha256sum \}\}", lambda _: "sum"),
+        (
+            r'\{\{ default \(\.Files\.Get "(\S+)"\) \.Values\.(\S+) \| indent (\d+) \}\}',
+            lambda found: indented(value_of(found[2]) or file(found[1]), found[3]),
+        ),
+        (r'\{\{ \.Files\.Get "(\S+)" \| indent (\d+) \}\}', lambda found: indented(file(found[1]), found[2])),
+        (r'\{\{ \.Files\.Get "(\S+)" \}\}', lambda found: file(found[1])),
+        (
+            r"\{\{ toYaml \.Values\.(\S+) \| indent (\d+) \}\}",
+            lambda found: indented(yaml.safe_dump(value_of(found[1])), found[2]),
+        ),
+        (r"\{\{ toJson \.Values\.(\S+) \}\}", lambda found: orjson.dumps(value_of(found[1])).decode()),
+        (r"\{\{ \.Values\.(\S+) \}\}", lambda found: str(value_of(found[1]))),
+    ]
+    for pattern, step in steps:
+        text = re.sub(pattern, step, text)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def test_the_chart_deploys_what_the_base_does() -> None:
+    (found,) = rendered("deployment.yaml", VALUES)
+    pod = found["spec"]["template"]
+    assert pod["metadata"].pop("annotations") == {"checksum/config": "sum"}
+    assert [pod["spec"].pop(name) for name in ("nodeSelector", "tolerations")] == [{}, []]
+    for container in pod["spec"]["containers"]:
+        container["image"] = container["image"].partition(":")[0]
+    assert found == DEPLOYMENT
+
+
+def test_the_chart_has_the_other_manifests_as_they_are() -> None:
+    assert rendered("rbac.yaml", VALUES) == [
+        *documents(DEPLOY / "rbac.yaml"),
+        *documents(DEPLOY / "rbac-scheduler.yaml"),
+    ]
+    assert rendered("network.yaml", VALUES) == [
+        *documents(DEPLOY / "service.yaml"),
+        *documents(DEPLOY / "network-policy.yaml"),
+    ]
+
+
+def test_the_chart_brings_the_configuration_or_takes_another() -> None:
+    (found,) = rendered("config.yaml", VALUES)
+    assert found["metadata"]["name"] == POD["volumes"][0]["configMap"]["name"]
+    assert yaml.safe_load(found["data"]["scheduler.yaml"]) == SCHEDULER_CONFIG
+    assert load(found["data"]["extender.yaml"]) == SETTINGS
+    own = {**VALUES, "config": {"scheduler": "a: 1\nb: 2\n", "extender": ""}}
+    assert yaml.safe_load(rendered("config.yaml", own)[0]["data"]["scheduler.yaml"]) == {"a": 1, "b": 2}
+
+
+def test_the_chart_monitors_where_that_is_wanted() -> None:
+    assert rendered("monitoring.yaml", VALUES) == []
+    monitor, rule, dashboard = rendered("monitoring.yaml", {**VALUES, "monitoring": True})
+    folder = DEPLOY / "monitoring"
+    assert [monitor, rule] == [*documents(folder / "service-monitor.yaml"), *documents(folder / "prometheus-rule.yaml")]
+    assert orjson.loads(dashboard["data"]["dashboard.json"]) == DASHBOARD
+
+
+def test_the_charts_version_is_ours() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+# --- monitoring ----------------------------------------------------------------------------------------------
+
+DASHBOARD: Any = orjson.loads((DEPLOY / "monitoring" / "dashboard.json").read_bytes())
+RULES: list[Any] = only(DEPLOY / "monitoring" / "prometheus-rule.yaml", "PrometheusRule")["spec"]["groups"][0]["rules"]
+
+TARGET_LABELS = frozenset({"pod", "namespace", "job", "instance", "le"})
+"""What Prometheus adds, and what histograms have."""
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    yield from ((rule["alert"], rule["expr"]) for rule in RULES)
+    yield from ((panel["title"], target["expr"]) for panel in DASHBOARD["panels"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize(("title", "query"), [*queries()], ids=[title for title, _ in queries()])
+def test_every_query_is_about_metrics_that_there_are(title: str, query: str) -> None:
+    names = set(re.findall(r"\b(?:dra_extender|process)_[a-z_]+", query))
+    assert names, title
+    assert names <= set(SAMPLES)
+    known = {label for name in names for label in SAMPLES[name].labels} | TARGET_LABELS
+    grouped = [label.strip() for group in re.findall(r"\bby \(([^)]*)\)", query) for label in group.split(",")]
+    matched = re.findall(r"[{,]\s*([a-z_]+)(?:=~|!~|!=|=)", query)
+    assert {*grouped, *matched} <= known
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_every_alert_says_what_it_means_and_what_to_look_at(rule: Any) -> None:
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert set(rule["annotations"]) == {"summary", "description"}
+    named = set(re.findall(r"\$labels\.([a-z]+)", str(rule["annotations"])))
+    grouped = {label.strip() for group in re.findall(r"\bby \(([^)]*)\)", rule["expr"]) for label in group.split(",")}
+    assert named <= grouped
+
+
+def test_every_metric_of_ours_is_on_the_dashboard() -> None:
+    shown = set(re.findall(r"\bdra_extender_[a-z_]+", " ".join(query for _, query in queries())))
+    ours = {name: metric for name, metric in METRICS.items() if name.startswith("dra_extender_")}
+    assert [name for name, metric in ours.items() if not metric.samples & shown] == []
