@@ -58,7 +58,7 @@ def explained(inquiry: Inquiry, snapshot: Snapshot, solver: Solver) -> Answer:
     pod = snapshot.pods.get(inquiry.pod)
     if pod is None:
         raise InquiryError(f"pod {inquiry.pod} does not exist, or it needs no devices")
-    return Answer(as_json(Explainer(snapshot, solver).explain(pod, inquiry.nodes)))
+    return Answer(as_json(Explainer.alone(snapshot, solver).explain(pod, inquiry.nodes)))
 
 
 def asked(inquiry: Inquiry, server: str, transport: httpx.BaseTransport | None = None) -> Answer:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from allocator.allocate import Task, allocate
 from allocator.effort import Clock, Limits
@@ -12,6 +13,10 @@ from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policy import BEST_FIT, Policy
 from allocator.selectors import Selectors
 from extender.cluster.snapshot import Snapshot
+
+
+STOPPED: Final = "search stopped by the limit on"
+"""How the reason of a node begins of which it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,5 +81,5 @@ class Solver:
             what = f"request {error.request}" if error.request else "the claims"
             return No(f"the resource pools of the node are not fit for {what}")
         except SearchLimitError as error:
-            return No(f"search stopped by the limit on {error.limit}", error.steps, stopped=True)
+            return No(f"{STOPPED} {error.limit}", error.steps, stopped=True)
         return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome

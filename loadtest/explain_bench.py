@@ -1,30 +1,40 @@
-"""How long an explanation takes in a big cluster.
+"""How long an explanation takes in a big cluster, and how long filter calls take meanwhile.
 
 5,000 nodes with 8 devices each. Medians, beside a calibration of the same run: a fixed loop of plain Python, so that
 figures of different machines can be set in relation.
 """
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
 from extender.cluster.api import RESOURCES
+from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.explain.explaining import Explainer
 from extender.explain.text import as_text
-from extender.serving import make_solver
+from extender.metrics import Metrics
+from extender.service import Service
+from extender.serving import make_service, make_solver
 from extender.settings import Settings
+from extender.wire import FilterArgs
 from loadtest import synthetic
 from loadtest.allocate_bench import calibration, median_micros
 
 NODES = 5000
 GOAL_SECONDS = 2.0
 RUNS = 5
+FILTERS = 100
+BETWEEN_SECONDS = 0.02
 DRIVER = "gpu.example.com"
 NAME = f'device.attributes["{DRIVER}"].productName'
 
@@ -97,20 +107,65 @@ def measured(explainer: Explainer, pod: Pod) -> Run:
     return Run(time.perf_counter() - wall, time.process_time() - cpu, len(found.proposals))
 
 
+async def filters(service: Service, pod: Pod, names: Sequence[str], *, explaining: bool) -> list[float]:
+    """Seconds that each of some filter calls takes, as a scheduler makes them: with a little time between two."""
+    stopped = False
+
+    async def explain() -> None:
+        while not stopped:
+            await service.explain(pod)
+
+    task = asyncio.create_task(explain()) if explaining else None
+    times = []
+    for number in range(FILTERS):
+        asked = replace(pod, name=f"asked-{number}", uid=f"asked-{number}")
+        start = time.perf_counter()
+        await service.filter(FilterArgs(asked, names))
+        times.append(time.perf_counter() - start)
+        await asyncio.sleep(BETWEEN_SECONDS)
+    stopped = True
+    if task is not None:
+        await task
+    return sorted(times)
+
+
+def meanwhile(snapshot: Snapshot, pod: Pod) -> Table:
+    """Filter calls alone, and while explanations are made one after the other."""
+    api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
+    service = make_service(api, Still(snapshot), make_solver(Settings()), Settings(), Metrics(CollectorRegistry()))
+    names = list(snapshot.nodes)
+    table = Table("filter calls", "median, ms", "95 of 100 within, ms", title=f"{FILTERS} filter calls")
+    for title, explaining in (("alone, cold", False), ("alone", False), ("while explaining", True)):
+        times = asyncio.run(filters(service, pod, names, explaining=explaining))
+        table.add_row(title, f"{times[len(times) // 2] * 1e3:.1f}", f"{times[len(times) * 95 // 100] * 1e3:.1f}")
+    return table
+
+
+class Still(ClusterState):
+    """A cluster in which nothing happens."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self._snapshot = snapshot
+        for resource in RESOURCES.values():
+            self.trust(resource)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     title = f"explain, {NODES} nodes, {NODES * synthetic.DEVICES_PER_NODE} devices"
     table = Table("pod", "median, s", "of these on the CPU", f"goal {GOAL_SECONDS:g} s", "proposals", title=title)
     solver = make_solver(Settings())
     clusters = {used: cluster(used) for used in {case[1] for case in CASES}}
     for name, used, requests, match in CASES:
         snapshot, pod = asking(clusters[used], requests, match)
-        explainer = Explainer(snapshot, solver)
+        explainer = Explainer.alone(snapshot, solver)
         runs = sorted((measured(explainer, pod) for _ in range(RUNS)), key=lambda run: run.wall)
         wall, cpu, proposals = runs[RUNS // 2]
         verdict = "met" if wall <= GOAL_SECONDS else "MISSED"
         table.add_row(name, f"{wall:.2f}", f"{cpu:.2f}", verdict, str(proposals))
     Console().print(table)
+    Console().print(meanwhile(*asking(clusters[1.0], CASES[0][2], CASES[0][3])))
     Console().print(f"calibration: 10,000 rounds of a plain loop take {median_micros(calibration):.0f} us")
 
 

@@ -7,6 +7,7 @@ from allocator.explain.names import nearest
 from extender.claims import Blocked, claim_keys, unready
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.deciding.decider import Decider
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.proposals import Trials, best
@@ -24,14 +25,26 @@ class Explainer:
     """Explains pods of one snapshot.
 
     Attributes:
-        pause: called between pieces of work of less than a millisecond: whoever is in a hurry goes first.
+        snapshot: as the cluster's state gave it out.
+        decider: remembers what was decided there before.
+        pause: called between small pieces of work: whoever is in a hurry goes first.
         seconds: for the search for proposals, by the solver's clock.
     """
 
     snapshot: Snapshot
-    solver: Solver
-    pause: Callable[[], None] = _no_pause
+    decider: Decider
+    pause: Callable[[], None]
     seconds: float = 0.7
+
+    @classmethod
+    def alone(cls, snapshot: Snapshot, solver: Solver) -> "Explainer":
+        """Of a cluster of which nothing was decided before, and nobody else decides."""
+        return cls(snapshot, Decider(solver, lambda _: None), _no_pause)
+
+    @property
+    def solver(self) -> Solver:
+        """The allocator."""
+        return self.decider.solver
 
     def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
         """Everything about a pod, on all nodes or on some of them."""
@@ -54,6 +67,9 @@ class Explainer:
                 proposals=self._remedies(pod, snapshot, names),
                 advice=advice(pod, snapshot),
             )
+        elif case.claims.is_empty:
+            text = f"pod {pod} needs nothing that a device class serves: as far as devices go, it can run on every node"
+            found = Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
         elif not names:
             found = _blocked(pod, "no node is known")
         elif (unmet := unready(case.claims, self.solver.features)) is not None:
@@ -61,7 +77,8 @@ class Explainer:
         else:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
             known = [snapshot.nodes[name] for name in names]
-            found = Judgement(case, snapshot, known, self.seconds, self.pause).explanation()
+            self.decider.follow(self.snapshot)
+            found = Judgement(case, snapshot, known, self.decider, self.seconds, self.pause).explanation()
         made = tuple(f"claim {name} is still to be made from its template" for name in waiting)
         return replace(found, notes=(*made, *found.notes))
 

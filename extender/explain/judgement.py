@@ -1,7 +1,7 @@
 """One pod that is ready to be decided: every node judged as filter judges it, and what lies behind the answers."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -11,10 +11,10 @@ from allocator.errors import InvalidClaimError, SelectorError
 from allocator.explain.conditions import ABSENT, in_words
 from allocator.explain.obstacles import Wanted, ways
 from allocator.model import AllocationMode, ConstraintSpec
-from allocator.outcome import Allocation
-from extender.claims import node_problem
-from extender.cluster.objects import NodeObject
+from allocator.outcome import Allocation, Merit
+from extender.cluster.objects import ClaimObject, NodeObject
 from extender.cluster.snapshot import Snapshot
+from extender.deciding.decider import Decider
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target, constraint_text, held_by
 from extender.explain.explanation import Clash, Explanation, NodeGroup, Place, PlacedDevice, Proposal, Verdict
@@ -23,8 +23,13 @@ from extender.explain.merits import ranking, why_here
 from extender.explain.proposals import Trials, one_of_each, promising, proposals_on
 from extender.explain.references import targets_of
 from extender.explain.survey import Survey
+from extender.solver import STOPPED
+from extender.special import Needs
 from extender.verbs.case import Case
-from extender.verbs.filter import selector_reason
+from extender.verbs.filter import Question, selector_reason
+
+_AT_ONCE: Final = 100
+"""Nodes that are decided between two pauses."""
 
 MAX_PLACES: Final = 5
 """Nodes that will do, told in full."""
@@ -40,16 +45,12 @@ class _Verdicts:
 
     Attributes:
         reasons: node to what speaks against it.
-        found: node to what the pod would get there.
-        refused: nodes whose devices do not serve all claims.
-        stopped: nodes of which it is not known.
+        merits: node to what speaks for it.
         cause: of a pod that can go nowhere.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
-    found: dict[str, Allocation] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
+    merits: dict[str, Merit] = field(default_factory=dict)
     cause: str = ""
 
 
@@ -60,6 +61,7 @@ class Judgement:
     Attributes:
         case: in the snapshot in which others that go before the pod have what they need.
         snapshot: as it is; changes are tried out on it.
+        decider: remembers what was decided before.
         seconds: for the search for proposals, by the solver's clock.
         pause: called between pieces of work.
     """
@@ -67,82 +69,92 @@ class Judgement:
     case: Case
     snapshot: Snapshot
     nodes: Sequence[NodeObject]
+    decider: Decider
     seconds: float
     pause: Callable[[], None]
 
     def explanation(self) -> Explanation:
         """All about it."""
         verdicts = self._verdicts()
-        return self._fitting(verdicts) if verdicts.found else self._failing(verdicts)
+        return self._fitting(verdicts) if verdicts.merits else self._failing(verdicts)
 
     def _verdicts(self) -> _Verdicts:
+        question = Question(self.case, self.decider, None, float("inf"))
+        names = [node.name for node in self.nodes]
         verdicts = _Verdicts()
-        for node in self.nodes:
-            self.pause()
-            try:
-                verdict = self.case.at(node)
-            except InvalidClaimError as error:
-                return self._nowhere(str(error), str(error))
-            except SelectorError as error:
-                return self._nowhere(selector_reason(error), str(error).partition("\n")[0])
-            if isinstance(verdict, Allocation):
-                verdicts.found[node.name] = verdict
-                continue
-            verdicts.reasons[node.name] = verdict.reason
-            if verdict.stopped:
-                verdicts.stopped.append(node.name)
-            elif not node_problem(self.case.claims, node):
-                verdicts.refused.append(node.name)
+        try:
+            for start in range(0, len(names), _AT_ONCE):
+                self.pause()
+                found = question.answer(names[start : start + _AT_ONCE])
+                verdicts.merits.update(found.merits)
+                verdicts.reasons.update({**found.unresolvable, **found.failed})
+        except InvalidClaimError as error:
+            return _Verdicts(dict.fromkeys(names, str(error)), cause=str(error))
+        except SelectorError as error:
+            return _Verdicts(dict.fromkeys(names, selector_reason(error)), cause=str(error).partition("\n")[0])
         return verdicts
 
-    def _nowhere(self, reason: str, cause: str) -> _Verdicts:
-        return _Verdicts({node.name: reason for node in self.nodes}, cause=cause)
-
     def _fitting(self, verdicts: _Verdicts) -> Explanation:
-        policy, found = self.case.solver.policy, verdicts.found
-        merits = {name: allocation.merit for name, allocation in found.items()}
+        policy, merits = self.case.solver.policy, verdicts.merits
         scores = policy.scores(merits)
         places = tuple(
-            Place(name, scores[name], self._devices(found[name]), why_here(merits[name], merits.values(), policy))
+            Place(name, scores[name], self._devices(name), why_here(merits[name], merits.values(), policy))
             for name in ranking(scores)[:MAX_PLACES]
         )
-        best = f", best on {places[0].node}" if len(found) > 1 else f": {places[0].node}"
-        summary = f"pod {self.case.pod} fits on {len(found)} of {_nodes(len(self.nodes))}{best}"
-        return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=_groups(verdicts.reasons), places=places)
+        best = f", best on {places[0].node}" if len(merits) > 1 else f": {places[0].node}"
+        summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(len(self.nodes))}{best}"
+        groups = _groups(verdicts.reasons)
+        return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=groups, places=places)
 
-    def _devices(self, found: Allocation) -> tuple[PlacedDevice, ...]:
+    def _devices(self, name: str) -> tuple[PlacedDevice, ...]:
+        """What the pod would get on a node."""
+        node = self.case.snapshot.nodes[name]
+        needs, found = self.case.claims.on(node), self.case.at(node)
+        if isinstance(needs, str) or not isinstance(found, Allocation):
+            return ()
         return tuple(
             PlacedDevice(str(claim.key), result.request, result.device)
-            for claim, allocation in zip(self.case.claims.pending, found.results, strict=False)
+            for claim, allocation in zip(needs.pending, found.results, strict=False)
             for result in allocation.results
         )
 
     def _failing(self, verdicts: _Verdicts) -> Explanation:
-        groups = _groups(verdicts.reasons)
-        targets = targets_of(self.case.pod, self.case.claims)
+        able = [node for node in self.nodes if isinstance(self.case.claims.on(node), Needs)]
+        targets = targets_of(self.case.pod, self._asked(able))
         requests = ways(tuple(target.claim.claim for target in targets), self.snapshot.classes)
         survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
         holders = Holders(self.snapshot, self.case.pod)
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
+        groups = _groups(verdicts.reasons)
+        known = {node.name for node in able if not verdicts.reasons[node.name].startswith(STOPPED)}
         return Explanation(
             str(self.case.pod),
             Verdict.FITS_NOWHERE,
             self._summary(groups, verdicts.cause),
             verdicts.cause,
-            notes=tuple(self._notes(verdicts)),
+            notes=tuple(self._notes(len(able) - len(known))),
             nodes=groups,
             requests=survey.reports(targets, holders),
-            clashes=tuple(islice(clashes(survey, targets, verdicts.refused), MAX_CLASHES)),
+            clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, known), MAX_CLASHES)),
             proposals=self._proposals(bundles),
         )
 
-    def _notes(self, verdicts: _Verdicts) -> Iterator[str]:
+    def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
+        """The claims that are to be allocated: the same on all nodes, but for that of extended resources."""
+        found = {each.claim.uid: each for each in self.case.claims.pending}
+        for node in nodes:
+            needs = self.case.claims.on(node)
+            if isinstance(needs, Needs) and len(needs.pending) > len(found):
+                found = {each.claim.uid: each for each in needs.pending}
+        return tuple(found.values())
+
+    def _notes(self, stopped: int) -> Iterator[str]:
         for claim in self.case.claims.allocated:
             held = ", ".join(map(str, held_by(claim, self.snapshot)))
             yield f"claim {claim.key} is allocated already, with {held}"
-        if verdicts.stopped:
+        if stopped:
             yield (
-                f"on {_nodes(len(verdicts.stopped))} it is not known: the search was stopped by a limit, which the "
+                f"on {_nodes(stopped)} it is not known: the search was stopped by a limit, which the "
                 "settings scheduling.maxSteps and scheduling.maxSeconds set"
             )
 
@@ -160,11 +172,10 @@ class Judgement:
         return proposals_on(promising(bundles.survey), bundles, trials)
 
 
-def clashes(survey: Survey, targets: Sequence[Target], refused: Collection[str]) -> Iterator[Clash]:
+def clashes(survey: Survey, targets: Sequence[Target], known: Collection[str]) -> Iterator[Clash]:
     """What there is to choose from, on nodes of each kind where every request could be served alone."""
-    among = frozenset(refused)
     for node in one_of_each(survey):
-        if node not in among or not all(_is_served(survey, node, requests) for requests in survey.requests):
+        if node not in known or not all(_is_served(survey, node, requests) for requests in survey.requests):
             continue
         constrained = False
         for index, target in enumerate(targets):

@@ -1,12 +1,11 @@
 """A pod's claims: where each is written, what it will be once it is made, and what may have been meant by a name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from allocator.explain.names import nearest
 from allocator.model import Claim
-from extender.claims import PodClaims
 from extender.cluster.api import ObjectKey
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import ClaimObject, Pod, PodClaim
@@ -29,12 +28,12 @@ def with_claims_made(pod: Pod, snapshot: Snapshot) -> tuple[Snapshot, tuple[str,
     return snapshot.with_pod(replace(pod, claim_statuses=statuses)), tuple(waiting)
 
 
-def targets_of(pod: Pod, claims: PodClaims) -> tuple[Target, ...]:
+def targets_of(pod: Pod, claims: Iterable[ClaimObject]) -> tuple[Target, ...]:
     """The claims that are to be allocated, with where each is written."""
     templates = {pod.claim_statuses.get(r.name): r.template_name for r in pod.claims if r.template_name is not None}
     names = {r.claim_name for r in pod.claims if r.claim_name is not None}
     found = []
-    for each in claims.pending:
+    for each in claims:
         name, namespace = each.key.name, each.key.namespace
         if name in templates:
             found.append(Target(each, f"ResourceClaimTemplate {namespace}/{templates[name]}"))

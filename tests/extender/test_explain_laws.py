@@ -73,7 +73,7 @@ def solver_of(puzzle: Puzzle) -> Solver:
 
 def explained(puzzle: Puzzle) -> tuple[Explanation, Snapshot, Solver]:
     snapshot, using = snapshot_of(puzzle), solver_of(puzzle)
-    return Explainer(snapshot, using).explain(pod_of(puzzle)), snapshot, using
+    return Explainer.alone(snapshot, using).explain(pod_of(puzzle)), snapshot, using
 
 
 def passed(pod: Pod, snapshot: Snapshot, using: Solver) -> list[str]:

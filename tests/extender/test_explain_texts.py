@@ -54,7 +54,7 @@ class Case:
 
     def explained(self) -> Explanation:
         snapshot = self.change(snapshot_of(*self.objects))
-        return Explainer(snapshot, self.solver).explain(snapshot.pods[ObjectKey("ns", "p")], self.nodes)
+        return Explainer.alone(snapshot, self.solver).explain(snapshot.pods[ObjectKey("ns", "p")], self.nodes)
 
 
 # --- clusters in few words ---------------------------------------------------------------------------------
@@ -163,6 +163,7 @@ def root(name: str) -> Object:
     return {"attributes": {"root": {"string": name}}}
 
 
+EXTENDED = (device_class(extended="example.com/gpu"), pod("p", resources={"example.com/gpu": "1"}))
 SAME_ROOT = {"matchAttribute": f"{DRIVER}/root"}
 BROKEN: Object = {"taints": [{"key": "example.com/broken", "value": "fan", "effect": "NoSchedule"}]}
 
@@ -401,8 +402,12 @@ CASES: Mapping[str, Case] = {
     "a claim that is allocated elsewhere": Case(
         (CLASS, node("b"), pool("b", *gpus(1)), claim("mine", allocated=["a/gpu-0"], at="a"), pod("p", "mine"))
     ),
-    "no device plugin": Case(
-        (device_class(extended="example.com/gpu"), node("a"), pod("p", resources={"example.com/gpu": "1"}))
+    "extended resources": Case((*EXTENDED, *two_gpus("a"), *held("x", "a/gpu-0"), *held("y", "a/gpu-1"))),
+    "extended resources that device plugins serve, too": Case(
+        (*EXTENDED, node("a", allocatable={"example.com/gpu": "1"}), node("b"))
+    ),
+    "an extended resource that nothing offers": Case(
+        (CLASS, node("a"), pod("p", resources={"example.com/other": "1"}))
     ),
     "an unknown node": Case((*asking(), node("worker-1"), pool("worker-1", *gpus(1))), nodes=("worker1",)),
     "no nodes": Case(asking()),

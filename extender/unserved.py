@@ -1,0 +1,84 @@
+"""Events on pods that no node can serve, once that has lasted for a while."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from extender.cluster.events import Note
+from extender.cluster.objects import Pod
+from extender.cluster.state import ClusterState
+
+_T = TypeVar("_T")
+
+REASON: Final = "DevicesUnavailable"
+
+PATIENCE: Final = timedelta(seconds=5)
+"""A pod that finds a node within this is not told of: its claim was not made yet, or devices were just released."""
+
+_KEPT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Rejection:
+    text: str
+    since: datetime
+
+
+class Unserved:
+    """Remembers who was rejected, and tells it of those that stay pending: once for each reason that is new.
+
+    Args:
+        state: tells which pods are still pending.
+        record: writes Events, in the background.
+        now: the time.
+    """
+
+    def __init__(self, state: ClusterState, record: Callable[[Pod, Note], None], now: Callable[[], datetime]) -> None:
+        self._state = state
+        self._record = record
+        self._now = now
+        self._waiting: OrderedDict[str, _Rejection] = OrderedDict()
+        self._told: OrderedDict[str, str] = OrderedDict()
+
+    def rejected(self, pod: Pod, reasons: Iterable[str]) -> None:
+        """Filter has left the pod no node, for these reasons."""
+        text = summary(pod, reasons)
+        known = self._waiting.get(pod.uid)
+        if self._told.get(pod.uid) == text or (known is not None and known.text == text):
+            return
+        # A reason that changes does not start the wait anew.
+        self._waiting[pod.uid] = _Rejection(text, self._now() if known is None else known.since)
+        _trim(self._waiting)
+
+    def forget(self, pod: Pod) -> None:
+        """The pod has a node, or is gone."""
+        self._waiting.pop(pod.uid, None)
+        self._told.pop(pod.uid, None)
+
+    def look(self) -> None:
+        """Tell what has lasted for long enough."""
+        due = self._now() - PATIENCE
+        while self._waiting:
+            uid, first = next(iter(self._waiting.items()))
+            if first.since > due:
+                return
+            del self._waiting[uid]
+            pod = self._state.snapshot.pod(uid)
+            if pod is not None and not pod.node_name:
+                self._told[uid] = first.text
+                _trim(self._told)
+                self._record(pod, Note(REASON, first.text))
+
+
+def summary(pod: Pod, reasons: Iterable[str]) -> str:
+    """One line that stays the same while the reasons do: without numbers of nodes, which change all the time."""
+    return (
+        f"no node has the devices that the pod needs: {'; '.join(sorted(set(reasons)))} (GET /explain/{pod} says more)"
+    )
+
+
+def _trim(kept: OrderedDict[str, _T]) -> None:
+    while len(kept) > _KEPT:
+        kept.popitem(last=False)
