@@ -63,7 +63,7 @@ class Service:
     def __init__(
         self,
         state: ClusterState,
-        solver: Solver,
+        decider: Decider,
         binder: Binder,
         aftercare: Aftercare,
         metrics: Metrics,
@@ -72,8 +72,8 @@ class Service:
         scheduling: SchedulingSettings,
     ) -> None:
         self._state = state
-        self._solver = solver
-        self._decider = Decider(solver, state.changes_since)
+        self._solver = decider.solver
+        self._decider = decider
         self._binder = binder
         self.aftercare = aftercare
         self.metrics = metrics
@@ -186,7 +186,7 @@ class Service:
             RefusedError: the cluster is not known well enough.
         """
         snapshot = self._known()
-        explainer = Explainer(snapshot, self._decider, self._courtesy.turn())
+        explainer = Explainer(snapshot, self._solver, self._courtesy.turn())
         call = partial(explainer.explain, refreshed(pod, snapshot), nodes)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 

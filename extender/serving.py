@@ -40,6 +40,7 @@ from extender.cluster.live import LiveCluster, Timing, connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
+from extender.deciding.decider import Decider
 from extender.embedded import EmbeddedCluster
 from extender.gauges import ClusterGauges
 from extender.http.app import create_app, create_operations_app
@@ -107,20 +108,21 @@ def make_service(
     """The verbs over a cluster: what its API server takes, what is known of it, and how it is followed."""
     deadline = settings.scheduling.deadline_seconds
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
+    decider = Decider(solver, state.changes_since)
     recorder = Recorder(api, writer.now, instance=socket.gethostname())
     clashes = Clashes(metrics.clashed, recorder.record)
     binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes)
     patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record)
     deallocator = Deallocator(state, writer, binder.is_binding)
     aftercare = Aftercare(
-        patience, Sweep(state, binder, writer.now), deallocator, Waker(state, solver, writer), metrics
+        patience, Sweep(state, binder, writer.now), deallocator, Waker(state, decider, writer), metrics
     )
     journal = Journal(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
     overview = Overview(state, solver.features, journal, DeviceCounts(solver.features), live)
     metrics.registry.register(ClusterGauges(overview))
-    return Service(state, solver, binder, aftercare, metrics, overview, scheduling=settings.scheduling)
+    return Service(state, decider, binder, aftercare, metrics, overview, scheduling=settings.scheduling)
 
 
 def read_catalog(settings: Settings) -> Catalog:

@@ -10,6 +10,7 @@ alike, or replaced as a whole in one assignment: at worst, work is done twice.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from allocator.likeness import Lens, lens_of, runs_of
 from allocator.model import Claim, Node
@@ -94,8 +95,10 @@ class Decided:
 class Decider:
     """Decides claims on many nodes at once, and remembers what it decided.
 
-    Args:
+    Attributes:
         solver: what is not known is asked of it.
+
+    Args:
         changes_since: the log of the cluster that is followed; None: not kept that far back.
         shapes: how many shapes to remember, about; those asked for longest ago are forgotten first.
     """
@@ -103,7 +106,7 @@ class Decider:
     def __init__(
         self, solver: Solver, changes_since: Callable[[int], Sequence[Change] | None], *, shapes: int = 64
     ) -> None:
-        self._solver = solver
+        self.solver = solver
         self._changes_since = changes_since
         self._surveyor = Surveyor(solver.features)
         self._memories: Recent[_Memory] = Recent(shapes)
@@ -148,15 +151,14 @@ class Decider:
         memory = self._memory(claims, terrain.snapshot)
         known = memory.under(terrain.roaming)
         verdicts = list(map(known.by_outlook.get, outlooks))
-        steps = 0
-        if not all(verdicts):
-            inquiry = _Inquiry(self._solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
-            for index in [i for i, verdict in enumerate(verdicts) if verdict is None]:
-                outlook = outlooks[index]
-                verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
-            steps = inquiry.steps
-            memory.trim(len(terrain.snapshot.nodes))
-        return Decided([verdict for verdict in verdicts if verdict is not None], steps)
+        if _is_complete(verdicts):
+            return Decided(verdicts, 0)
+        inquiry = _Inquiry(self._solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+        for index in [i for i, verdict in enumerate(verdicts) if verdict is None]:
+            outlook = outlooks[index]
+            verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
+        memory.trim(len(terrain.snapshot.nodes))
+        return Decided([verdict for verdict in verdicts if verdict is not None], inquiry.steps)
 
     def _over(self, world: Snapshot) -> Terrain:
         terrain = self._terrain
@@ -166,7 +168,7 @@ class Decider:
         shape = shape_of(claims, snapshot.classes)
         memory = self._memories.get(shape) or self._memories.recall(shape)
         if memory is None:
-            memory = _Memory(lens_of(claims, snapshot.classes, self._solver.selectors))
+            memory = _Memory(lens_of(claims, snapshot.classes, self.solver.selectors))
             self._memories.keep(shape, memory)
         return memory
 
@@ -210,6 +212,10 @@ class _Inquiry:
         if isinstance(answer, Allocation):
             return Verdict(answer.merit)
         return Verdict(reason=answer.reason, lasting=not answer.stopped)
+
+
+def _is_complete(verdicts: list[Verdict | None]) -> TypeGuard[list[Verdict]]:
+    return all(verdicts)
 
 
 def _outlooks(terrain: Terrain, names: Sequence[str], sent: Mapping[str, NodeObject] | None) -> list[Outlook | None]:

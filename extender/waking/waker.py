@@ -1,7 +1,7 @@
 """Whom to wake: pending pods that some node would take now, and no more of them than the devices suffice for."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -11,14 +11,15 @@ import anyio.to_thread
 import structlog
 
 from allocator.outcome import Allocation
-from extender.claims import claim_keys
+from extender.claims import Blocked, claim_keys, claims_of
 from extender.cluster.api import PODS, OutcomeUnknownError
 from extender.cluster.objects import Pod, revision
 from extender.cluster.reservation import WriteRefusedError
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
-from extender.solver import Solver
+from extender.deciding.decider import Decider
+from extender.deciding.shape import shape_of
 from extender.verbs.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
 from extender.verbs.filter import filter_nodes
 from extender.waking.relief import NO_RELIEF, Relief, relief
@@ -36,7 +37,7 @@ ANSWER_SECONDS: Final = 15.0
 """How long others that wait must leave a woken pod what it was woken for: longer than the longest backoff, so that it
 has been tried by then, or something else than devices keeps it from being tried."""
 
-_CHUNK: Final = 64
+_CHUNK: Final = 512
 """Nodes judged before asking whether one of them would do."""
 
 logger = structlog.get_logger()
@@ -87,14 +88,14 @@ class Waker:
 
     Args:
         state: the cluster.
-        solver: the allocator; its clock counts.
+        decider: remembers what was decided; its solver's clock counts.
         writer: writes to the cluster.
     """
 
-    def __init__(self, state: ClusterState, solver: Solver, writer: Writer) -> None:
+    def __init__(self, state: ClusterState, decider: Decider, writer: Writer) -> None:
         self._state = state
-        self._solver = solver
         self._writer = writer
+        self._decider = decider
         self._seen = state.snapshot
         self._rejected: dict[str, _Rejected] = {}
         self._woken: dict[str, _Woken] = {}
@@ -135,7 +136,7 @@ class Waker:
         for each, _, _ in candidates:
             each.attention = _Attention.NOW
         held = [woken.found for woken in self._woken.values()]
-        judge = partial(_judge, candidates, snapshot, held, self._solver)
+        judge = partial(_judge, candidates, snapshot, held, self._decider)
         fitting, refused = await anyio.to_thread.run_sync(judge, abandon_on_cancel=True)
         attention = _Attention.RELEASE if held or fitting else _Attention.CHANGES
         for each in refused:
@@ -158,7 +159,7 @@ class Waker:
             return False
         if self._rejected.get(pod.uid) is rejected:
             del self._rejected[pod.uid]
-            self._woken[pod.uid] = _Woken(found, self._solver.clock() + ANSWER_SECONDS)
+            self._woken[pod.uid] = _Woken(found, self._decider.solver.clock() + ANSWER_SECONDS)
         logger.info("pod woken", pod=str(pod))
         return True
 
@@ -187,7 +188,7 @@ class Waker:
             is_gone = revision(each.pod.resource_version) <= known if pod is None else not _is_pending(pod)
             if is_gone:
                 del self._rejected[uid]
-        now = self._solver.clock()
+        now = self._decider.solver.clock()
         for uid, woken in list(self._woken.items()):
             pod = snapshot.pod(uid)
             if now >= woken.until or pod is None or not _is_pending(pod):
@@ -202,21 +203,29 @@ class Waker:
 
 
 def _judge(
-    candidates: Iterable[_Candidate], snapshot: Snapshot, held: Iterable[Allocation], solver: Solver
+    candidates: Iterable[_Candidate], snapshot: Snapshot, held: Iterable[Allocation], decider: Decider
 ) -> tuple[list[tuple[_Rejected, Allocation]], list[_Rejected]]:
     """Who would get what, each after those before; and who nothing. Of those not got to in time nothing is said."""
-    until = solver.clock() + LOOK_SECONDS
+    decider.follow(snapshot)
+    until = decider.solver.clock() + LOOK_SECONDS
     fitting: list[tuple[_Rejected, Allocation]] = []
     refused: list[_Rejected] = []
+    hopeless: dict[Hashable, set[str]] = {}
     for allocation in held:
         snapshot = holding(allocation, snapshot)
     for each, pod, names in candidates:
+        # There is only ever less: where one pod found nothing, the next of its kind finds nothing.
+        kind = _kind(pod, snapshot)
+        if hopeless.get(kind, set()).issuperset(names):
+            refused.append(each)
+            continue
         try:
-            found = _found(pod, names, snapshot, solver, until)
+            found = _found(pod, names, snapshot, decider, until)
         except TimeoutError:
             break
         if found is None:
             refused.append(each)
+            hopeless.setdefault(kind, set()).update(names)
             continue
         fitting.append((each, found))
         snapshot = holding(found, snapshot)
@@ -225,14 +234,23 @@ def _judge(
     return fitting, refused
 
 
-def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver, until: float) -> Allocation | None:
+def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
+    """The same for pods that get the same answer from every node."""
+    claims = claims_of(pod, snapshot)
+    if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
+        return pod.uid
+    return pod.priority, shape_of([each.claim for each in claims.pending], snapshot.classes)
+
+
+def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:
     """What the pod would get on the first of the nodes that filter lets pass; a pod that needs nothing new, nothing.
 
     Raises:
         TimeoutError: not all nodes were judged in time.
     """
+    solver = decider.solver
     for start in range(0, len(names), _CHUNK):
-        result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, until=until)
+        result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, until=until)
         if result.passed:
             found = found_on(snapshot.nodes[result.passed[0]], pod, snapshot, solver)
             return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE

@@ -18,6 +18,7 @@ from extender.cluster.api import (
 )
 from extender.cluster.conditions import DEVICES_CHANGED
 from extender.cluster.writer import Writer
+from extender.deciding.decider import Decider
 from extender.metrics import Metrics
 from extender.serving import make_service
 from extender.settings import Settings
@@ -69,7 +70,8 @@ class Scene:
     def __post_init__(self) -> None:
         self.solver = replace(solver(), clock=self._clock)
         self.transport = Transport(self.cluster.api)
-        self.waker = Waker(self.cluster.state, self.solver, Writer(self.transport, self.cluster.state, now=lambda: NOW))
+        writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
+        self.waker = Waker(self.cluster.state, Decider(self.solver, self.cluster.state.changes_since), writer)
 
     @classmethod
     def of(cls, *objects: Object, ticking: float = 0.0) -> "Scene":
