@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from extender import __version__
 from extender.cluster.live import LiveCluster
 from extender.cluster.tally import SECONDS
-from extender.overview import Overview
+from extender.views.overview import Overview
 
 _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and the value."""

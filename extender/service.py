@@ -23,7 +23,6 @@ from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.metrics import Metrics
-from extender.overview import Overview
 from extender.settings import SchedulingSettings
 from extender.solver import Solver
 from extender.verbs.best import best
@@ -34,6 +33,7 @@ from extender.verbs.filter import FilterResult, filter_nodes
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
 from extender.verbs.turns import Turns
+from extender.views.overview import Overview
 from extender.wire import BindArgs, FilterArgs, PreemptArgs
 
 _T = TypeVar("_T")

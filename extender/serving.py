@@ -47,7 +47,6 @@ from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
 from extender.metrics import Metrics
 from extender.onewrite import OneWriteProtocol
-from extender.overview import Overview
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
@@ -57,6 +56,7 @@ from extender.verbs.deallocate import Deallocator
 from extender.verbs.patience import Patience
 from extender.verbs.sweep import Sweep
 from extender.views.devices import DeviceCounts
+from extender.views.overview import Overview
 from extender.waking.waker import Waker
 
 _T = TypeVar("_T")

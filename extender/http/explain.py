@@ -19,6 +19,7 @@ from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
 from extender.http.endpoint import TooLargeError, read_body
+from extender.http.negotiation import accepts_json
 from extender.service import RefusedError, Service
 from extender.settings import Settings
 
@@ -95,16 +96,9 @@ def _with_uid(pod: Pod) -> Pod:
 
 
 def _reply(request: Request, explanation: Explanation) -> Response:
-    if _accepts_json(request.headers.get("accept", "")):
+    if accepts_json(request.headers.get("accept", "")):
         return Response(wire.as_line(as_json(explanation)), media_type="application/json")
     return Response(as_text(explanation), media_type="text/plain")
-
-
-def _accepts_json(accept: str) -> bool:
-    """Whether JSON is named, and text is not named before it."""
-    kinds = [each.partition(";")[0].strip() for each in accept.split(",")]
-    named = [kind for kind in kinds if kind in {"application/json", "text/plain"}]
-    return named[:1] == ["application/json"]
 
 
 def _error(status: HTTPStatus, message: str) -> Response:

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from allocator.model import JSON
 from extender import wire
 from extender.http.negotiation import accepts_json
-from extender.overview import Overview
 from extender.views.claims import ClaimState, claims
 from extender.views.devices import DeviceState, devices, pools
+from extender.views.overview import Overview
 from extender.views.service import decisions, kinds, problems
 from extender.views.table import TokenError, View, page
 

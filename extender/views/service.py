@@ -5,7 +5,7 @@ from functools import partial
 
 from extender.cluster.snapshot import Snapshot
 from extender.journal import Entry
-from extender.overview import KindHealth
+from extender.views.overview import KindHealth
 from extender.views.table import Item, Row, View, matches
 
 

@@ -13,8 +13,8 @@ from extender.cluster.state import ClusterState
 from extender.gauges import ClusterGauges
 from extender.journal import Journal
 from extender.metrics import Metrics
-from extender.overview import Overview
 from extender.views.devices import DeviceCounts
+from extender.views.overview import Overview
 from tests.extender.clusters import NOW, local_slice
 from tests.extender.fakeapi import FakeApi
 from tests.extender.livecluster import following, make_claim

@@ -8,11 +8,13 @@ from typer.main import get_command
 
 from allocator.outcome import Cause, Reason, Unsatisfiable
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
-from extender.cli import app
+from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
 from extender.deciding.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.openapi import AUTOSCALER_VERBS, VERBS
 from extender.settings import keys, variable
 from extender.verbs.filter import WAITING
+from tests.extender.clusters import Cluster, client_of
+from tests.extender.exported import Exported, exported
 
 DOCS = Path(__file__).parents[2] / "docs"
 API = (DOCS / "api.md").read_text()
@@ -59,3 +61,34 @@ def test_linked_files_exist(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text()
     assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and page.name not in index] == []
+
+
+METRICS = exported()
+
+
+@pytest.mark.parametrize(
+    "metric", [each for each in METRICS.values() if each.name.startswith("dra_extender_")], ids=lambda each: each.name
+)
+def test_every_metric_is_explained_with_its_labels(metric: Exported) -> None:
+    (labels,) = re.findall(rf"^\| `{metric.name}` \|([^|]*)\|", OPERATIONS, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", labels)) == metric.labels
+
+
+def test_no_metric_is_explained_that_there_is_not() -> None:
+    mentioned = set(re.findall(r"`((?:dra_extender|process)_[a-z_]+)`", OPERATIONS))
+    assert mentioned <= set(METRICS)
+
+
+@pytest.mark.parametrize("code", [OK, FOUND_PROBLEMS, USAGE])
+def test_every_exit_code_is_explained(code: int) -> None:
+    assert re.search(rf"^\| {code} \| ", OPERATIONS, re.MULTILINE)
+
+
+async def test_every_table_is_described_with_what_narrows_it() -> None:
+    async with client_of(Cluster.of().app()) as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+    tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
+    for path, operation in tables.items():
+        (filters,) = re.findall(rf"^\| `{path}` \|[^|]*\|([^|]*)\|$", OPERATIONS, re.MULTILINE)
+        narrowing = {each["name"] for each in operation["parameters"]} - {"limit", "continue", "format"}
+        assert set(re.findall(r"`(\w+)`", filters)) == narrowing

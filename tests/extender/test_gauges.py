@@ -16,8 +16,8 @@ from extender.cluster.state import ClusterState, Event, EventType
 from extender.cluster.tally import NO_ANSWER
 from extender.gauges import ClusterGauges
 from extender.journal import Journal
-from extender.overview import Overview
 from extender.views.devices import DeviceCounts, DeviceState
+from extender.views.overview import Overview
 from tests.extender.clusters import DRIVER, NOW, claim, device_class, local_slice, node, state_of, taint_rule
 from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import default, following, make_claim
