@@ -153,7 +153,7 @@ class Decider:
         verdicts = list(map(known.by_outlook.get, outlooks))
         if _is_complete(verdicts):
             return Decided(verdicts, 0)
-        inquiry = _Inquiry(self._solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+        inquiry = _Inquiry(self.solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
         for index in [i for i, verdict in enumerate(verdicts) if verdict is None]:
             outlook = outlooks[index]
             verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
