@@ -186,7 +186,7 @@ class Service:
             RefusedError: the cluster is not known well enough.
         """
         snapshot = self._known()
-        explainer = Explainer(snapshot, self._solver, self._courtesy.turn())
+        explainer = Explainer(snapshot, self._decider, self._courtesy.turn())
         call = partial(explainer.explain, refreshed(pod, snapshot), nodes)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
