@@ -1,4 +1,4 @@
-"""Upstream's feature gates that change what the allocator may use; each can be switched by its own name."""
+"""Upstream's feature gates that change what may be allocated; each can be switched by its own name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -19,6 +19,7 @@ class Features:
     derived_attributes: bool = False
     compatibility_groups: bool = False
     optional_node_operations: bool = False
+    extended_resource: bool = True
 
 
 ALL_FEATURES = Features(**{field.name: True for field in fields(Features)})
@@ -39,6 +40,7 @@ GATES: Mapping[str, str] = {
     "DRADerivedAttributes": "derived_attributes",
     "DRADeviceCompatibilityGroups": "compatibility_groups",
     "DRAOptionalNodeOperations": "optional_node_operations",
+    "DRAExtendedResource": "extended_resource",
 }
 """Kubernetes' name of each gate."""
 

@@ -33,8 +33,9 @@ WRITES: Final = (
     Permission("update", CLAIMS),
     Permission("update", CLAIMS, "status"),
     Permission("create", PODS, "binding"),
+    Permission("patch", PODS, "status"),
 )
-"""Without these no pod with a claim is ever bound."""
+"""Without these no pod with a claim is ever bound, and no failed bind is ever undone."""
 
 ALLOCATES: Final = Permission("update", CLAIMS, "binding")
 """Since `ALLOCATES_SINCE`, without this a status write that changes allocation or reservedFor is refused as invalid."""

@@ -14,6 +14,7 @@ from extender.claims import Blocked, PodClaims, claim_keys, claims_of
 from extender.cluster.objects import NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
+from extender.special import NO_SPECIAL
 
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
 
@@ -44,7 +45,11 @@ class Case:
 def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     """The case of a pod in a snapshot, or why it can go nowhere as things stand."""
     claims = claims_of(pod, snapshot)
-    return claims if isinstance(claims, Blocked) else Case(pod, claims, snapshot, solver)
+    if isinstance(claims, Blocked):
+        return claims
+    if not solver.features.extended_resource:
+        claims = replace(claims, special=NO_SPECIAL)
+    return Case(pod, claims, snapshot, solver)
 
 
 def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ApiError, ObjectKey, RawObject
+from allocator.features import Features
+from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ApiError, ObjectKey, RawObject, Resource
 from extender.cluster.objects import SPECIAL, parse_claim_object
 from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import ClusterState
@@ -22,6 +23,7 @@ from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api, writes
 from tests.extender.clusters import claim, device_class, local_slice, node, pod, solver
 
+EVERYTHING = Features()
 GPU = "example.com/gpu"
 FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
 CREATE, PROTECT, ALLOCATE = "create resourceclaims", "update resourceclaims", "update_status resourceclaims"
@@ -56,10 +58,12 @@ class Scene:
         writer = Writer(self.transport, self.state, lambda: NOW)
         self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes)
 
-    def filter(self, name: str = "p", nodes: Sequence[str] = ("n", "m", "o")) -> dict[str, str]:
+    def filter(
+        self, name: str = "p", nodes: Sequence[str] = ("n", "m", "o"), features: Features = EVERYTHING
+    ) -> dict[str, str]:
         """The reason against each node; empty for those that will do."""
         snapshot = self.state.snapshot
-        result = filter_nodes(snapshot.pods[ObjectKey("ns", name)], nodes, snapshot, solver())
+        result = filter_nodes(snapshot.pods[ObjectKey("ns", name)], nodes, snapshot, solver(features=features))
         return dict.fromkeys(result.passed, "") | dict(result.unresolvable) | dict(result.failed)
 
     def bind(self, on: str = "n", name: str = "p") -> str:
@@ -110,6 +114,15 @@ class TestPerNode:
     def test_what_no_class_serves_is_the_schedulers_matter(self) -> None:
         scene = Scene(pod("p", resources={"example.com/nic": "1"}))
         assert scene.filter() == {"n": "", "m": "", "o": ""}
+
+    def test_nor_is_anything_ours_where_the_feature_is_off(self) -> None:
+        scene = Scene(claim("a"), asking("9", "a"))
+        assert set(scene.filter().values()) == {
+            "not enough free devices for request container-0-request-1",
+            "no device for request gpu",
+        }
+        off = replace(EVERYTHING, extended_resource=False)
+        assert scene.filter(features=off) == {"n": "", "m": "no device for request gpu", "o": ""}
 
     def test_but_no_pod_is_bound_where_nobody_offers_what_it_needs(self) -> None:
         scene = Scene(asking())
@@ -198,6 +211,23 @@ class TestBind:
         dropped = "status.extendedResourceClaimStatus (feature gate DRAExtendedResource)"
         assert scene.bind() == f"the API server dropped {dropped} of pod ns/p"
         assert (scene.special, scene.held) == ([], set())
+
+    def test_in_the_oldest_version_requests_have_no_layer_exactly(self) -> None:
+        scene = Scene(asking())
+
+        class Old(Transport):
+            def api_version(self, resource: Resource) -> str:
+                return "resource.k8s.io/v1beta1" if resource == CLAIMS else super().api_version(resource)
+
+        writer = Writer(Old(scene.api), scene.state, lambda: NOW)
+        clashes = Clashes(lambda: None, lambda _pod, _note: None)
+        scene.binder = Binder(scene.state, writer, solver(), deadline=4, clashes=clashes)
+        assert scene.bind() == ""
+        (made,) = scene.special
+        assert made["apiVersion"] == "resource.k8s.io/v1beta1"
+        assert made["spec"]["devices"]["requests"] == [
+            {"name": "container-0-request-1", "deviceClassName": "gpu", "count": 1}
+        ]
 
 
 class TestOnce:
