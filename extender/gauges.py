@@ -36,6 +36,10 @@ class ClusterGauges(Collector):
             ("driver", "state"),
             (((driver, state.value), number) for (driver, state), number in devices.items()),
         )
+        decider = self._overview.decider
+        verdicts = [(("memory",), decider.asked - decider.solved), (("search",), decider.solved)]
+        text = "Nodes that were decided from memory, of themselves or of nodes like them, or by search."
+        yield _counter("node_verdicts", text, ("source",), verdicts)
         text = "Allocations that are decided and not seen on the API server yet."
         yield _gauge("allocations_in_flight", text, (), [((), len(snapshot.in_flight))])
         if self._overview.live is not None:

@@ -35,12 +35,6 @@ class Metrics:
             "Allocations, ours or others', that came after another one for the same devices.",
             registry=registry,
         )
-        self._verdicts = Counter(
-            "dra_extender_node_verdicts",
-            "What filter said of nodes: remembered from before, or solved for the purpose.",
-            ("source",),
-            registry=registry,
-        )
         self._woken = Counter(
             "dra_extender_woken_pods", "Rejected pods that were woken because a node may do now.", registry=registry
         )
@@ -61,11 +55,6 @@ class Metrics:
     def clashed(self) -> None:
         """An allocation came after another one for the same devices."""
         self._clashes.inc()
-
-    def verdicts(self, *, remembered: int, solved: int) -> None:
-        """So many nodes were decided from memory, and so many by the allocator."""
-        self._verdicts.labels("memory").inc(remembered)
-        self._verdicts.labels("search").inc(solved)
 
     def woken(self, pods: int) -> None:
         """So many pods were woken."""

@@ -120,7 +120,7 @@ def make_service(
     journal = Journal(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
-    overview = Overview(state, solver.features, journal, DeviceCounts(solver.features), live)
+    overview = Overview(state, solver.features, journal, DeviceCounts(solver.features), decider, live)
     metrics.registry.register(ClusterGauges(overview))
     return Service(state, decider, binder, aftercare, metrics, overview, scheduling=settings.scheduling)
 

@@ -97,6 +97,8 @@ class Decider:
 
     Attributes:
         solver: what is not known is asked of it.
+        asked: nodes that were decided so far.
+        solved: those of them that were neither known nor like others, so that the solver was asked.
 
     Args:
         changes_since: the log of the cluster that is followed; None: not kept that far back.
@@ -111,6 +113,7 @@ class Decider:
         self._surveyor = Surveyor(solver.features)
         self._memories: Recent[_Memory] = Recent(shapes)
         self._terrain: Terrain | None = None
+        self.asked = self.solved = 0
 
     def follow(self, snapshot: Snapshot) -> None:
         """The cluster as it is now: decisions there cost what has changed since the last time.
@@ -151,6 +154,7 @@ class Decider:
         memory = self._memory(claims, terrain.snapshot)
         known = memory.under(terrain.roaming)
         verdicts = list(map(known.by_outlook.get, outlooks))
+        self.asked += len(verdicts)
         if _is_complete(verdicts):
             return Decided(verdicts, 0)
         inquiry = _Inquiry(self.solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
@@ -158,6 +162,7 @@ class Decider:
             outlook = outlooks[index]
             verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
         memory.trim(len(terrain.snapshot.nodes))
+        self.solved += inquiry.solved
         return Decided([verdict for verdict in verdicts if verdict is not None], inquiry.steps)
 
     def _over(self, world: Snapshot) -> Terrain:
@@ -184,6 +189,7 @@ class _Inquiry:
     known: _Known
     numbers: Numbers
     steps: int = 0
+    solved: int = 0
     _passing: dict[Hashable, Verdict] = field(default_factory=dict)
 
     def verdict(self, outlook: Outlook, until: float) -> Verdict:
@@ -209,6 +215,7 @@ class _Inquiry:
     def _solved(self, node: Node) -> Verdict:
         answer = self.solver.judge(self.snapshot, node, self.claims)
         self.steps += answer.steps
+        self.solved += 1
         if isinstance(answer, Allocation):
             return Verdict(answer.merit)
         return Verdict(reason=answer.reason, lasting=not answer.stopped)

@@ -6,6 +6,7 @@ from allocator.features import Features
 from extender.cluster.api import RESOURCES
 from extender.cluster.live import LiveCluster
 from extender.cluster.state import ClusterState
+from extender.deciding.decider import Decider
 from extender.journal import Journal
 from extender.views.devices import DeviceCounts
 
@@ -37,6 +38,7 @@ class Overview:
 
     Attributes:
         devices: counts them.
+        decider: counts what it knew and what not.
         live: the cluster behind the state; None for one in memory, which is known at once.
     """
 
@@ -44,6 +46,7 @@ class Overview:
     features: Features
     journal: Journal
     devices: DeviceCounts
+    decider: Decider
     live: LiveCluster | None = None
 
     def kinds(self) -> tuple[KindHealth, ...]:

@@ -10,12 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator.features import Features
 from extender.cluster.api import CLAIMS, SLICES
 from extender.cluster.state import ClusterState
+from extender.deciding.decider import Decider
 from extender.gauges import ClusterGauges
 from extender.journal import Journal
 from extender.metrics import Metrics
 from extender.views.devices import DeviceCounts
 from extender.views.overview import Overview
-from tests.extender.clusters import NOW, local_slice
+from tests.extender.clusters import NOW, local_slice, solver
 from tests.extender.fakeapi import FakeApi
 from tests.extender.livecluster import following, make_claim
 from tests.extender.virtualtime import run
@@ -54,13 +55,18 @@ async def _scraped() -> str:
     metrics = Metrics(CollectorRegistry())
     metrics.verb("filter", "ok", 0.1)
     metrics.filtered(passed=1, failed=1, unresolvable=1, steps=1)
-    metrics.verdicts(remembered=1, solved=1)
     fake, state = FakeApi(), ClusterState()
     fake.put(CLAIMS, make_claim("a"))
     fake.put(SLICES, local_slice("a"))
     async with following(fake, state) as live:
         await asyncio.sleep(1)
         journal = Journal(1, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "")
-        metrics.registry.register(ClusterGauges(Overview(state, Features(), journal, DeviceCounts(Features()), live)))
+        metrics.registry.register(
+            ClusterGauges(
+                Overview(
+                    state, Features(), journal, DeviceCounts(Features()), Decider(solver(), state.changes_since), live
+                )
+            )
+        )
         ProcessCollector(registry=metrics.registry)
         return generate_latest(metrics.registry).decode()

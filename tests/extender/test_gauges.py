@@ -14,11 +14,25 @@ from extender.cluster.api import CLAIMS, NODES, SLICES, ApiError
 from extender.cluster.live import LiveCluster
 from extender.cluster.state import ClusterState, Event, EventType
 from extender.cluster.tally import NO_ANSWER
+from extender.deciding.decider import Decider
 from extender.gauges import ClusterGauges
 from extender.journal import Journal
+from extender.verbs.filter import filter_nodes
 from extender.views.devices import DeviceCounts, DeviceState
 from extender.views.overview import Overview
-from tests.extender.clusters import DRIVER, NOW, claim, device_class, local_slice, node, state_of, taint_rule
+from tests.extender.clusters import (
+    DRIVER,
+    NOW,
+    claim,
+    device_class,
+    local_slice,
+    node,
+    parsed,
+    pod,
+    solver,
+    state_of,
+    taint_rule,
+)
 from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import default, following, make_claim
 from tests.extender.virtualtime import run
@@ -26,7 +40,7 @@ from tests.extender.virtualtime import run
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
     journal = Journal(10, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "id")
-    return Overview(state, Features(), journal, DeviceCounts(Features()), live)
+    return Overview(state, Features(), journal, DeviceCounts(Features()), Decider(solver(), state.changes_since), live)
 
 
 def registry_of(overview: Overview) -> CollectorRegistry:
@@ -82,6 +96,19 @@ def test_objects_by_kind_and_what_is_in_flight() -> None:
     assert sample("objects", kind="resourceclaims") == 1
     assert sample("unreadable_objects", kind="resourceslices") == 1
     assert sample("allocations_in_flight") == 1
+
+
+def test_nodes_that_are_alike_are_searched_once_and_known_from_then_on() -> None:
+    state = state_of(
+        [device_class(), claim("c"), *(each for name in "abc" for each in (node(name), local_slice(name)))]
+    )
+    overview = overview_of(state)
+    registry = registry_of(overview)
+    overview.decider.follow(state.snapshot)
+    for _ in range(2):
+        filter_nodes(parsed(pod("p", "c")), "abc", state.snapshot, overview.decider.solver, decider=overview.decider)
+    assert registry.get_sample_value("dra_extender_node_verdicts_total", {"source": "search"}) == 1
+    assert (registry.get_sample_value("dra_extender_node_verdicts_total", {"source": "memory"}) or 0) >= 5
 
 
 def test_readiness_by_kind() -> None:
