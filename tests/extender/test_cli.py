@@ -159,6 +159,21 @@ def test_config_check(tmp_path: Path) -> None:
     )
 
 
+def test_node_templates_that_can_not_be_used_are_told(manifests: Path, tmp_path: Path) -> None:
+    file = tmp_path / "templates.yaml"
+    entry = {"labels": {"a": "b"}, "slices": [{"driver": DRIVER, "devices": [{"name": "gpu-0"}]}]}
+    file.write_text(yaml.safe_dump({"nodeTemplates": [{**entry, "name": "x"}, {**entry, "name": "y"}]}))
+    environment = {"DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES": str(file)}
+    check = RUNNER.invoke(app, ["config", "check"], env=environment)
+    serve = RUNNER.invoke(app, ["serve", "--manifests", str(manifests)], env=environment)
+    assert (check.exit_code, serve.exit_code) == (FOUND_PROBLEMS, USAGE)
+    assert check.stderr == serve.stderr
+    assert check.stderr.startswith(f"error: {file}: templates x and y contradict each other")
+    environment = {"DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES": str(tmp_path / "missing.yaml")}
+    missing = RUNNER.invoke(app, ["config", "check"], env=environment)
+    assert missing.stderr == f"error: {tmp_path / 'missing.yaml'}: cannot be read: No such file or directory\n"
+
+
 # --- what can't be done --------------------------------------------------------------------------------------
 
 
