@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from extender.cluster.api import CLASSES, NODES, PODS, SLICES, ObjectKey
+from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
+from tests.cluster.claim_rules import FINALIZER
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.binaries import Binaries, BinariesError, find_binaries
 from tests.cluster.harness.client import NAMESPACES, PRIORITIES, Client, connect, key_of
@@ -74,9 +75,12 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     await client.create(NAMESPACES, a_namespace(name))
     yield name
-    # The namespace controller leaves bound pods to their kubelets, which are not there.
+    # The namespace controller leaves bound pods to their kubelets, which are not there, and finalizers to their owners.
     for pod in (await client.list(PODS, name)).items:
         await client.delete(PODS, key_of(pod))
+    for claim in (await client.list(CLAIMS, name)).items:
+        if FINALIZER in claim["metadata"].get("finalizers", ()):
+            await client.patch(CLAIMS, key_of(claim), {"metadata": {"finalizers": None}})
     await client.delete(NAMESPACES, key_of(a_namespace(name)))
 
 

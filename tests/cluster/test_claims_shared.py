@@ -48,6 +48,7 @@ async def test_the_257th_consumer_waits_quietly(
     node = await bound(client, ObjectKey(namespace, "first"))
     others = [consumer(f"job-{number}") for number in range(MAX_CONSUMERS - 1)]
     await reserve(client, shared, others)
+    await verbs.wait_in_step(client)
 
     late = await client.create(PODS, pod(namespace, "late", claims=[by_name(shared.name)]))
     reason = await rejection(client, key_of(late))
@@ -62,6 +63,7 @@ async def test_the_257th_consumer_waits_quietly(
     assert await bound(client, key_of(late)) == node
     assert len(await consumers(client, shared)) == MAX_CONSUMERS
     assert await findings(client, namespace) == []
+    await reserve(client, shared, [])  # only who has reserved a claim for a job would release it
 
 
 async def reserve(client: Client, key: ObjectKey, others: list[RawObject]) -> None:

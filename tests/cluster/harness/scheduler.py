@@ -6,6 +6,7 @@ import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 
 import yaml
@@ -53,8 +54,7 @@ async def scheduler(plane: ControlPlane, config: RawObject, flags: tuple[str, ..
 
 def _process(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> Process:
     port = free_port()
-    folder = plane.folder / f"scheduler-{port}"
-    folder.mkdir()
+    folder = Path(mkdtemp(prefix="scheduler-", dir=plane.folder))
     path = folder / "scheduler.yaml"
     path.write_text(yaml.safe_dump(config))
     command = (
