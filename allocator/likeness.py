@@ -125,9 +125,11 @@ def all_columns(view: NodePool) -> Hashable:
 def pattern(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
     """Which devices of some pools have a value of an attribute in common; of lists, the values themselves."""
     values = [c.device.attributes.get(attribute, ()) for view in views for c in view.candidates]
+    numbers: dict[Hashable, int] = {}
+    if all(type(value) is str for value in values):
+        return tuple([numbers.setdefault(value, len(numbers)) for value in values])
     if any(value and isinstance(value, tuple) for value in values):
         return tuple(map(_told_apart, values))
-    numbers: dict[Hashable, int] = {}
     return tuple([-1 if value == () else numbers.setdefault(values_of(value), len(numbers)) for value in values])
 
 

@@ -52,8 +52,8 @@ class Ground:
         """The number of all that claims with this lens see of the pool, what matters by comparison aside."""
         found = self.faces.get(lens)
         if found is None:
-            columns = (all_columns(self.view),) if lens.everything else tuple(column(self.view, n) for n in lens.values)
-            found = self.faces[lens] = numbers.of((self.structure, columns)) if columns else self.structure
+            columns = [all_columns(self.view)] if lens.everything else [column(self.view, name) for name in lens.values]
+            found = self.faces[lens] = numbers.of((self.structure, *columns)) if columns else self.structure
         return found
 
 

@@ -4,8 +4,9 @@ Rejections for devices are "unresolvable": of a node in ``FailedNodes`` the sche
 help, though its dry run knows nothing of devices. The one exception is a node that a pod is nominated for.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
@@ -18,6 +19,8 @@ from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Ve
 from extender.solver import Solver
 from extender.special import Needs
 from extender.verbs.case import Case, after_departures, fits, held_for_nominated, open_case
+
+_merit: Callable[[Verdict], Merit | None] = attrgetter("merit")
 
 WAITING = "waiting for devices of terminating pods"
 
@@ -126,14 +129,12 @@ class Question:
         claims = self.case.claims
         if claims.pending and not claims.allocated and not claims.special.is_needed:
             decided = self._decided(Needs(claims.pending), names)
-            verdicts, steps = zip(names, decided.verdicts, strict=True), decided.steps
         else:
-            found, steps = self._one_by_one(names)
-            verdicts = zip(names, [found[name] for name in names], strict=True)
-        return self._result(list(verdicts), steps)
+            decided = self._one_by_one(names)
+        return self._result(names, decided)
 
-    def _one_by_one(self, names: Sequence[str]) -> tuple[Mapping[str, Verdict], int]:
-        """Verdicts, where it differs from node to node what the pod needs: nodes with the same needs go together."""
+    def _one_by_one(self, names: Sequence[str]) -> Decided:
+        """Where it differs from node to node what the pod needs: nodes with the same needs go together."""
         found: dict[str, Verdict] = {}
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}
         for name in names:
@@ -149,7 +150,7 @@ class Question:
             decided = self._decided(needs, members)
             found.update(zip(members, decided.verdicts, strict=True))
             steps += decided.steps
-        return found, steps
+        return Decided([found[name] for name in names], steps)
 
     def _decided(self, needs: Needs, names: Sequence[str]) -> Decided:
         if not needs.pending:
@@ -158,17 +159,17 @@ class Question:
         world = needs.world(self.case.snapshot)
         return self.decider.decide(pending, names, world, sent=self.sent, until=self.until)
 
-    def _result(self, verdicts: Sequence[tuple[str, Verdict]], steps: int) -> FilterResult:
-        merits = {name: verdict.merit for name, verdict in verdicts if verdict.merit is not None}
-        if not merits and any(verdict is TOO_LATE for _, verdict in verdicts):
+    def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
+        found = list(map(_merit, decided.verdicts))
+        merits = {name: merit for name, merit in zip(names, found, strict=True) if merit is not None}
+        if not merits and any(verdict is TOO_LATE for verdict in decided.verdicts):
             raise TimeoutError
-        unresolvable: dict[str, str] = {}
-        if len(merits) < len(verdicts):
-            unresolvable = {name: verdict.reason for name, verdict in verdicts if verdict.merit is None}
+        refused = zip(names, decided.verdicts, strict=True) if len(merits) < len(names) else ()
+        unresolvable = {name: verdict.reason for name, verdict in refused if verdict.merit is None}
         failed = dict(self._waiting(unresolvable))
         for name in failed:
             del unresolvable[name]
-        return FilterResult(tuple(merits), failed, unresolvable, merits, steps)
+        return FilterResult(tuple(merits), failed, unresolvable, merits, decided.steps)
 
     def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The node that the pod is nominated for, if it will do later."""
