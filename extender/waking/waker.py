@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from sys import intern
 from typing import Final, TypeAlias
 
 import anyio.to_thread
@@ -106,8 +107,8 @@ class Waker:
         self._meet(pod.scheduler_name, snapshot)
         self.forget(pod)
         self._release(self._woken.pop(pod.uid, None))
-        # Neither the names that came with the request nor the list is kept, where there is another to share.
-        own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(_known(names, snapshot)))
+        # Names come anew with each request: those of many pods are to be in memory once.
+        own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(map(intern, names)))
         missed = snapshot.version < self._seen.version
         self._rejected[pod.uid] = _Rejected(pod, own, _Attention.NOW if missed else _Attention.CHANGES)
         while len(self._rejected) > MOST_PODS:
@@ -259,13 +260,6 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
 
 def _is_pending(pod: Pod) -> bool:
     return not (pod.node_name or pod.deleting or pod.is_finished)
-
-
-def _known(names: Iterable[str], snapshot: Snapshot) -> Iterator[str]:
-    """The names, as the snapshot has them where it has them: so they are in memory once."""
-    for name in names:
-        node = snapshot.nodes.get(name)
-        yield name if node is None else node.name
 
 
 def _has(names: Sequence[str], name: str) -> bool:
