@@ -46,7 +46,10 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("prot: 1", "prot: unknown key (known: autoscaler, cluster, featureGates, log, operations, scheduling, server)"),
+        (
+            "prot: 1",
+            "prot: unknown key (known: autoscaler, cluster, featureGates, log, operations, scheduling, server)",
+        ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
         ("server: {keepaliveSeconds: 99}", 'server.keepaliveSeconds: unknown key, did you mean "keepAliveSeconds"?'),
         (
