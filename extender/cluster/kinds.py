@@ -19,8 +19,9 @@ from extender.cluster.api import (
     ObjectKey,
     Resource,
 )
+from extender.cluster.budgets import parse_budget
 from extender.cluster.changes import Topic
-from extender.cluster.objects import Pod, parse_budget, parse_claim_object, parse_node_object, parse_pod
+from extender.cluster.objects import Pod, parse_claim_object, parse_node_object, parse_pod
 from extender.cluster.snapshot import Snapshot
 
 _T = TypeVar("_T")

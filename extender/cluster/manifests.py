@@ -18,7 +18,8 @@ from allocator.parse import (
     parse_taint_rule,
 )
 from allocator.validation import validate
-from extender.cluster.objects import parse_budget, parse_node_object, parse_pod
+from extender.cluster.budgets import parse_budget
+from extender.cluster.objects import parse_node_object, parse_pod
 from extender.cluster.yamltext import SyntaxProblem, documents
 
 USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object]]] = {

@@ -1,6 +1,6 @@
 """What we keep of API objects: the parts that decide, small enough to keep by the ten thousand."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,13 +20,6 @@ SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation, "true", of a claim that a scheduler has made for a pod's extended resources."""
 
 _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
-
-_OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
-    "In": lambda value, values: value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
-}
 
 
 # --- pods ---------------------------------------------------------------------------------------------------
@@ -332,74 +325,3 @@ def parse_claim_object(obj: Mapping[str, object]) -> ClaimObject:
 def revision(resource_version: str) -> int:
     """A resourceVersion as a number, which orders the writes of one API server; 0 for anything else."""
     return int(resource_version) if resource_version.isdecimal() else 0
-
-
-# --- disruption budgets -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LabelRequirement:
-    """One requirement of a label selector; ``operator`` is In, NotIn, Exists or DoesNotExist."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A PodDisruptionBudget.
-
-    Attributes:
-        requirements: the selector; without any it covers no pod, as the scheduler's preemption has it.
-        allowed: how many more pods may be disrupted.
-        disrupted: names of pods whose disruption is counted already.
-    """
-
-    namespace: str
-    name: str
-    requirements: tuple[LabelRequirement, ...] = ()
-    allowed: int = 0
-    disrupted: frozenset[str] = frozenset()
-
-    @property
-    def key(self) -> ObjectKey:
-        """Namespace and name."""
-        return ObjectKey(self.namespace, self.name)
-
-    def covers(self, pod: Pod) -> bool:
-        """Whether evicting the pod takes from the budget."""
-        if not self.requirements or pod.namespace != self.namespace or pod.name in self.disrupted:
-            return False
-        return all(_holds(requirement, pod.labels) for requirement in self.requirements)
-
-
-def _holds(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
-    test = _OPERATORS.get(requirement.operator)
-    return test is not None and test(labels.get(requirement.key), requirement.values)
-
-
-def parse_budget(obj: Mapping[str, object]) -> Budget:
-    """A policy/v1 PodDisruptionBudget.
-
-    Raises:
-        InvalidObjectError: all fields with a wrong type.
-    """
-    reader = ObjectReader("PodDisruptionBudget", obj, ("policy/v1",))
-    selector, status = reader.top.child("spec").child("selector"), reader.top.child("status")
-    labels = selector.text_mapping("matchLabels")
-    budget = Budget(
-        namespace=reader.metadata.text("namespace") or "default",
-        name=reader.name,
-        requirements=(
-            *(LabelRequirement(key, "In", (value,)) for key, value in labels.items()),
-            *(
-                LabelRequirement(each.required_text("key"), each.required_text("operator"), each.texts("values"))
-                for each in selector.children("matchExpressions")
-            ),
-        ),
-        allowed=status.integer("disruptionsAllowed"),
-        disrupted=frozenset(status.mapping("disruptedPods")),
-    )
-    reader.finish()
-    return budget

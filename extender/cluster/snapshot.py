@@ -15,7 +15,8 @@ from allocator.pools import Inventory
 from allocator.taints import NO_RULES, TaintRules
 from allocator.usage import Usage
 from extender.cluster.api import ObjectKey
-from extender.cluster.objects import Budget, ClaimObject, NodeObject, Pod
+from extender.cluster.budgets import Budget
+from extender.cluster.objects import ClaimObject, NodeObject, Pod
 
 _Key = TypeVar("_Key", bound=Hashable)
 

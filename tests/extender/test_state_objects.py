@@ -6,9 +6,9 @@ import pytest
 
 from allocator.errors import InvalidObjectError
 from allocator.quantity import Quantity
+from extender.cluster.budgets import parse_budget
 from extender.cluster.objects import (
     is_extended,
-    parse_budget,
     parse_claim_object,
     parse_node_object,
     parse_pod,
