@@ -181,6 +181,23 @@ def test_what_a_real_node_has_is_learned_for_its_group() -> None:
     assert plan.groups[0].devices == "learned from node a"
 
 
+EXTENDED = device_class("ext", selectors=[f'device.driver == "{DRIVER}"'], extended="example.com/gpu")
+
+
+def test_extended_resources_are_served_by_devices_or_by_a_plugin() -> None:
+    asked = [pod(f"p{index}", resources={"example.com/gpu": "2"}) for index in range(3)]
+    world = world_of((EXTENDED,), BIG)
+    by_class = planned(world, asked, group_of("big", cpu="8"))
+    assert (added(by_class), failed(by_class)) == ({"big": [["p0", "p1"], ["p2"]]}, {})
+    by_plugin = planned(
+        world, asked, group_of("plugin", node=machine("t", "plugin", **{"cpu": "8", "example.com/gpu": "4"}))
+    )
+    assert (added(by_plugin), failed(by_plugin)) == ({"plugin": [["p0", "p1"], ["p2"]]}, {})
+    assert set(failed(planned(world_of((), BIG), asked, group_of("big", cpu="8"))).values()) == {
+        "1 insufficient example.com/gpu"
+    }
+
+
 # --- what the scheduler looks at ----------------------------------------------------------------------------
 
 
