@@ -137,8 +137,9 @@ class _Checker:
             kind = self._element(operand, key, node)
         test = isinstance(node, ast.Select) and node.test
         if node.optional and kind.name != "optional_type":
-            unknown = isinstance(node, ast.Index) and self.solution.resolve(operand.type).is_dynamic
-            kind = DYN if unknown else optional_of(kind)
+            kind = optional_of(kind)
+        if isinstance(node, ast.Index) and self._unwrapped(operand.type)[0].is_dynamic:
+            kind = DYN  # a list's element or a map's value: upstream can't tell, and does not say that it is optional
         return Path(root, (*keys, Key(key, node.optional)), BOOL if test else kind, test)
 
     def _qualified_type(self, node: ast.Select | ast.Index, scope: Scope) -> Plan | None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from allocator.cel.calls import implementation
 from allocator.cel.cost import ONE, UNKNOWN_SIZE
-from allocator.cel.errors import EvaluationError, no_such_overload
+from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
 from allocator.cel.plan import (
     Choice,
     Constant,
@@ -262,6 +262,8 @@ def _both(left: Evaluate, right: Evaluate) -> Evaluate:
     def evaluate(device: Device) -> bool:
         try:
             value = left(device)
+        except StoppedError:
+            raise
         except EvaluationError:
             if _or_none(right, device) is False:
                 return False
@@ -281,6 +283,8 @@ def _either(left: Evaluate, right: Evaluate) -> Evaluate:
     def evaluate(device: Device) -> bool:
         try:
             value = left(device)
+        except StoppedError:
+            raise
         except EvaluationError:
             if _or_none(right, device) is True:
                 return True
@@ -298,6 +302,8 @@ def _or_none(evaluate: Evaluate, device: Device) -> Value:
     """The value, if there is one: the first error is the one that counts."""
     try:
         return evaluate(device)
+    except StoppedError:
+        raise
     except EvaluationError:
         return None
 

@@ -55,10 +55,10 @@ class CostLimitError(StoppedError):
 
 
 class GivenUpError(StoppedError):
-    """A failed argument got where upstream takes it for a list."""
+    """A value got to where upstream does not expect it, and has an internal error."""
 
     def __init__(self) -> None:
-        super().__init__("no list to go through: its own evaluation failed")
+        super().__init__("internal error: not a value that can be used here")
 
 
 def no_such_overload() -> EvaluationError:

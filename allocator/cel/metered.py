@@ -167,6 +167,8 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
         if result is None:
             try:
                 result = call(*values)
+            except StoppedError:
+                raise
             except EvaluationError as error:
                 result = error.with_traceback(None)
         frame.spend(price(values, result))
@@ -197,8 +199,6 @@ def _growing(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) ->
 
     def step(frame: Frame) -> Value:
         result = inner(frame)
-        if isinstance(result, StoppedError):
-            raise result
         if isinstance(result, str | bytes):
             frame.produced(len(result))
         elif isinstance(result, tuple):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from allocator.cel.errors import EvaluationError
 from allocator.cel.plan import Input
-from allocator.cel.values import NONE, OptionalValue, Value, lookup, present
+from allocator.cel.values import NONE, OptionalValue, Value, is_container, lookup, present
 from allocator.model import Device
 
 
@@ -78,7 +78,8 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
                 frame.spend(1)
                 return present(value, key)
             optional = optional or step.optional
-            if optional and not present(value, key):
+            # What a device has, upstream holds natively, and asks without an error whether it has elements.
+            if optional and not ((is_container(value) or frame.device is None) and present(value, key)):
                 return False if test else NONE
             frame.spend(1)
             value = lookup(value, key)

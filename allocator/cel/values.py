@@ -326,6 +326,11 @@ def _from_map(container: dict[Hashable, Value], key: Value) -> Value:
         raise
 
 
+def is_container(value: Value) -> bool:
+    """Whether a value has elements that a key finds."""
+    return type(value) is tuple or isinstance(value, dict)
+
+
 def present(container: Value, key: Value) -> bool:
     """Whether ``container[key]`` would yield a value.
 

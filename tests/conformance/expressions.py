@@ -241,9 +241,10 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
         ),
     ),
     "map": (
-        *("{'a': 1, 'b': 2}", "{'a': {int}, 'b': {int}}", "{{string}: {int}}", "{'a': 1, ?'c': optional.of({int})}"),
+        *("{'a': 1, 'b': 2}", "{'a': {int}, 'b': {int}}", "{{key}: {int}}", "{'a': 1, ?'c': optional.of({int})}"),
         *("{map}.transformMap(k, v, {int|k:string,v:int})", "{map}.transformMap(k, v, {bool|k:string,v:int}, v)"),
     ),
+    "key": ("'a'", "'b'", f"{_A}.model"),
     "quantity": (
         *(
             f"{_C}.memory",
@@ -326,7 +327,7 @@ def _device(random: Random) -> Json:
 
 def _grown(random: Random, kind: str, depth: int, scope: Scope) -> str:
     """An expression of a type, as deep as that; variables in scope are leaves like others."""
-    if random.random() < 0.01:
+    if kind != "key" and random.random() < 0.01:
         kind = random.choice(sorted(_TEMPLATES))
     variables = [name for name, of in scope if of == kind]
     if variables and random.random() < 0.5:

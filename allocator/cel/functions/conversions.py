@@ -19,7 +19,7 @@ from allocator.cel.functions.times import (
     timestamp_text,
 )
 from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type
-from allocator.cel.values import Duration, Timestamp, UInt
+from allocator.cel.values import Timestamp, UInt
 
 _TRUE: Final = frozenset({"1", "t", "true", "TRUE", "True", "T"})
 _FALSE: Final = frozenset({"0", "f", "false", "FALSE", "False", "F"})
@@ -150,7 +150,6 @@ _CONVERSIONS: Final[Library] = (
         "duration",
         _from(DURATION, DURATION, _same),
         _from(STRING, DURATION, parse_duration),
-        _from(INT, DURATION, Duration),
     ),
 )
 

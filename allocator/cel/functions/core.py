@@ -5,7 +5,7 @@ from itertools import product
 from typing import Final
 
 from allocator.cel.cost import BOTH, ELEMENTS, EQUALITY, SHORTER
-from allocator.cel.errors import EvaluationError
+from allocator.cel.errors import EvaluationError, GivenUpError
 from allocator.cel.functions import numbers, times
 from allocator.cel.functions.declare import Function, Library, Overload, free, function, member
 from allocator.cel.types import (
@@ -26,6 +26,7 @@ from allocator.cel.types import (
     map_of,
 )
 from allocator.cel.values import TypeValue, Value, compare, contains, equal, has_key, type_name
+from allocator.semver import Version
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = (INT, UINT, DOUBLE)
@@ -60,8 +61,13 @@ def _not_strictly_false(value: Value) -> bool:
 
 
 def _in_map(key: Value, container: Value) -> bool:
-    """Keys are there or not, also in a map that has a value for any key."""
-    return has_key(container, key)
+    """Keys are there or not, also in a map that has a value for any key; what is no key is not there."""
+    try:
+        return has_key(container, key)
+    except EvaluationError:
+        if type(key) in (bytes, Version):
+            raise GivenUpError from None
+        return False
 
 
 def _size(value: Value) -> int:
