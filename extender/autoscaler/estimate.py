@@ -107,8 +107,11 @@ class _Fill:
     after: Snapshot | None
 
     def repeats(self, waiting: Mapping[_Shape, int]) -> bool:
-        """Whether a node takes the same of what waits now. Of a shape that ran out, it might have taken more."""
-        if self.after is not None or any(shape not in self.offered for shape in waiting):
+        """Whether another node takes the same of what waits now, if nothing elsewhere is held (`after` is None).
+
+        Of a shape that ran out, a node might have taken more.
+        """
+        if any(shape not in self.offered for shape in waiting):
             return False
         return all(
             waiting.get(shape, 0) == count if count == self.offered[shape] else waiting.get(shape, 0) >= count
@@ -244,7 +247,8 @@ class _Estimate:
             fill = next((each for each in self._fills[index] if each.repeats(waiting)), None)
             if fill is None:
                 fill = self._fill(index, len(nodes), snapshot, waiting, used)
-                self._fills[index].append(fill)
+                if fill.after is None:
+                    self._fills[index].append(fill)
             if not fill.takes:
                 break
             nodes.append(fill.takes)

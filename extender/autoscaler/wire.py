@@ -106,6 +106,7 @@ def decode_estimate(body: bytes) -> EstimateArgs:
     items = optional(required(root, "Pods", dict), "items", list, "Pods.") or []
     pods = tuple(_pending(item, f"Pods.items[{index}]") for index, item in enumerate(items))
     _refuse_twice([str(each.pod) for each in pods], "Pods.items", "pod")
+    _refuse_twice([each.pod.uid for each in pods], "Pods.items", "uid")
     entries = required(root, "NodeGroups", list)
     groups = tuple(_group(entry, f"NodeGroups[{index}]") for index, entry in enumerate(entries))
     _refuse_twice([each.name for each in groups], "NodeGroups", "node group")

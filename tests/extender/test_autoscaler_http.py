@@ -296,6 +296,11 @@ BROKEN: list[tuple[str, object, str]] = [
         'Pods.items[0]: spec.containers[0].resources.requests[cpu]: "x" is not a quantity',
     ),
     ("estimate", {"Pods": {"items": [pod("p"), pod("p")]}, "NodeGroups": []}, "Pods.items[1]: pod ns/p is there twice"),
+    (
+        "estimate",
+        {"Pods": {"items": [pod("p"), pod("q") | {"metadata": {"name": "q", "uid": "uid-p"}}]}, "NodeGroups": []},
+        "Pods.items[1]: uid uid-p is there twice",
+    ),
     ("estimate", {"Pods": {}, "NodeGroups": [{}]}, "NodeGroups[0].Name: missing"),
     ("estimate", {"Pods": {}, "NodeGroups": [{"Name": "g", "Limit": 1}]}, "NodeGroups[0].Template: missing"),
     ("estimate", {"Pods": {}, "NodeGroups": [{**GROUP, "Limit": -1}]}, "NodeGroups[0].Limit: must not be negative"),
