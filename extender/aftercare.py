@@ -7,6 +7,7 @@ import structlog
 
 from extender.cluster.snapshot import Snapshot
 from extender.metrics import Metrics
+from extender.unserved import Unserved
 from extender.verbs.case import refreshed
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.filter import FilterResult
@@ -23,18 +24,25 @@ logger = structlog.get_logger()
 
 
 class Aftercare:
-    """Gives back what pods wait for in vain or what is in their way, and wakes them when there may be a node for them.
+    """Gives back what pods wait for in vain or what is in their way, tells why they wait, and wakes them when it helps.
 
     Filter calls of a scheduler bring it about; explanations and sessions don't.
     """
 
     def __init__(
-        self, patience: Patience, sweep: Sweep, deallocator: Deallocator, waker: Waker, metrics: Metrics
+        self,
+        patience: Patience,
+        sweep: Sweep,
+        deallocator: Deallocator,
+        waker: Waker,
+        unserved: Unserved,
+        metrics: Metrics,
     ) -> None:
         self._patience = patience
         self._sweep = sweep
         self._deallocator = deallocator
         self._waker = waker
+        self._unserved = unserved
         self._metrics = metrics
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
@@ -42,11 +50,13 @@ class Aftercare:
         pod = args.pod
         if result.passed:
             self._waker.forget(pod)
+            self._unserved.forget(pod)
             return
         self._waker.rejected(pod, args.names, snapshot)
         self._patience.rejected(refreshed(pod, snapshot))
         # After the call for the nominated node alone comes the one for all nodes.
         if not result.failed and list(args.names) != [pod.nominated_node]:
+            self._unserved.rejected(pod, result.unresolvable.values())
             self._deallocator.propose(refreshed(pod, snapshot), set(result.unresolvable.values()))
 
     async def run(self) -> None:
@@ -62,6 +72,7 @@ class Aftercare:
         """Do what there is to do now."""
         self._patience.look()
         self._sweep.look()
+        self._unserved.look()
         helped = await self._deallocator.work()
         for pod in helped:
             self._waker.forget(pod)

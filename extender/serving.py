@@ -50,6 +50,7 @@ from extender.onewrite import OneWriteProtocol
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
+from extender.unserved import Unserved
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.deallocate import Deallocator
@@ -115,7 +116,12 @@ def make_service(
     patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record)
     deallocator = Deallocator(state, writer, binder.is_binding)
     aftercare = Aftercare(
-        patience, Sweep(state, binder, writer.now), deallocator, Waker(state, decider, writer), metrics
+        patience,
+        Sweep(state, binder, writer.now),
+        deallocator,
+        Waker(state, decider, writer),
+        Unserved(state, recorder.record, writer.now),
+        metrics,
     )
     journal = Journal(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)

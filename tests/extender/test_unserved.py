@@ -1,12 +1,15 @@
 """Events on pods that no node can serve: when they are told, how often, and what they say."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from extender.cluster.api import EVENTS
 from extender.cluster.events import Note
-from extender.unserved import PATIENCE, REASON, Unserved
-from tests.extender.clusters import Object, parsed, pod, state_of
+from extender.unserved import PATIENCE, REASON, Unserved, summary
+from extender.wire import FilterArgs
+from tests.extender.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of
 
 NONE_FREE = "no free device for request gpu"
 NO_MATCH = "no device matches request gpu"
@@ -93,3 +96,17 @@ def test_pods_that_are_not_pending_any_more_are_not_told_of(now: Object) -> None
     told = Told(now)
     told.unserved.rejected(POD, [NONE_FREE])
     assert told.after(PATIENCE) == []
+
+
+async def test_filter_brings_it_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.unserved.PATIENCE", timedelta(0))
+    cluster = Cluster.of(device_class(), node("a"), claim("c"), pod("p", "c"))
+    service = cluster.service()
+    await service.filter(FilterArgs(POD, ["a"]))
+    await service.aftercare.tend()
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "write events"))
+    events = (await cluster.api.list(EVENTS)).items
+    assert [(event["reason"], event["note"]) for event in events] == [
+        (REASON, summary(POD, ["no device for request gpu"]))
+    ]
+    assert events[0]["regarding"]["name"] == "p"
