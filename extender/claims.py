@@ -44,7 +44,9 @@ class PodClaims:
             if not reaches(each, node):
                 return allocated_elsewhere(each)
         needs = self.special.on(node)
-        return needs if isinstance(needs, str) else replace(needs, pending=(*self.pending, *needs.pending))
+        if isinstance(needs, str) or not self.pending:
+            return needs
+        return replace(needs, pending=(*self.pending, *needs.pending))
 
 
 NOTHING: Final = PodClaims()

@@ -12,7 +12,7 @@ from allocator.nodes import selector_matches
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.objects import IMPLICIT_PREFIX, ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.extended import UNMADE, Demand, DemandError, demand, special_claim, wanted
+from extender.extended import UNMADE, DemandError, demand, special_claim, wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Needs:
         return snapshot
 
 
-_Variant: TypeAlias = tuple[Demand, ClaimObject] | str
+_Variant: TypeAlias = Needs | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Special:
     void: tuple[ClaimObject, ...] = ()
     flying: AllocationResult | None = None
     _variants: dict[tuple[str, ...], _Variant] = field(default_factory=dict, compare=False, repr=False)
-    """By the resources that a claim is to serve; many nodes have the same."""
+    """By the resources that a claim is to serve, with a new claim; many nodes have the same."""
 
     @property
     def is_needed(self) -> bool:
@@ -73,22 +73,26 @@ class Special:
     def on(self, node: NodeObject) -> Needs | str:
         """What it comes to on a node; or why the pod can't go there."""
         served = tuple(name for name in self.wanted if not _has_plugin(node, name))
-        if not served:
-            return Needs(stale=(*self.made, *self.void))
-        variant = self._variant(served)
-        if isinstance(variant, str):
-            return variant
-        asked, new = variant
-        same = [each for each in self.made if each.claim.spec == asked.spec and not each.claim.deleting]
-        suiting = [each for each in same if reaches(each, node)]
-        # Of two, the one that has devices.
-        suiting.sort(key=lambda each: each.claim.allocation is None)
-        chosen = suiting[0] if suiting else self._flying(new, node)
-        stale = tuple(each for each in (*self.made, *self.void) if each is not chosen)
-        status = ExtendedClaim(chosen.claim.name, asked.mappings)
+        needs = self._variant(served)
+        if isinstance(needs, str) or not (self.made or self.void or self.flying):
+            return needs
+        stale = (*self.made, *self.void)
+        if not needs.pending:
+            return Needs(stale=stale)
+        (new,) = needs.pending
+        chosen = self._chosen(new, node)
+        left = tuple(each for each in stale if each is not chosen)
+        status = None if needs.status is None else replace(needs.status, claim_name=chosen.claim.name)
         if chosen.claim.allocation is None:
-            return Needs(pending=(chosen,), stale=stale, status=status)
-        return Needs(kept=chosen, stale=stale, status=status)
+            return Needs(pending=(chosen,), stale=left, status=status)
+        return Needs(kept=chosen, stale=left, status=status)
+
+    def _chosen(self, new: ClaimObject, node: NodeObject) -> ClaimObject:
+        """The claim that is there and suits the node, one that has devices first; or else the new one."""
+        same = [each for each in self.made if each.claim.spec == new.claim.spec and not each.claim.deleting]
+        suiting = [each for each in same if reaches(each, node)]
+        suiting.sort(key=lambda each: each.claim.allocation is None)
+        return suiting[0] if suiting else self._flying(new, node)
 
     def _variant(self, served: tuple[str, ...]) -> _Variant:
         if served not in self._variants:
@@ -101,13 +105,14 @@ class Special:
                 return f"neither a device plugin nor a device class offers extended resource {name}"
             if self.classes[name] in self.missing:
                 return f"device class {self.classes[name]} does not exist"
-        if self.pod is None:
-            return ""
+        if self.pod is None or not served:
+            return Needs()
         try:
             asked = demand(self.pod, {name: self.classes[name] for name in served})
         except DemandError as error:
             return str(error)
-        return asked, special_claim(self.pod, asked.spec)
+        new = special_claim(self.pod, asked.spec)
+        return Needs(pending=(new,), status=ExtendedClaim(new.claim.name, asked.mappings))
 
     def _flying(self, new: ClaimObject, node: NodeObject) -> ClaimObject:
         """The new claim; with its devices where these are in flight for it already."""
