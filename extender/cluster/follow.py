@@ -171,15 +171,17 @@ class Follower:
 
         What a watch brings then may be old news: how far behind it is, only a list can tell.
         """
-        relist = self._cache.relist(self.resource)
+        relist: Relist | None = None
         try:
             async with asyncio.timeout(None) as self._connected:
                 async with aclosing(self._source.signals(self.resource, self._since)) as signals:
                     async for signal in signals:
                         if isinstance(signal, Item):
+                            relist = relist or self._cache.relist(self.resource)
                             relist.add(key_of(signal.object), signal.object)
                         elif isinstance(signal, Listed):
-                            self._take_list(relist, signal.at)
+                            self._take_list(relist or self._cache.relist(self.resource), signal.at)
+                            relist = None
                         elif self._doubted:
                             return False
                         else:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Final
 
 from fastapi import FastAPI
@@ -29,7 +30,7 @@ class _Verbs:
         args = wire.decode_filter(body)
         with self._noted("filter", args.pod.key, needs_devices=args.pod.needs_devices) as draft:
             result = await self.service.filter(args)
-            draft.nodes(len(result.passed), [*result.failed.values(), *result.unresolvable.values()])
+            draft.nodes(len(result.passed), chain(result.failed.values(), result.unresolvable.values()))
         return wire.encode_filter(args, result.passed, result.failed, result.unresolvable)
 
     async def prioritize(self, _: Request, body: bytes) -> bytes:
@@ -39,7 +40,7 @@ class _Verbs:
         args = wire.decode_preempt(body)
         with self._noted("preempt", args.pod.key, needs_devices=args.pod.needs_devices) as draft:
             result = await self.service.preempt(args)
-            draft.nodes(len(result), [_IN_VAIN] * (len(args.victims) - len(result)))
+            draft.nodes(len(result), repeat(_IN_VAIN, len(args.victims) - len(result)))
         return wire.encode_victims(result)
 
     async def bind(self, _: Request, body: bytes) -> bytes:
