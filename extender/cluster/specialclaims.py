@@ -76,13 +76,21 @@ class SpecialClaims:
         raise unknown or WriteRefusedError(f"claim {claim.key} was changed by others {ATTEMPTS} times")
 
     async def withdraw(self, reservation: Reservation) -> None:
-        """Delete the claim of a reservation, and say so in its pod's status.
+        """Delete the claim of a reservation, and say so in its pod's status if that names it.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: not all of this is done.
         """
-        await self.delete(reservation.claim)
-        await self.tell(reservation.pod, None)
+        claim, pod = reservation.claim, reservation.pod
+        await self.delete(claim)
+        try:
+            now = parse_pod(await self.api.get(PODS, pod.key))
+        except ApiError as error:
+            if error.is_missing:
+                return
+            raise WriteRefusedError(f"pod {pod.key}: {error}") from error
+        if now.uid == pod.uid and now.extended_claim is not None and now.extended_claim.claim_name == claim.claim.name:
+            await self.tell(now, None)
 
     async def tell(self, pod: Pod, status: ExtendedClaim | None) -> Pod:
         """Write into a pod's status which special claim it has, and who gets what of it; None: it has none.
@@ -99,8 +107,6 @@ class SpecialClaims:
         try:
             told = parse_pod(await self.api.patch_status(PODS, pod.key, patch))
         except ApiError as error:
-            if error.is_missing and status is None:
-                return replace(pod, extended_claim=None)
             raise WriteRefusedError(f"pod {pod.key}: {error}") from error
         if told.extended_claim != status:
             dropped = "status.extendedResourceClaimStatus (feature gate DRAExtendedResource)"

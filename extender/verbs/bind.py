@@ -246,16 +246,16 @@ class Binder:
     def _check(self, made: list[Reservation]) -> None:
         """Check that the pod may be bound with what was reserved for it: the last look before the Binding."""
         snapshot = self._state.snapshot
-        for index, each in enumerate(made):
-            claim = snapshot.claim(each.uid)
-            if claim is None or claim.claim.allocation is None or not is_reserved(claim.claim, each.pod.uid):
-                raise BindError(f"claim {each.claim.key} was taken from the pod meanwhile")
-            try:
-                self._check_against_others(claim, snapshot)
-                self._check_readiness(claim)
-            except GivenBackError:
-                made[index] = replace(each, frees=True)
-                raise
+        for check in (self._check_against_others, self._check_readiness):
+            for index, each in enumerate(made):
+                claim = snapshot.claim(each.uid)
+                if claim is None or claim.claim.allocation is None or not is_reserved(claim.claim, each.pod.uid):
+                    raise BindError(f"claim {each.claim.key} was taken from the pod meanwhile")
+                try:
+                    check(claim, snapshot)
+                except GivenBackError:
+                    made[index] = replace(each, frees=True)
+                    raise
 
     def _check_against_others(self, claim: ClaimObject, snapshot: Snapshot) -> None:
         """Compare with what others have written before us. A claim that a bound pod uses was checked then."""
@@ -264,7 +264,7 @@ class Binder:
             self._clashes.found(claim, found, snapshot)
             raise ClashError(f"claim {claim.key} was allocated after others: {found}")
 
-    def _check_readiness(self, claim: ClaimObject) -> None:
+    def _check_readiness(self, claim: ClaimObject, _snapshot: Snapshot) -> None:
         """See whether the devices are ready to be bound."""
         lack = unmet(claim) if self._solver.features.binding_conditions else None
         if isinstance(lack, Failed):

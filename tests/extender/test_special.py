@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import orjson
 import pytest
 
 from allocator.features import Features
@@ -14,7 +15,7 @@ from extender.cluster.objects import SPECIAL, parse_claim_object
 from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
-from extender.extended import is_ours
+from extender.extended import demand, is_ours, special_claim
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from extender.verbs.filter import filter_nodes
@@ -443,6 +444,20 @@ class TestSweep:
         virtualtime.run(scene.api.create(CLAIMS, {**late, "metadata": {**late["metadata"], "finalizers": []}}))
         self.sweep(scene)
         assert (scene.special, scene.status()) == ([], {"nodeName": "m"})
+
+    def test_a_running_pod_keeps_the_one_that_its_status_names(self) -> None:
+        """Another one of ours, for other requests, has landed late."""
+        scene = Scene(asking())
+        scene.bind()
+        (used,) = scene.special
+        bound = scene.state.snapshot.pods[ObjectKey("ns", "p")]
+        late = special_claim(bound, demand(bound, {GPU: "another"}).spec)
+        virtualtime.run(scene.api.create(CLAIMS, {**used, **orjson.loads(late.raw)}))
+        assert len(scene.special) == 2
+        before = scene.status()
+        self.sweep(scene)
+        assert [each["metadata"]["uid"] for each in scene.special] == [used["metadata"]["uid"]]
+        assert scene.status() == before
 
     def test_those_of_other_schedulers_are_theirs(self) -> None:
         scene = Scene(asking())
