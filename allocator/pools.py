@@ -5,15 +5,24 @@ contradicts itself is invalid; neither is allocated from, and requests for all d
 (upstream: structured allocator, gathering of pools).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
 from allocator.features import Features
-from allocator.model import Device, Node, PoolId, Slice
+from allocator.model import Device, Node, Placement, PoolId, Slice
 from allocator.nodes import placement_matches
 from allocator.quantity import Quantity
+
+Mark: TypeAlias = tuple[str, str]
+"""A label with its value."""
+
+_NAME: Final = ""
+"""Stands for a node's name, where a mark has its label."""
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,12 +113,16 @@ class Inventory:
         pools: pool to its slices.
         local: node name to the pools with a slice for just that node.
         roaming: pools with a slice that is placed in any other way.
+        marked: of these, what a node must have to reach them, to the pools: a label and its value, or its name.
+        anywhere: those that any node may reach, as far as can be told without looking at the node.
     """
 
     slices: Map[str, Slice] = field(default_factory=Map)
     pools: Map[PoolId, Pool] = field(default_factory=Map)
     local: Map[str, Map[PoolId, None]] = field(default_factory=Map)
     roaming: Map[PoolId, None] = field(default_factory=Map)
+    marked: Map[Mark, Map[PoolId, None]] = field(default_factory=Map)
+    anywhere: Map[PoolId, None] = field(default_factory=Map)
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> "Inventory":
@@ -140,7 +153,10 @@ class Inventory:
 
     def for_node(self, node: Node, features: Features) -> tuple[NodePool, ...]:
         """The pools that a node can reach, by driver and name; those with binding conditions last."""
-        ids = {*self.local.get(node.name, ()), *self.roaming}
+        ids = {*self.local.get(node.name, ()), *self.anywhere}
+        if self.marked:
+            marks = (*node.labels.items(), (_NAME, node.name))
+            ids.update(pool for mark in marks for pool in self.marked.get(mark, ()))
         views = [view for i in sorted(ids) if (view := self.pools[i].at(node, features)) is not None]
         if any(v.has_binding_conditions for v in views):
             views.sort(key=lambda v: v.has_binding_conditions)
@@ -148,23 +164,68 @@ class Inventory:
 
     def _with_pool(self, pool_id: PoolId, slices: tuple[Slice, ...], all_slices: Map[str, Slice]) -> "Inventory":
         old = self.pools.get(pool_id)
-        local, roaming = self.local, self.roaming.delete(pool_id) if pool_id in self.roaming else self.roaming
-        for name in _node_names(old.slices if old else ()):
-            rest = local[name].delete(pool_id)
-            local = local.set(name, rest) if rest else local.delete(name)
-        for name in _node_names(slices):
-            local = local.set(name, local.get(name, Map()).set(pool_id, None))
-        if any(_roams(s) for s in slices):
-            roaming = roaming.set(pool_id, None)
+        before = old.slices if old else ()
+        local = _reindexed(self.local, pool_id, _node_names(before), _node_names(slices))
+        roams = any(_roams(s) for s in slices)
+        marks = _marks(slices)
+        marked = _reindexed(self.marked, pool_id, _marks(before) or (), marks or ())
         ordered = tuple(sorted(slices, key=lambda s: s.name))
         pool = Pool(pool_id, ordered, tuple(s for s in ordered if not _has_groups(s)))
         pools = self.pools.set(pool_id, pool) if slices else self.pools.delete(pool_id)
-        return Inventory(all_slices, pools, local, roaming)
+        roaming = _having(self.roaming, pool_id, present=roams)
+        anywhere = _having(self.anywhere, pool_id, present=marks is None)
+        return Inventory(all_slices, pools, local, roaming, marked, anywhere)
 
 
 def _newest(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
     generation = max((s.generation for s in slices), default=0)
     return tuple(s for s in slices if s.generation == generation)
+
+
+def _reindexed(
+    index: Map[_Key, Map[PoolId, None]], pool: PoolId, before: Iterable[_Key], now: Iterable[_Key]
+) -> Map[_Key, Map[PoolId, None]]:
+    """The index with a pool under other keys."""
+    for key in before:
+        rest = index[key].delete(pool)
+        index = index.set(key, rest) if rest else index.delete(key)
+    for key in now:
+        index = index.set(key, index.get(key, Map()).set(pool, None))
+    return index
+
+
+def _having(pools: Map[PoolId, None], pool: PoolId, *, present: bool) -> Map[PoolId, None]:
+    """The pools with or without one of them."""
+    if present:
+        return pools.set(pool, None)
+    return pools.delete(pool) if pool in pools else pools
+
+
+def _marks(slices: Iterable[Slice]) -> frozenset[Mark] | None:
+    """Marks of which a node has one if a slice that is not for one node is for it; None: that can't be told."""
+    found: set[Mark] = set()
+    for each in slices:
+        if _roams(each):
+            for place in [d.placement for d in each.devices] if each.per_device_placement else [each.placement]:
+                marks = None if place is None else _marks_of(place)
+                if marks is None:
+                    return None
+                found.update(marks)
+    return frozenset(found)
+
+
+def _marks_of(place: Placement) -> list[Mark] | None:
+    if place.node_name:
+        return [(_NAME, place.node_name)]
+    if place.all_nodes or place.node_selector is None:
+        return None
+    found: list[Mark] = []
+    for term in place.node_selector.terms:
+        wanted = next((r for r in term.match_expressions if r.operator == "In"), None)
+        if wanted is None:
+            return None
+        found += [(wanted.key, value) for value in wanted.values]
+    return found
 
 
 def _node_names(slices: Iterable[Slice]) -> set[str]:

@@ -93,7 +93,7 @@ class Terrain:
 
 def _roaming(snapshot: Snapshot, before: tuple[PoolUsage, ...]) -> tuple[PoolUsage, ...]:
     pools = snapshot.usage.pools
-    now = tuple(pools.get(pool, NOTHING_USED) for pool in sorted(snapshot.inventory.roaming))
+    now = tuple([pools.get(pool, NOTHING_USED) for pool in snapshot.inventory.roaming])
     return before if len(now) == len(before) and all(map(is_, now, before)) else now
 
 

@@ -176,6 +176,16 @@ def test_an_inventory_does_not_depend_on_the_order_of_slices(
         assert seen(detour, node, features) == seen(expected, node, features)
     assert shuffled.local == expected.local == detour.local
     assert shuffled.roaming == expected.roaming == detour.roaming
+    assert shuffled.marked == expected.marked == detour.marked
+    assert shuffled.anywhere == expected.anywhere == detour.anywhere
+
+
+@given(slice_sets(), feature_sets())
+def test_no_pool_is_overlooked(slices: list[Slice], features: Features) -> None:
+    inventory = Inventory.of(slices)
+    for node in NODES:
+        reached = {i for i, pool in inventory.pools.items() if pool.at(node, features) is not None}
+        assert {view.id for view in inventory.for_node(node, features)} == reached
 
 
 @given(slice_sets())
@@ -183,7 +193,8 @@ def test_an_inventory_without_its_slices_is_empty(slices: list[Slice]) -> None:
     inventory = Inventory.of(slices)
     for each in slices:
         inventory = inventory.without_slice(each.name)
-    assert (inventory.slices, inventory.pools, inventory.local, inventory.roaming) == (Map(),) * 4
+    assert (inventory.slices, inventory.pools, inventory.local) == (Map(),) * 3
+    assert (inventory.roaming, inventory.marked, inventory.anywhere) == (Map(),) * 3
 
 
 def seen(inventory: Inventory, node: Node, features: Features) -> list[object]:

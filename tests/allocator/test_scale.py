@@ -1,6 +1,7 @@
 """Work that grows with the devices, not with their square."""
 
-from allocator.model import Placement, Slice
+from allocator.features import ALL_FEATURES
+from allocator.model import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement, Slice
 from allocator.outcome import Unsatisfiable
 from allocator.pools import Inventory
 from tests.allocator.worlds import World, claim, device, different, pool, pool_id, same, want
@@ -30,3 +31,18 @@ def test_an_inventory_is_built_pool_by_pool() -> None:
     inventory = Inventory.of(slices)
     assert len(inventory.local) == 2000
     assert len(inventory.pools[pool_id("rack")].slices) == 2000
+
+
+def test_pools_for_nodes_with_a_label_are_found_by_the_label() -> None:
+    """A pool for each host, placed by its label: a node is looked at for its own, not for each of the others."""
+    slices = [Slice(f"s{i:04}", pool_id(f"host-{i}"), 1, 1, of_host(f"host-{i}")) for i in range(2000)]
+    inventory = Inventory.of(slices)
+    assert not inventory.anywhere
+    (seen,) = inventory.for_node(Node("n", {"zone": "z", "kubernetes.io/hostname": "host-7"}), ALL_FEATURES)
+    assert seen.id == pool_id("host-7")
+
+
+def of_host(name: str) -> Placement:
+    return Placement(
+        node_selector=NodeSelector((NodeSelectorTerm((Requirement("kubernetes.io/hostname", "In", (name,)),)),))
+    )
