@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench test-cluster test-kill test-upstream clean
+.PHONY: help serve test check format bench test-cluster test-kill test-upstream test-laws clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -45,9 +45,13 @@ test-upstream: $(VENV)/.dev  ## random cases, answered by upstream's allocator (
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 5000
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 20000
 
+test-laws: $(VENV)/.dev  ## the law of remembered decisions over 10,000 random histories of a cluster: 10 to 20 minutes
+	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_deciding_laws.py
+
 bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians with a calibration otherwise
 	$(BIN)/python -m loadtest.cel_bench
 	$(BIN)/python -m loadtest.allocate_bench
+	$(BIN)/python -m loadtest.decision_bench
 	$(BIN)/python -m loadtest.sync_bench
 	$(BIN)/python -m loadtest.autoscaler_bench
 
