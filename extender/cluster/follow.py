@@ -16,6 +16,7 @@ import structlog
 from extender.cluster.api import ApiError, OutcomeUnknownError, Resource
 from extender.cluster.discovery import OPTIONAL, NotServedError
 from extender.cluster.relist import Relist
+from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.state import NOT_SYNCED, Event, Sink, key_of, revision_of
 from extender.cluster.transport import TooManyRequestsError
 from extender.cluster.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
@@ -27,6 +28,11 @@ _FAILURES: Final = (ListAgainError, BrokenWatchError, ApiError, OutcomeUnknownEr
 
 class Cache(Sink, Protocol):
     """Where what happens is kept; see `extender.cluster.state.ClusterState`."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known now."""
+        ...
 
     def relist(self, resource: Resource) -> Relist:
         """A list that begins."""
@@ -123,6 +129,7 @@ class Follower:
         self._failures = 0
         self._brought = 0
         self._connected: asyncio.Timeout | None = None
+        self._problems = EMPTY.problems
 
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
@@ -199,6 +206,7 @@ class Follower:
         self._doubted = self._absent = False
         self.lists += 1
         self._passed(at)
+        self._tell_problems()
 
     def _take_change(self, signal: Event | Bookmark) -> None:
         # Only this is success: a list that the watch after it can't go on from would be read without end.
@@ -210,6 +218,19 @@ class Follower:
         else:
             self._cache.bookmark(self.resource, signal.at)
             self._passed(signal.at)
+        self._tell_problems()
+
+    def _tell_problems(self) -> None:
+        """Objects that can't be read are as good as absent: whoever made them should know why.
+
+        A driver may publish the same mistake again and again, in new revisions: that is told once.
+        """
+        before, self._problems = self._problems, self._cache.snapshot.problems
+        if self._problems is before:
+            return
+        for (kind, key), problem in self._problems.items():
+            if kind == self.resource.kind and before.get((kind, key)) != problem:
+                _log.warning("object can't be read", resource=str(self.resource), object=str(key), problem=problem)
 
     def _passed(self, at: int) -> None:
         self._since = self._newest = max(self._newest, at)

@@ -5,10 +5,11 @@ from collections import deque
 from itertools import pairwise
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, Resource
+from extender.cluster.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, RawObject, Resource
 from extender.cluster.follow import Pace
 from extender.cluster.live import Timing
 from extender.cluster.state import NOT_SYNCED, ClusterState
@@ -365,6 +366,36 @@ def test_old_news_after_a_long_silence_restores_no_trust() -> None:
     assert "resourceclaims: nothing heard" in doubted
     assert told == []
     assert after != "not listed"
+
+
+# --- objects that can't be read -----------------------------------------------------------------------------
+
+
+def test_an_object_that_cannot_be_read_is_told_once_for_what_is_wrong_with_it() -> None:
+    def broken(requests: object) -> RawObject:
+        return {**make_claim("a"), "spec": {"devices": {"requests": requests}}}
+
+    async def main() -> int:
+        fake, state = FakeApi(), RecordingState()
+        for each in (broken("none"), make_claim("fine")):
+            fake.put(CLAIMS, each)
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            for each in (broken("none"), broken(5), make_claim("a"), broken(5)):
+                fake.put(CLAIMS, each)
+                await asyncio.sleep(1)
+            fake.fault_for = for_kind(CLAIMS, Fault(error_after=0, error_code=410))
+            await asyncio.sleep(3600)
+        return len(claim_lists(state))
+
+    with structlog.testing.capture_logs() as lines:
+        assert run(main()) == 2
+    told = [line for line in lines if line["event"] == "object can't be read"]
+    assert {(line["log_level"], line["resource"], line["object"]) for line in told} == {
+        ("warning", str(CLAIMS), "default/a")
+    }
+    mistakes = ['spec.devices.requests: "none" is not a list', *["spec.devices.requests: 5 is not a list"] * 2]
+    assert [line["problem"] for line in told] == mistakes
 
 
 # --- refusals and absences ----------------------------------------------------------------------------------
