@@ -144,7 +144,7 @@ class Service:
         if not args.pod.needs_devices:
             return score_nodes(args.names, {}, self._solver.policy)
         known = self._decisions.of(args.pod.uid)
-        merits = known.merits if known else (await self._filter(args, self._known())).merits
+        merits = known.merits if known and known.merits else (await self._filter(args, self._known())).merits
         return score_nodes(args.names, merits, self._solver.policy)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:

@@ -21,29 +21,40 @@ class Decision:
 
 @dataclass(slots=True)
 class DecisionStore:
-    """Decisions by the pod's uid, of the pods filtered last.
+    """Decisions by the pod's uid, of the pods filtered last; those filtered longest ago are forgotten first.
 
     Attributes:
-        size: pods to remember; the one filtered longest ago is forgotten first.
+        size: pods to remember.
+        scored: pods whose merits are remembered as well: prioritize comes right after filter, and there may be
+            thousands of nodes.
     """
 
     size: int = 1024
-    _pods: OrderedDict[str, Decision] = field(default_factory=OrderedDict)
+    scored: int = 32
+    _pods: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
+    _merits: OrderedDict[str, Mapping[str, Merit]] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def keep(self, decision: Decision) -> None:
         """Replace what is known of a pod."""
-        self._pods[decision.pod.uid] = decision
-        self._pods.move_to_end(decision.pod.uid)
+        uid = decision.pod.uid
+        self.drop(uid)
+        self._pods[uid] = decision.pod
         while len(self._pods) > self.size:
-            self._pods.popitem(last=False)
+            self.drop(next(iter(self._pods)))
+        if decision.merits:
+            self._merits[uid] = decision.merits
+            while len(self._merits) > self.scored:
+                self._merits.popitem(last=False)
 
     def of(self, uid: str) -> Decision | None:
-        """What filter found for a pod; None if it was not asked, or too long ago."""
-        return self._pods.get(uid)
+        """What filter found for a pod: after a while without merits, and None if it was too long ago, or not asked."""
+        pod = self._pods.get(uid)
+        return None if pod is None else Decision(pod, self._merits.get(uid, {}))
 
     def drop(self, uid: str) -> None:
         """Forget a pod, which is bound or gone."""
         self._pods.pop(uid, None)
+        self._merits.pop(uid, None)

@@ -30,3 +30,10 @@ def test_a_pod_can_be_forgotten_whether_it_is_known_or_not() -> None:
     store.drop("uid-p")
     store.drop("uid-p")
     assert store.of("uid-p") is None
+
+
+def test_merits_are_forgotten_before_pods_are() -> None:
+    store = DecisionStore(scored=1)
+    for name in ("p", "q"):
+        store.keep(decision(name))
+    assert [store.of(f"uid-{name}") for name in ("p", "q")] == [Decision(parsed(pod("p")), {}), decision("q")]
