@@ -18,6 +18,7 @@ from allocator.model import (
     AttributeValue,
     Capacity,
     Claim,
+    CounterConsumption,
     Device,
     DeviceClass,
     DeviceRequest,
@@ -103,6 +104,7 @@ def structure(view: NodePool) -> Hashable:
         tuple((s.per_device_placement, bool(s.skip_node_operations), _range(s.placement)) for s in slices),
         devices,
         tuple(facts.of(device) for device in view.elsewhere),
+        tuple(facts.amounts),
         tuple((name, tuple(_amounts(counters))) for name, counters in view.counter_sets.items()),
     )
 
@@ -181,32 +183,44 @@ def _rows(view: NodePool, lens: Lens, patterns: Sequence[Sequence[Hashable]]) ->
 
 
 class _Facts:
-    """Everything about devices but attributes; devices of a slice share their maps, which are looked at once."""
+    """Everything about devices but attributes. Devices of a slice share their amounts, which are looked at once.
+
+    Attributes:
+        amounts: what there is of capacities, with the number that stands for it in facts.
+    """
 
     def __init__(self) -> None:
-        self._capacities: dict[int, Hashable] = {}
+        self.amounts: dict[Hashable, int] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
 
     def of(self, device: Device) -> Hashable:
-        if id(device.capacity) not in self._capacities:
-            self._capacities[id(device.capacity)] = tuple((n, _capacity(c)) for n, c in device.capacity.items())
-        if id(device.quantities) not in self._capacities:
-            self._capacities[id(device.quantities)] = tuple(_amounts(device.quantities))
+        """What is to be known of a device."""
         return (
+            self._capacity(device),
             device.allow_multiple_allocations,
             device.binds_to_node,
             device.binding_conditions,
-            tuple(map(_taint, device.taints)),
-            tuple(
-                (c.counter_set, tuple(_amounts(c.counters)), c.compatibility_groups) for c in device.consumes_counters
-            ),
+            tuple(map(_taint, device.taints)) if device.taints else (),
+            tuple(map(_consumption, device.consumes_counters)) if device.consumes_counters else (),
             _range(device.placement),
-            self._capacities[id(device.capacity)],
-            self._capacities[id(device.quantities)],
         )
+
+    def _capacity(self, device: Device) -> int:
+        identity = id(device.capacity), id(device.quantities)
+        number = self._numbers.get(identity)
+        if number is None:
+            published = tuple((name, _capacity(capacity)) for name, capacity in device.capacity.items())
+            amounts = (published, tuple(_amounts(device.quantities)))
+            number = self._numbers[identity] = self.amounts.setdefault(amounts, len(self.amounts))
+        return number
 
 
 def _amounts(amounts: Mapping[str, Quantity]) -> Iterator[Hashable]:
     return ((name, amount.nano, amount.format) for name, amount in amounts.items())
+
+
+def _consumption(consumed: CounterConsumption) -> Hashable:
+    return consumed.counter_set, tuple(_amounts(consumed.counters)), consumed.compatibility_groups
 
 
 def _capacity(capacity: Capacity) -> Hashable:

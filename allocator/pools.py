@@ -275,7 +275,7 @@ def _view(pool_id: PoolId, relevant: list[Slice], usable: tuple[Slice, ...], fea
 
 
 def _unsupported(device: Device) -> str:
-    return next((name for name, value in device.attributes.items() if value == ()), "")
+    return next((name for name, value in device.attributes.items() if isinstance(value, tuple) and not value), "")
 
 
 def _contradiction(relevant: list[Slice], others: list[Slice], features: Features) -> str:
