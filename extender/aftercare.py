@@ -52,7 +52,7 @@ class Aftercare:
             self._waker.forget(pod)
             self._unserved.forget(pod)
             return
-        self._waker.rejected(pod, args.names, snapshot)
+        self._waker.rejected(pod, args.names, snapshot, undecided=result.undecided)
         self._patience.rejected(refreshed(pod, snapshot))
         # After the call for the nominated node alone comes the one for all nodes.
         if not result.failed and list(args.names) != [pod.nominated_node]:

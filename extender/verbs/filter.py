@@ -21,6 +21,7 @@ from extender.special import Needs
 from extender.verbs.case import Case, after_departures, fits, held_for_nominated, open_case
 
 _merit: Callable[[Verdict], Merit | None] = attrgetter("merit")
+_lasting: Callable[[Verdict], bool] = attrgetter("lasting")
 
 WAITING = "waiting for devices of terminating pods"
 
@@ -35,6 +36,7 @@ class FilterResult:
         unresolvable: nodes that will not do, with the reason.
         merits: what speaks for each of the nodes that will do; empty for pods that need nothing of us.
         steps: devices tried.
+        undecided: no node will do, but of one it is not known: its search was stopped.
     """
 
     passed: Sequence[str]
@@ -42,6 +44,7 @@ class FilterResult:
     unresolvable: Mapping[str, str] = field(default_factory=dict)
     merits: Mapping[str, Merit] = field(default_factory=dict)
     steps: int = 0
+    undecided: bool = False
 
 
 def filter_nodes(
@@ -169,7 +172,8 @@ class Question:
         failed = dict(self._waiting(unresolvable))
         for name in failed:
             del unresolvable[name]
-        return FilterResult(tuple(merits), failed, unresolvable, merits, decided.steps)
+        undecided = not merits and not all(map(_lasting, decided.verdicts))
+        return FilterResult(tuple(merits), failed, unresolvable, merits, decided.steps, undecided)
 
     def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The node that the pod is nominated for, if it will do later."""

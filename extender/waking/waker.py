@@ -1,8 +1,9 @@
 """Whom to wake: pending pods that some node would take now, and no more of them than the devices suffice for."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from sys import intern
@@ -38,6 +39,12 @@ ANSWER_SECONDS: Final = 15.0
 """How long others that wait must leave a woken pod what it was woken for: longer than the longest backoff, so that it
 has been tried by then, or something else than devices keeps it from being tried."""
 
+AGAIN_SECONDS: Final = 2.0
+"""After which a pod is looked at again whose search was stopped; after each further time twice as long."""
+
+LONGEST_SECONDS: Final = 300.0
+"""Between two such looks: as long as kube-scheduler itself leaves a pod that it knows no hope for."""
+
 _CHUNK: Final = 512
 """Nodes judged before asking whether one of them would do."""
 
@@ -58,11 +65,30 @@ class _Rejected:
 
     Attributes:
         names: the nodes asked about, sorted; the others the scheduler had ruled out itself. None for all.
+        again: when to look at it in any case, by the solver's clock.
+        pause: seconds from a search that is stopped until that time.
     """
 
     pod: Pod
     names: tuple[str, ...] | None
     attention: _Attention = _Attention.CHANGES
+    again: float = math.inf
+    pause: float = AGAIN_SECONDS
+
+    @property
+    def is_hard(self) -> bool:
+        """The last search for it was stopped: nothing of it is remembered, so that going on is beginning anew."""
+        return self.again < math.inf
+
+    def refuse(self, attention: _Attention) -> None:
+        """No node will do, as things stand."""
+        self.attention, self.again, self.pause = attention, math.inf, AGAIN_SECONDS
+
+    def postpone(self, now: float) -> None:
+        """It is not known whether a node will do: the search was stopped, and would be at once again."""
+        self.attention = _Attention.CHANGES
+        self.again = now + self.pause
+        self.pause = min(2 * self.pause, LONGEST_SECONDS)
 
     def targets(self, pod: Pod, news: Relief, snapshot: Snapshot) -> Sequence[str]:
         """The nodes to look at."""
@@ -102,15 +128,17 @@ class Waker:
         self._woken: dict[str, _Woken] = {}
         self._schedulers: set[str] = set()
 
-    def rejected(self, pod: Pod, names: Sequence[str], snapshot: Snapshot) -> None:
-        """Filter has left a pod none of these nodes of a snapshot."""
+    def rejected(self, pod: Pod, names: Sequence[str], snapshot: Snapshot, *, undecided: bool = False) -> None:
+        """Filter has left a pod none of these nodes of a snapshot; undecided: since a search was stopped."""
         self._meet(pod.scheduler_name, snapshot)
         self.forget(pod)
         self._release(self._woken.pop(pod.uid, None))
         # Names come anew with each request: those of many pods are to be in memory once.
         own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(map(intern, names)))
         missed = snapshot.version < self._seen.version
-        self._rejected[pod.uid] = _Rejected(pod, own, _Attention.NOW if missed else _Attention.CHANGES)
+        rejected = self._rejected[pod.uid] = _Rejected(pod, own, _Attention.NOW if missed else _Attention.CHANGES)
+        if undecided and not missed:
+            rejected.postpone(self._decider.solver.clock())
         while len(self._rejected) > MOST_PODS:
             del self._rejected[next(iter(self._rejected))]
 
@@ -128,6 +156,7 @@ class Waker:
         self._drop_gone(snapshot)
         if not self._rejected:
             return 0
+        self._recall()
         news = relief(changes, before, snapshot)
         if news == NO_RELIEF and all(each.attention is not _Attention.NOW for each in self._rejected.values()):
             return 0
@@ -138,11 +167,13 @@ class Waker:
             each.attention = _Attention.NOW
         held = [woken.found for woken in self._woken.values()]
         judge = partial(_judge, candidates, snapshot, held, self._decider)
-        fitting, refused = await anyio.to_thread.run_sync(judge, abandon_on_cancel=True)
-        attention = _Attention.RELEASE if held or fitting else _Attention.CHANGES
-        for each in refused:
-            each.attention = attention
-        return sum([await self._wake(each, found) for each, found in fitting])
+        judged = await anyio.to_thread.run_sync(judge, abandon_on_cancel=True)
+        attention = _Attention.RELEASE if held or judged.fitting else _Attention.CHANGES
+        for each in judged.refused:
+            each.refuse(attention)
+        for each in judged.undecided:
+            each.postpone(self._decider.solver.clock())
+        return sum([await self._wake(each, found) for each, found in judged.fitting])
 
     async def _wake(self, rejected: _Rejected, found: Allocation) -> bool:
         """Wake a pod, unless filter has been asked about it meanwhile."""
@@ -181,6 +212,13 @@ class Waker:
             if pod.scheduler_name == scheduler and _is_pending(pod) and len(self._rejected) < MOST_PODS:
                 self._rejected.setdefault(pod.uid, _Rejected(pod, None))
 
+    def _recall(self) -> None:
+        """Those whose search was stopped have their turn again."""
+        now = self._decider.solver.clock()
+        for each in self._rejected.values():
+            if each.again <= now:
+                each.attention = _Attention.NOW
+
     def _drop_gone(self, snapshot: Snapshot) -> None:
         """Forget pods that need not be woken any more, and what was left for woken pods for long enough."""
         known = self._state.seen(PODS)
@@ -203,36 +241,58 @@ class Waker:
                     each.attention = _Attention.NOW
 
 
+class _UndecidedError(Exception):
+    """A search was stopped, and no other node will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Who would get what, each after those before; who nothing; and of whom that is not known."""
+
+    fitting: list[tuple[_Rejected, Allocation]] = field(default_factory=list)
+    refused: list[_Rejected] = field(default_factory=list)
+    undecided: list[_Rejected] = field(default_factory=list)
+
+
 def _judge(
     candidates: Iterable[_Candidate], snapshot: Snapshot, held: Iterable[Allocation], decider: Decider
-) -> tuple[list[tuple[_Rejected, Allocation]], list[_Rejected]]:
-    """Who would get what, each after those before; and who nothing. Of those not got to in time nothing is said."""
+) -> _Judged:
+    """Judge pods, the first first; those not got to in time are in no list."""
     decider.follow(snapshot)
     until = decider.solver.clock() + LOOK_SECONDS
-    fitting: list[tuple[_Rejected, Allocation]] = []
-    refused: list[_Rejected] = []
+    judged = _Judged()
     hopeless: dict[Hashable, set[str]] = {}
+    too_hard: set[Hashable] = set()
     for allocation in held:
         snapshot = holding(allocation, snapshot)
     for each, pod, names in candidates:
         # There is only ever less: where one pod found nothing, the next of its kind finds nothing.
         kind = _kind(pod, snapshot)
         if hopeless.get(kind, set()).issuperset(names):
-            refused.append(each)
+            judged.refused.append(each)
+            continue
+        if kind in too_hard:
+            judged.undecided.append(each)
             continue
         try:
             found = _found(pod, names, snapshot, decider, until)
+        except _UndecidedError:
+            judged.undecided.append(each)
+            too_hard.add(kind)
+            continue
         except TimeoutError:
+            if each.is_hard:
+                judged.undecided.append(each)
             break
         if found is None:
-            refused.append(each)
+            judged.refused.append(each)
             hopeless.setdefault(kind, set()).update(names)
             continue
-        fitting.append((each, found))
+        judged.fitting.append((each, found))
         snapshot = holding(found, snapshot)
-        if len(fitting) == MOST_AT_ONCE:
+        if len(judged.fitting) == MOST_AT_ONCE:
             break
-    return fitting, refused
+    return judged
 
 
 def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
@@ -248,13 +308,17 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
 
     Raises:
         TimeoutError: not all nodes were judged in time.
+        _UndecidedError: the search on one of them was stopped.
     """
-    solver = decider.solver
+    solver, undecided = decider.solver, False
     for start in range(0, len(names), _CHUNK):
         result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, until=until)
         if result.passed:
             found = found_on(snapshot.nodes[result.passed[0]], pod, snapshot, solver)
             return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE
+        undecided = undecided or result.undecided
+    if undecided:
+        raise _UndecidedError
     return None
 
 

@@ -23,7 +23,15 @@ from extender.metrics import Metrics
 from extender.serving import make_service
 from extender.settings import Settings
 from extender.verbs.filter import filter_nodes
-from extender.waking.waker import ANSWER_SECONDS, LOOK_SECONDS, MOST_AT_ONCE, MOST_PODS, Waker
+from extender.waking.waker import (
+    AGAIN_SECONDS,
+    ANSWER_SECONDS,
+    LONGEST_SECONDS,
+    LOOK_SECONDS,
+    MOST_AT_ONCE,
+    MOST_PODS,
+    Waker,
+)
 from extender.wire import FilterArgs
 from tests.extender.apis import Fault, Transport
 from tests.extender.clusters import (
@@ -71,7 +79,8 @@ class Scene:
         self.solver = replace(solver(), clock=self._clock)
         self.transport = Transport(self.cluster.api)
         writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
-        self.waker = Waker(self.cluster.state, Decider(self.solver, self.cluster.state.changes_since), writer)
+        self.decider = Decider(self.solver, self.cluster.state.changes_since)
+        self.waker = Waker(self.cluster.state, self.decider, writer)
 
     @classmethod
     def of(cls, *objects: Object, ticking: float = 0.0) -> "Scene":
@@ -86,8 +95,9 @@ class Scene:
         snapshot = self.cluster.state.snapshot
         for name in names:
             asking = snapshot.pods[ObjectKey("ns", name)]
-            assert not filter_nodes(asking, asked, snapshot, self.solver).passed
-            self.waker.rejected(asking, asked, snapshot)
+            result = filter_nodes(asking, asked, snapshot, self.solver)
+            assert not result.passed
+            self.waker.rejected(asking, asked, snapshot, undecided=result.undecided)
 
     async def put(self, obj: Object) -> None:
         """Make an object or change it, status and all."""
@@ -316,6 +326,47 @@ async def test_a_look_that_takes_too_long_goes_on_in_the_next() -> None:
     assert sorted(name for portion in portions for name in portion) == names
 
 
+# --- searches that were stopped -----------------------------------------------------------------------------
+
+BUSY = 2.0
+"""Seconds from one look at the clock to the next: longer than a search may take."""
+
+
+async def test_a_pod_whose_search_was_stopped_is_looked_at_again_later_each_time() -> None:
+    scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY)
+    scene.reject("p")
+    for pause in (AGAIN_SECONDS, 2 * AGAIN_SECONDS, 4 * AGAIN_SECONDS):
+        since = scene.now
+        scene.now, scene.ticking = since + 0.9 * pause, 0.0
+        assert await scene.woken() == [], "not before it is due, though a search would come to an end now"
+        scene.now, scene.ticking = since + pause, BUSY
+        assert await scene.woken() == [], "stopped again"
+    scene.now, scene.ticking = scene.now + LONGEST_SECONDS, 0.0
+    assert await scene.woken() == ["p"]
+
+
+async def test_a_search_that_is_stopped_when_something_has_changed_is_made_again() -> None:
+    scene = Scene.of(*WORLD, *waiting("p", "q"))
+    scene.reject("p", "q")
+    await scene.put(local_slice("a", 2))
+    scene.ticking = BUSY
+    assert await scene.woken() == []
+    scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0
+    assert await scene.woken() == ["p", "q"]
+
+
+async def test_what_a_search_finds_out_in_the_end_is_not_asked_again() -> None:
+    taken = claim("other", allocated=["a/gpu-0"], at="a", users=["other"])
+    scene = Scene.of(*WORLD, local_slice("a"), taken, pod("other", "other", on="a"), *waiting("p"), ticking=BUSY)
+    scene.reject("p")
+    scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0
+    assert await scene.woken() == []
+    solved = scene.decider.asked
+    scene.now += LONGEST_SECONDS
+    assert await scene.woken() == []
+    assert scene.decider.asked == solved
+
+
 # --- writing ------------------------------------------------------------------------------------------------
 
 
@@ -418,3 +469,16 @@ async def test_the_service_wakes_whom_filter_has_rejected() -> None:
     await service.aftercare.tend()
     assert _mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
     assert list((await service.filter(asking)).passed) == ["a"]
+
+
+async def test_the_service_looks_again_for_whom_a_search_was_stopped() -> None:
+    scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY)
+    cluster = scene.cluster
+    service = make_service(cluster.api, cluster.state, scene.solver, Settings(), Metrics(CollectorRegistry()))
+    asking = FilterArgs(parsed(pod("p", "p-c")), ["a"])
+    assert (await service.filter(asking)).undecided
+    scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0
+    await service.aftercare.tend()
+    assert _mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
+    scene.ticking = BUSY
+    assert list((await service.filter(asking)).passed) == ["a"], "what was found is remembered"
