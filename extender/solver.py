@@ -14,7 +14,6 @@ from allocator.policy import BEST_FIT, Policy
 from allocator.selectors import Selectors
 from extender.cluster.snapshot import Snapshot
 
-
 STOPPED: Final = "search stopped by the limit on"
 """How the reason of a node begins of which it is not known."""
 
