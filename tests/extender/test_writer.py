@@ -404,7 +404,6 @@ class TestRelease:
         scene.release()
         assert (scene.device, scene.held) == (None, set())
 
-
     def test_leaves_alone_what_is_being_deleted(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"], metadata={"finalizers": [FINALIZER]}))
         virtualtime.run(scene.api.delete(CLAIMS, KEY))
