@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench test-cluster test-kill test-upstream test-laws clean
+.PHONY: help serve test check format bench bench-cluster test-cluster test-kill test-upstream test-laws clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -54,6 +54,10 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.decision_bench
 	$(BIN)/python -m loadtest.sync_bench
 	$(BIN)/python -m loadtest.autoscaler_bench
+
+bench-cluster: $(VENV)/.dev  ## pods per second on a real control plane, beside the in-tree plugin: an hour; ARGS, see ARGS=--help
+	$(BIN)/python -m tests.cluster.harness.binaries
+	$(BIN)/python -m loadtest.endtoend $(ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -36,11 +36,13 @@ class Options:
         feature_gates: for the API server and the controller manager.
         runtime_config: API versions on or off, e.g. ``{"resource.k8s.io/v1": False}``.
         controllers: whether a controller manager runs; it needs resource.k8s.io/v1.
+        controller_flags: further flags of the controller manager.
     """
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     runtime_config: Mapping[str, bool] = field(default_factory=dict)
     controllers: bool = True
+    controller_flags: tuple[str, ...] = ()
 
     @property
     def gates_flag(self) -> tuple[str, ...]:
@@ -172,6 +174,7 @@ def _controllers(plane: ControlPlane, options: Options) -> Process:
         f"--secure-port={port}",
         f"--cert-dir={plane.folder}",
         *options.gates_flag,
+        *options.controller_flags,
     )
     return Process(
         "kube-controller-manager",

@@ -1,0 +1,1 @@
+"""Pods per second on a real control plane: the in-tree plugin, dra-extender, and an extender that decides nothing."""

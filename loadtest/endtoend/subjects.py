@@ -1,0 +1,104 @@
+"""What is compared: three ways to schedule pods with claims, each a scheduler with or without an extender."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from extender.cluster.api import RawObject
+from tests.cluster.harness.access import SCHEDULER
+from tests.cluster.harness.controlplane import ControlPlane
+from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.cluster.harness.service import running_extender
+
+CALLS_PER_SECOND: Final = 5000
+"""That a client of the API server allows itself: its own limit is not to be what is measured. By default, 50."""
+
+_IDLE: Final = (sys.executable, "-m", "loadtest.idle_extender")
+_SCHEDULER_NAME: Final = "dra-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One way.
+
+    Attributes:
+        decides: knows which devices there are; else pods that fit nowhere get a node, and allocations mean nothing.
+        running: it runs over a control plane while this lasts.
+    """
+
+    name: str
+    decides: bool
+    running: Callable[[ControlPlane], AbstractAsyncContextManager[None]]
+
+
+def with_extender(text: str, url: str, kubeconfig: Path) -> RawObject:
+    """The scheduler's configuration as we ship it.
+
+    Args:
+        text: the shipped file.
+        url: of the extender.
+        kubeconfig: the scheduler's own.
+    """
+    return _unhurried(localize(text, url, kubeconfig))
+
+
+def in_tree(kubeconfig: Path) -> RawObject:
+    """The scheduler's own configuration, with its plugin for claims; every node is looked at, as with ours."""
+    return _unhurried(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"kubeconfig": str(kubeconfig)},
+            "profiles": [{"schedulerName": _SCHEDULER_NAME, "percentageOfNodesToScore": 100}],
+        }
+    )
+
+
+def _unhurried(config: RawObject) -> RawObject:
+    limits = {"qps": CALLS_PER_SECOND, "burst": CALLS_PER_SECOND}
+    return config | {"clientConnection": config["clientConnection"] | limits}
+
+
+@asynccontextmanager
+async def _in_tree(plane: ControlPlane) -> AsyncIterator[None]:
+    async with scheduler(plane, in_tree(plane.kubeconfig(SCHEDULER)), ()):
+        yield
+
+
+@asynccontextmanager
+async def _ours(plane: ControlPlane) -> AsyncIterator[None]:
+    async with running_extender(plane) as extender, _asking(plane, extender.url):
+        yield
+
+
+@asynccontextmanager
+async def _idle(plane: ControlPlane) -> AsyncIterator[None]:
+    async with running_extender(plane, serve=_IDLE) as extender, _asking(plane, extender.url):
+        yield
+
+
+@asynccontextmanager
+async def _asking(plane: ControlPlane, url: str) -> AsyncIterator[None]:
+    text = SHIPPED.read_text()
+    config = with_extender(text, url, plane.kubeconfig(SCHEDULER))
+    async with scheduler(plane, config, shipped_flags(text)):
+        yield
+
+
+IN_TREE: Final = "in-tree"
+OURS: Final = "dra-extender"
+IDLE: Final = "idle"
+
+SUBJECTS: Final = {
+    each.name: each
+    for each in (
+        Subject(IN_TREE, decides=True, running=_in_tree),
+        Subject(OURS, decides=True, running=_ours),
+        Subject(IDLE, decides=False, running=_idle),
+    )
+}
+"""By name, in the order in which they take turns."""
