@@ -193,12 +193,18 @@ _KINDS_TOGETHER: Final = frozenset(Kind) - {Kind.ADD}
 
 
 def _needed(changes: Sequence[Change], node: str, trials: Trials) -> tuple[Change, ...]:
-    """The changes without those that are not needed, the most invasive taken back first."""
-    kept = list(changes)
-    for change in sorted(changes, key=_invasiveness, reverse=True):
-        rest = [each for each in kept if each is not change]
-        if trials.fits(rest, node):
-            kept = rest
+    """The changes without those that are not needed, the most invasive taken back first.
+
+    More than once, where it takes: one change may be needed only for as long as another is there.
+    """
+    kept = sorted(changes, key=_invasiveness, reverse=True)
+    before: list[Change] = []
+    while kept != before:
+        before = kept
+        for change in before:
+            rest = [each for each in kept if each is not change]
+            if trials.fits(rest, node):
+                kept = rest
     return tuple(kept)
 
 

@@ -14,7 +14,7 @@ from httpx import AsyncClient
 from typer.testing import CliRunner
 
 from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
-from extender.cluster.api import ObjectKey
+from extender.cluster.api import PODS, ObjectKey
 from extender.cluster.state import ClusterState
 from extender.explain.courtesy import Courtesy
 from extender.inquiry import Inquiry, InquiryError, asked
@@ -31,12 +31,13 @@ from tests.extender.clusters import (
     pod,
 )
 
+ALLOCATED: Object = {"finalizers": ["resource.kubernetes.io/delete-protection"]}
 OBJECTS = (
     device_class(selectors=[f'device.driver == "{DRIVER}"']),
     *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
     claim("c"),
-    claim("taken", allocated=["a/gpu-0"], at="a", users=["somebody"]),
-    claim("taken-too", allocated=["b/gpu-0"], at="b", users=["somebody"]),
+    claim("taken", allocated=["a/gpu-0"], at="a", users=["somebody"], metadata=ALLOCATED),
+    claim("taken-too", allocated=["b/gpu-0"], at="b", users=["somebody"], metadata=ALLOCATED),
     pod("p", "c"),
     pod("somebody", "taken", "taken-too", on="a"),
 )
@@ -88,6 +89,14 @@ async def test_some_nodes_only(client: AsyncClient) -> None:
     assert [each["node"] for each in document["proposals"]] == ["b"] * len(document["proposals"])
     assert (await client.get("/explain/ns/p?node=b&node=a", headers=JSON)).json()["nodes"][0]["nodes"] == ["b", "a"]
     assert "node x is not known" in (await client.get("/explain/ns/p?node=x")).text
+
+
+async def test_what_is_proposed_can_be_done(client: AsyncClient, cluster: Cluster) -> None:
+    document = (await client.get("/explain/ns/p", headers=JSON)).json()
+    assert document["proposals"][0]["changes"][0]["how"] == "kubectl delete pod -n ns somebody"
+    await cluster.api.delete(PODS, ObjectKey("ns", "somebody"), uid="uid-somebody")
+    await cluster.settle()
+    assert (await client.get("/explain/ns/p", headers=JSON)).json()["verdict"] == "fits"
 
 
 async def test_pods_that_are_not_known(client: AsyncClient) -> None:

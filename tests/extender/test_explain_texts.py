@@ -18,11 +18,14 @@ from allocator.outcome import Cause
 from allocator.policy import BEST_FIT
 from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import InFlight, Snapshot
+from extender.explain.changes import combined
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
+from extender.explain.references import with_claims_made
 from extender.explain.text import as_text
 from extender.solver import Solver
+from extender.verbs.filter import filter_nodes
 from tests.extender.clusters import (
     CREATED,
     DRIVER,
@@ -437,6 +440,18 @@ def sections() -> dict[str, str]:
 @pytest.mark.parametrize("name", CASES)
 def test_text(name: str) -> None:
     assert as_text(CASES[name].explained()) == sections()[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_proposal_makes_the_pod_fit(name: str) -> None:
+    case, key = CASES[name], ObjectKey("ns", "p")
+    snapshot = case.change(snapshot_of(*case.objects))
+    snapshot, _ = with_claims_made(snapshot.pods[key], snapshot)
+    for proposal in case.explained().proposals:
+        after = combined(proposal.changes)(snapshot)
+        after, _ = with_claims_made(after.pods[key], after)
+        enough = replace(case.solver, limits=Limits())
+        assert filter_nodes(after.pods[key], [proposal.node], after, enough).passed == (proposal.node,)
 
 
 def test_every_text_has_its_cluster() -> None:
