@@ -19,6 +19,7 @@ from extender.extended import demand, is_ours, special_claim
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from extender.verbs.filter import filter_nodes
+from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.sweep import IDLE, PERIOD, Sweep
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api, writes
@@ -387,6 +388,18 @@ def test_the_name_of_a_pod_is_cut_to_fit() -> None:
     (made,) = scene.special
     assert len(made["metadata"]["name"]) <= 253
     assert ".-" not in made["metadata"]["name"]
+
+
+def test_who_holds_devices_in_a_special_claim_can_be_evicted_for_them() -> None:
+    important = asking("2", name="important")
+    important["spec"]["priority"] = 10
+    scene = Scene(asking("2"), important)
+    scene.bind("n")
+    snapshot = scene.state.snapshot
+    chosen = choose_victims(
+        snapshot.pods[ObjectKey("ns", "important")], {"n": Victims(("uid-other",))}, snapshot, solver()
+    )
+    assert chosen["n"].uids == ("uid-other", "uid-p")
 
 
 class TestSweep:
