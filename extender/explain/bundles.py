@@ -15,24 +15,17 @@ from allocator.pools import NodePool
 from extender.claims import PodClaims
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.explain.changes import (
-    Change,
-    Kind,
-    Target,
-    add_devices,
+from extender.explain.changes import Change, Kind, Target, add_devices, complete, release, renew, users
+from extender.explain.edits import (
     ask_for,
     ask_for_capacity,
-    complete,
     correct_attribute,
     correct_capacity,
     correct_constraint,
     drop_capacity,
     drop_constraint,
     relax,
-    release,
-    renew,
     tolerate,
-    users,
 )
 from extender.explain.holders import Holders
 from extender.explain.survey import OF_STATE, Survey

@@ -10,7 +10,8 @@ from extender.cluster.api import ObjectKey
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import ClaimObject, Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
-from extender.explain.changes import Change, Kind, Target, rename_reference, use_class, users
+from extender.explain.changes import Change, Kind, Target, users
+from extender.explain.edits import rename_reference, use_class
 
 
 def with_claims_made(pod: Pod, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
