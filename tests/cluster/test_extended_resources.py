@@ -126,6 +126,15 @@ class TestDevices:
         assert await bound(client, ObjectKey(namespace, "pod")) == "site-1"
         await client.delete(CLASSES, key_of(made))
 
+    async def test_devices_that_appear_wake_the_pod(
+        self, client: Client, namespace: str, served: Driver, resource: str
+    ) -> None:
+        key = ObjectKey(namespace, "pod")
+        await add_pod(client, namespace, "pod", box("main", **{resource: "1"}))
+        assert await rejection(client, key, about="no device for request container-0-request-0")
+        await served.publish("site-1", GPUS)
+        assert await bound(client, key) == "site-1"
+
     async def test_a_class_that_goes_and_comes(
         self, client: Client, namespace: str, served: Driver, resource: str
     ) -> None:
