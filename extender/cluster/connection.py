@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import structlog
@@ -158,10 +160,19 @@ async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=_BUFFER_BYTES,
         # A pod's way to its API server is never through a proxy, whatever its environment says for others.
-        trust_env=bool(origin.files),
+        proxy=_proxy_of_environment(credentials.url) if origin.files else None,
     )
     async with session:
         yield Connection(session, credentials)
+
+
+def _proxy_of_environment(url: str) -> str | None:
+    """The proxy that HTTPS_PROXY and the like name for an address, unless NO_PROXY exempts it.
+
+    aiohttp would look for itself, but at each request, in two threads, and for passwords in ~/.netrc as well.
+    """
+    address = urlsplit(url)
+    return None if proxy_bypass(address.netloc) else getproxies().get(address.scheme)
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:

@@ -5,7 +5,7 @@ import ssl
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -402,6 +402,43 @@ async def test_a_client_certificate_that_is_none_is_refused(tmp_path: Path) -> N
     path.write_text(config_text(HTTPS, f"client-certificate: {tmp_path}/crt, client-key: {tmp_path}/crt"))
     with pytest.raises(ConnectError, match="PEM"):
         await load_credentials(Origin(str(path)))
+
+
+# --- the environment -----------------------------------------------------------------------------------------
+
+
+def environment(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    """Only these of the variables by which programs are told of proxies and passwords."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "netrc"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(("exempt", "start"), [("", "GET http://127.0.0.1:1/x HTTP/1.1"), ("127.0.0.1", "")])
+async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_exempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exempt: str, start: str
+) -> None:
+    async with serving(OK) as proxy:
+        environment(monkeypatch, HTTP_PROXY=proxy.url, NO_PROXY=exempt)
+        async with open_connection(kubeconfig(tmp_path, "http://127.0.0.1:1", {"token": "t"})) as connection:
+            with suppress(TransportError):
+                await connection.call(Request("GET", "/x"))
+        assert [seen.start for seen in proxy.seen] == ([start] if start else [])
+
+
+async def test_passwords_that_the_user_has_for_other_programs_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who we are says the kubeconfig. To look into ~/.netrc for each request would cost more than the request."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password secret")
+    environment(monkeypatch, NETRC=str(netrc))
+    async with serving(OK) as api:
+        async with open_connection(kubeconfig(tmp_path, api.url, {"token": "t"})) as connection:
+            await connection.call(Request("GET", "/x"))
+        assert api.seen[0].headers["authorization"] == "Bearer t"
 
 
 # --- all of it ----------------------------------------------------------------------------------------------
