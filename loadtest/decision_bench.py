@@ -2,7 +2,8 @@
 
 Both decide in process, selectors compiled. Upstream's (``loadtest/peer``, built here with Go) uses all cores, as
 kube-scheduler's plugin does; ours is a whole filter call: claims found, every node decided, reasons for those that
-will not do. Devices become allocated from pod to pod. Figures are medians; goals are ratios, so they hold anywhere.
+will not do. Devices become allocated from pod to pod. Figures are medians; goals are ratios of the time that passes.
+Beside them stands the ratio of the time spent computing, which other work on the machine disturbs less.
 
 ``--nodes`` says how big the clusters are.
 """
@@ -68,7 +69,7 @@ class Work:
 WORKS: Final = (
     Work("1 device, CEL", Wish(), Machine(), first=3, following=100),
     Work("4 devices, matchAttribute", Wish((4,), match=ROOT), Machine(), in_use=0.2, first=5, following=200),
-    Work("3 x 3 of 16, impossible", Wish((3, 3, 3), match=ROOT), Machine(16), in_use=0, first=100, sample=8),
+    Work("3 x 3 of 16, impossible", Wish((3, 3, 3), match=ROOT), Machine(16), in_use=0, first=100, sample=4),
     Work(
         "1 of 64 parts, nodes filled in turn", PART, PARTED, scattered=False, sizes=(100, 1000), first=2, following=50
     ),
@@ -79,11 +80,19 @@ OTHER: Final = Wish(selector="true")
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """Medians in seconds for all nodes, and on how many of those asked a pod fits."""
+class Spent:
+    """Seconds that passed, and seconds that one or more cores computed."""
 
-    first: float
-    following: float
+    passed: float
+    computed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """For all nodes, and on how many of those asked the first pod fits."""
+
+    first: Spent
+    following: Spent
     fit: int
 
 
@@ -112,15 +121,15 @@ class Ours:
         fit = len(self._filter(decider, "asked-0")[1].passed)
         following = [self._next(decider, number) for number in range(1, PODS)]
         gc.unfreeze()
-        return Figures(statistics.median(first), statistics.median(following), fit)
+        return Figures(_median(first), _median(following), fit)
 
-    def _first(self, number: int) -> float:
+    def _first(self, number: int) -> Spent:
         """The cluster is known, the shape is not."""
         decider = Decider(self.solver, self.state.changes_since)
         self._filter(decider, f"other-{number}")
         return self._filter(decider, f"asked-{number}")[0]
 
-    def _next(self, decider: Decider, number: int) -> float:
+    def _next(self, decider: Decider, number: int) -> Spent:
         """The pod before gets its devices, then the next one comes."""
         snapshot = self.state.snapshot
         before = self._filter(decider, f"asked-{number - 1}")[1].passed
@@ -132,16 +141,20 @@ class Ours:
             self.state.assume(f"uid-ResourceClaim-asked-{number - 1}", found.results[0], "uid-pod")
         return self._filter(decider, f"asked-{number}")[0]
 
-    def _filter(self, decider: Decider, claim: str) -> tuple[float, FilterResult]:
-        start = time.perf_counter()
+    def _filter(self, decider: Decider, claim: str) -> tuple[Spent, FilterResult]:
+        start, computed = time.perf_counter(), time.thread_time()
         snapshot = self.state.snapshot
         decider.follow(snapshot)
         result = filter_nodes(_pod(claim), self.names, snapshot, self.solver, decider=decider)
-        return time.perf_counter() - start, result
+        return Spent(time.perf_counter() - start, time.thread_time() - computed), result
 
 
 def _pod(claim: str) -> Pod:
     return Pod("default", f"pod-{claim}", f"uid-{claim}", claims=(PodClaim("gpu", claim_name=claim),))
+
+
+def _median(spent: Sequence[Spent]) -> Spent:
+    return Spent(statistics.median(s.passed for s in spent), statistics.median(s.computed for s in spent))
 
 
 def upstream(peer: Path, file: Path, work: Work) -> Figures:
@@ -150,8 +163,11 @@ def upstream(peer: Path, file: Path, work: Work) -> Figures:
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # built here
     report = json.loads(done.stdout)
     nodes = len(json.loads(file.read_text())["nodes"])
-    seconds = statistics.median(report["seconds"]) * nodes / report["asked"]
-    return Figures(seconds, seconds, report["fit"])
+    scale = nodes / report["asked"]
+    spent = _median(
+        [Spent(*(each * scale for each in pair)) for pair in zip(report["seconds"], report["cpu"], strict=True)]
+    )
+    return Figures(spent, spent, report["fit"])
 
 
 def measured(peer: Path, sizes: Sequence[int]) -> Iterator[tuple[Work, int, Figures, Figures]]:
@@ -181,7 +197,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000], help="sizes of the clusters")
     sizes = parser.parse_args().nodes
     table = Table(
-        "work", "nodes", "pod", "upstream, ms", "ours, ms", "faster", "goal", title="Deciding a pod on every node"
+        "work",
+        "nodes",
+        "pod",
+        "upstream, ms",
+        "ours, ms",
+        "faster",
+        "less computing",
+        "goal",
+        title="Deciding a pod on every node",
     )
     with tempfile.TemporaryDirectory() as folder:
         peer = Path(folder) / "peer"
@@ -189,9 +213,17 @@ def main() -> None:
         for work, nodes, theirs, mine in measured(peer, sizes):
             for pod, goal in (("first", work.first), ("next", work.following)):
                 was, now = (theirs.first, mine.first) if pod == "first" else (theirs.following, mine.following)
-                met = "" if not goal else f"{goal:.0f}x {'met' if was / now >= goal else 'MISSED'}"
+                ratio = was.passed / now.passed
+                met = "" if not goal else f"{goal:.0f}x {'met' if ratio >= goal else 'MISSED'}"
                 table.add_row(
-                    work.name, f"{nodes:,}", pod, f"{was * 1e3:.1f}", f"{now * 1e3:.2f}", f"{was / now:.1f}x", met
+                    work.name,
+                    f"{nodes:,}",
+                    pod,
+                    f"{was.passed * 1e3:.1f}",
+                    f"{now.passed * 1e3:.2f}",
+                    f"{ratio:.1f}x",
+                    f"{was.computed / now.computed:.1f}x",
+                    met,
                 )
     Console().print(table)
 

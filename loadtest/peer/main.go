@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,6 +68,8 @@ type report struct {
 	Fit int `json:"fit"`
 	// Seconds are how long each pod took, the first one first.
 	Seconds []float64 `json:"seconds"`
+	// CPU is what each took of all cores together.
+	CPU []float64 `json:"cpu"`
 }
 
 func main() {
@@ -105,9 +108,10 @@ func run(path string, pods, limit int) (*report, error) {
 	}
 	result := &report{Asked: len(w.Nodes)}
 	for pod := range pods {
-		start := time.Now()
+		start, before := time.Now(), cpu()
 		found, err := decide(&w, held, cache, w.Nodes)
 		result.Seconds = append(result.Seconds, time.Since(start).Seconds())
+		result.CPU = append(result.CPU, cpu()-before)
 		if err != nil {
 			return nil, err
 		}
@@ -160,6 +164,15 @@ func decide(
 		}
 	}
 	return found, nil
+}
+
+// cpu returns the seconds that the process has spent computing.
+func cpu() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err) // no other cause than a wrong argument
+	}
+	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
 }
 
 func take(held sets.Set[structured.DeviceID], allocation resourceapi.AllocationResult) {
