@@ -1,7 +1,8 @@
 """Clashes between writers: each allocation that comes after others for the same devices is counted and told once."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Final
 
 from extender.cluster.api import ObjectKey
@@ -11,6 +12,9 @@ from extender.cluster.events import Note
 from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
+
+AT_ONCE: Final = 1_000
+"""Claims in one look: others wait for the event loop meanwhile."""
 
 _REMEMBERED: Final = 10_000
 
@@ -27,6 +31,7 @@ class Clashes:
         self._count = count
         self._tell = tell
         self._looked_at = 0
+        self._unseen: dict[Hashable, None] = {}
         self._known: OrderedDict[tuple[str, int | None], None] = OrderedDict()
 
     def found(self, claim: ClaimObject, how: str, snapshot: Snapshot) -> None:
@@ -50,11 +55,12 @@ class Clashes:
                 self._tell(pod, Note("DevicesTaken", f"claim {claim.key} was allocated after others: {how}", "Binding"))
 
     def look(self, state: ClusterState) -> None:
-        """Look at the claims that have changed since the last look: the in-tree scheduler beside us never does."""
+        """Look at claims that have changed, some now and the rest next time: the scheduler beside us never does."""
         changes, snapshot = state.changes_since(self._looked_at), state.snapshot
         self._looked_at = snapshot.version
-        changed = dict.fromkeys(change.key for change in changes or () if change.topic is Topic.CLAIM)
-        for key in changed:
+        self._unseen.update((change.key, None) for change in changes or () if change.topic is Topic.CLAIM)
+        for key in list(islice(self._unseen, AT_ONCE)):
+            del self._unseen[key]
             claim = snapshot.claims.get(key) if isinstance(key, ObjectKey) else None
             how = clash(snapshot, claim.claim.uid) if claim is not None else ""
             if claim is not None and how:

@@ -3,7 +3,7 @@
 from extender.cluster.api import CLAIMS, ObjectKey
 from extender.cluster.memory import MemoryApi
 from extender.cluster.state import ClusterState
-from extender.verbs.clashes import Clashes
+from extender.verbs.clashes import AT_ONCE, Clashes
 from tests.extender import virtualtime
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, local_slice, node, pod
@@ -80,3 +80,15 @@ def test_what_a_pod_we_do_not_know_got_is_counted_all_the_same() -> None:
     scene = Scene()
     virtualtime.run(scene.watched(("a", "n/gpu-0", "p"), ("c", "n/gpu-0", "stranger")))
     assert (scene.count, scene.told) == (1, [])
+
+
+def test_of_very_many_claims_some_are_looked_at_next_time() -> None:
+    there = [claim(f"c{index}", allocated=[f"far/gpu-{index}"]) for index in range(AT_ONCE)]
+    state = ClusterState()
+    memory_api(*there, claim("x", allocated=["n/gpu-0"]), claim("y", allocated=["n/gpu-0"])).follow(state)
+    counted: list[None] = []
+    clashes = Clashes(lambda: counted.append(None), lambda _pod, _note: None)
+    clashes.look(state)
+    assert counted == []
+    clashes.look(state)
+    assert len(counted) == 2, "which of the two was first is not known"
