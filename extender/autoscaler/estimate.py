@@ -29,6 +29,11 @@ from extender.special import class_serving
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_PATIENCE: Final = 5
+"""A new node that has refused so many kinds of pods that want some number of devices is not asked about more.
+
+Else a thousand kinds would be tried on each node. It may cost a node, never a pod its place.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class _Shape:
 
     Attributes:
         devices: number of what it wants of devices; pods of other shapes may want the same.
-        size: larger ones go first.
+        size: devices, cpu, memory; larger ones go first.
         is_alone: it shares a claim, or has one already: no other pod is like it.
     """
 
@@ -276,7 +281,10 @@ class _Estimate:
         takes: dict[_Shape, int] = {}
         refused: set[int] = set()
         is_local = True
+        refusals: Counter[int] = Counter()
         for shape, count in waiting.items():
+            if refusals[shape.size[0]] >= _PATIENCE:
+                continue
             first = used.get(shape, 0)
             for pod in self._waiting[shape][first : first + count]:
                 if shape.devices in refused or room.shortage(shape.demand, left, self._by_classes):
@@ -284,6 +292,7 @@ class _Estimate:
                 found = self._place(pod, node, snapshot)
                 if isinstance(found, No):
                     refused.add(shape.devices)
+                    refusals[shape.size[0]] += 1
                     break
                 snapshot = found.snapshot
                 is_local = is_local and not shape.is_alone and all(pool in own for pool in found.pools)

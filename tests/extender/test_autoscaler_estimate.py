@@ -370,6 +370,17 @@ def test_equal_pods_cost_the_solves_of_one_node_for_each_group() -> None:
     assert _solves(40, 10) < 3 * _solves(40, 5)
 
 
+def test_pods_of_many_kinds_all_get_a_place_though_not_each_is_tried_on_each_node() -> None:
+    kinds = [claim_template(f"kind-{index}", request(f"request-{index}")) for index in range(60)]
+    asked = [pod_of(f"p{index}", f"kind-{index}") for index in range(60)]
+    reads = count()
+    counting = replace(solver(), clock=lambda: float(next(reads)))
+    world = world_of(kinds, SMALL)
+    plan = estimate(world, pending(*asked), [group_of("small", 60)], EXPANDERS["least-waste"], counting)
+    assert [len(node) for node in plan.groups[0].nodes] == [1] * 60
+    assert next(reads) < 60 * 60 * 4
+
+
 def test_time_that_is_up_ends_it() -> None:
     with pytest.raises(TimeoutError):
         planned(world_of((), BIG), pods(1, "gpu"), group_of("big"), until=-1.0)
