@@ -13,6 +13,7 @@ from extender.cluster.check import clash
 from extender.cluster.events import Note
 from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.readiness import Failed, unmet
+from extender.cluster.reservation import is_reserved
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.verbs.bind import Binder
@@ -63,7 +64,7 @@ class Patience:
             if known is None or not self._is_held_up(claims):
                 del self._pods[uid]
                 continue
-            hopeless = list(self._hopeless(claims, snapshot))
+            hopeless = [found for found in self._hopeless(claims, snapshot) if _may_give_back(found[0], pod)]
             if hopeless and not self._binder.is_binding(uid):
                 del self._pods[uid]
                 for _, note in hopeless:
@@ -87,3 +88,9 @@ class Patience:
                 yield each, Note("DevicesNotReady", f"claim {each.claim.name}: {lack}")
             elif lack is not None and lack.is_over(self._now()):
                 yield each, Note("DevicesNotReady", f"claim {each.claim.name}: no longer {lack}")
+
+
+def _may_give_back(claim: ClaimObject, pod: Pod) -> bool:
+    """It is reserved for the pod, or for nobody: what only others use is theirs."""
+    consumers = claim.claim.reserved_for
+    return not consumers or is_reserved(claim.claim, pod.uid)

@@ -160,3 +160,11 @@ def test_an_allocation_that_is_void_is_given_back() -> None:
     assert not scene.status.get("allocation")
     assert scene.told == [("ClaimsGivenBack", void)]
     assert list(scene.filter().passed) == ["n", "m"]
+
+
+def test_what_only_others_use_is_theirs_to_give_back() -> None:
+    other = claim("other", allocated=["n/gpu-0"], at="n", users=("q",))
+    scene = Scene(claim("a", allocated=["n/gpu-0"], at="n", users=("r",)), other, pod("p", "a"))
+    assert not scene.filter().passed
+    scene.look()
+    assert (scene.told, writes(scene.transport.calls)) == ([], [])
