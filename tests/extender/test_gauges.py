@@ -81,6 +81,9 @@ def test_devices_are_counted_anew_where_something_has_changed() -> None:
     assert (count(DeviceState.FREE), count(DeviceState.ALLOCATED)) == (1, 1)
     state.forget("uid")
     assert count(DeviceState.FREE) == 2
+    state.assume("uid", AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "a", "gpu-0"), share_id="s"),)), "pod")
+    assert (count(DeviceState.FREE), count(DeviceState.SHARED)) == (1, 1)
+    state.forget("uid")
     state.apply(Event(EventType.ADDED, SLICES, local_slice("c", devices=3)))
     assert count(DeviceState.FREE) == 5
     state.apply(Event(EventType.DELETED, SLICES, local_slice("b")))
