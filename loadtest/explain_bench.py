@@ -25,7 +25,7 @@ from extender.explain.text import as_text
 from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_service, make_solver
-from extender.settings import Settings
+from extender.settings import Settings, load
 from extender.wire import FilterArgs
 from loadtest import synthetic
 from loadtest.allocate_bench import calibration, median_micros
@@ -132,7 +132,8 @@ async def filters(service: Service, pod: Pod, names: Sequence[str], *, explainin
 def meanwhile(snapshot: Snapshot, pod: Pod) -> Table:
     """Filter calls alone, and while explanations are made one after the other."""
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
-    service = make_service(api, Still(snapshot), make_solver(Settings()), Settings(), Metrics(CollectorRegistry()))
+    settings = load("scheduling: {deadlineSeconds: 60}")
+    service = make_service(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
     names = list(snapshot.nodes)
     table = Table("filter calls", "median, ms", "95 of 100 within, ms", title=f"{FILTERS} filter calls")
     for title, explaining in (("alone, cold", False), ("alone", False), ("while explaining", True)):
