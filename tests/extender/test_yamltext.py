@@ -125,16 +125,17 @@ def test_json_nested_too_deep() -> None:
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(max_codepoint=0xD7FF))
+keys = st.text(st.characters(max_codepoint=0xD7FF), max_size=100)
 values = st.recursive(
     st.none() | st.booleans() | numbers | texts,
-    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+    lambda inner: st.lists(inner) | st.dictionaries(keys, inner),
     max_leaves=10,
 )
 
 
 @given(values)
 def test_json_is_yaml(value: object) -> None:
-    """But for pairs of surrogates in escapes, which YAML does not have."""
+    """But for pairs of surrogates in escapes, which YAML does not have, and keys of over 1,024 characters."""
     text = json.dumps(value)
     assert list(documents(text)) == list(documents(text, is_json=True)) == [value]
 
