@@ -27,6 +27,7 @@ from tests.cluster.harness.controlplane import ALL_VERSIONS, START_SECONDS, Cont
 from tests.cluster.harness.fleet import fleet
 from tests.cluster.harness.objects import is_bound
 from tests.cluster.harness.objects import namespace as a_namespace
+from tests.cluster.harness.pair import BACKOFF_SECONDS
 from tests.cluster.harness.population import SHARED, Population
 from tests.cluster.harness.process import Process
 from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
@@ -41,9 +42,6 @@ LONGEST_LIFE: Final = 10.0
 
 BLINK: Final = 0.1
 """Seconds within which it is killed after that; a bind takes some milliseconds."""
-
-BACKOFF_SECONDS: Final = 1
-"""The longest of a pod: in a life this short the extender would else meet few pods."""
 
 WAITING: Final = 40
 """Pods that wait at a time, so that each kill meets some."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tests.cluster.harness.access import EXTENDER, SCHEDULER
 from tests.cluster.harness.client import Client
@@ -14,6 +15,10 @@ from tests.cluster.harness.service import SERVE, Extender, grant_rights, running
 
 SHIPPED_NAME = "dra-scheduler"
 """The schedulerName in the configuration that we ship."""
+
+
+BACKOFF_SECONDS: Final = 1
+"""The longest of a pod: where the extender is away again and again, the one that we ship is most of the waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Pair:
 async def pair(
     client: Client, plane: ControlPlane, name: str = SHIPPED_NAME, *, serve: Sequence[str] = SERVE
 ) -> AsyncIterator[Pair]:
-    """An extender and a scheduler, with the configuration that we ship but for the name.
+    """An extender and a scheduler, with the configuration that we ship but for the name and the longest backoff.
 
     Args:
         client: an administrator's.
@@ -56,5 +61,7 @@ async def pair(
         kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / f"{name}-extender.kubeconfig")
         async with running_extender(plane, kubeconfig=kubeconfig, serve=serve) as extender:
             config = localize(text.replace(SHIPPED_NAME, name), extender.url, plane.kubeconfig(SCHEDULER))
-            async with scheduler(plane, config, shipped_flags(text)):
+            async with scheduler(plane, config | {"podMaxBackoffSeconds": BACKOFF_SECONDS}, shipped_flags(text)):
                 yield Pair(name, extender, between)
+            # How it ends when it is asked to is not what these tests are about.
+            extender.process.kill()
