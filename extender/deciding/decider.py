@@ -99,6 +99,7 @@ class Decider:
         solver: what is not known is asked of it.
         asked: nodes that were decided so far.
         solved: those of them that were neither known nor like others, so that the solver was asked.
+        stopped: those of these whose search was stopped, so that the solver will be asked again.
 
     Args:
         changes_since: the log of the cluster that is followed; None: not kept that far back.
@@ -113,7 +114,7 @@ class Decider:
         self._surveyor = Surveyor(solver.features)
         self._memories: Recent[_Memory] = Recent(shapes)
         self._terrain: Terrain | None = None
-        self.asked = self.solved = 0
+        self.asked = self.solved = self.stopped = 0
 
     def follow(self, snapshot: Snapshot) -> None:
         """The cluster as it is now: decisions there cost what has changed since the last time.
@@ -163,6 +164,7 @@ class Decider:
             verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
         memory.trim(len(terrain.snapshot.nodes))
         self.solved += inquiry.solved
+        self.stopped += inquiry.stopped
         return Decided([verdict for verdict in verdicts if verdict is not None], inquiry.steps)
 
     def _over(self, world: Snapshot) -> Terrain:
@@ -190,6 +192,7 @@ class _Inquiry:
     numbers: Numbers
     steps: int = 0
     solved: int = 0
+    stopped: int = 0
     _passing: dict[Hashable, Verdict] = field(default_factory=dict)
 
     def verdict(self, outlook: Outlook, until: float) -> Verdict:
@@ -218,6 +221,7 @@ class _Inquiry:
         self.solved += 1
         if isinstance(answer, Allocation):
             return Verdict(answer.merit)
+        self.stopped += answer.stopped
         return Verdict(reason=answer.reason, lasting=not answer.stopped)
 
 

@@ -75,11 +75,6 @@ class _Rejected:
     again: float = math.inf
     pause: float = AGAIN_SECONDS
 
-    @property
-    def is_hard(self) -> bool:
-        """The last search for it was stopped: nothing of it is remembered, so that going on is beginning anew."""
-        return self.again < math.inf
-
     def refuse(self, attention: _Attention) -> None:
         """No node will do, as things stand."""
         self.attention, self.again, self.pause = attention, math.inf, AGAIN_SECONDS
@@ -260,7 +255,7 @@ def _judge(
     """Judge pods, the first first; those not got to in time are in no list."""
     decider.follow(snapshot)
     until = decider.solver.clock() + LOOK_SECONDS
-    judged = _Judged()
+    judged, stopped = _Judged(), decider.stopped
     hopeless: dict[Hashable, set[str]] = {}
     too_hard: set[Hashable] = set()
     for allocation in held:
@@ -281,7 +276,8 @@ def _judge(
             too_hard.add(kind)
             continue
         except TimeoutError:
-            if each.is_hard:
+            if decider.stopped > stopped:
+                # Not all of the look is remembered: another one at once would get no further.
                 judged.undecided.append(each)
             break
         if found is None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from allocator.effort import DEFAULT_LIMITS, Limits
 from extender.cluster.api import (
     PODS,
     RESOURCES,
@@ -68,23 +69,25 @@ class Scene:
     Attributes:
         now: seconds.
         ticking: seconds that pass whenever somebody looks at the clock.
+        limits: of a search.
         transport: to the API server.
     """
 
     cluster: Cluster
     now: float = 0.0
     ticking: float = 0.0
+    limits: Limits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
-        self.solver = replace(solver(), clock=self._clock)
+        self.solver = replace(solver(limits=self.limits), clock=self._clock)
         self.transport = Transport(self.cluster.api)
         writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
         self.decider = Decider(self.solver, self.cluster.state.changes_since)
         self.waker = Waker(self.cluster.state, self.decider, writer)
 
     @classmethod
-    def of(cls, *objects: Object, ticking: float = 0.0) -> "Scene":
-        return cls(Cluster.of(*objects), ticking=ticking)
+    def of(cls, *objects: Object, ticking: float = 0.0, limits: Limits = DEFAULT_LIMITS) -> "Scene":
+        return cls(Cluster.of(*objects), ticking=ticking, limits=limits)
 
     def _clock(self) -> float:
         self.now += self.ticking
@@ -328,12 +331,14 @@ async def test_a_look_that_takes_too_long_goes_on_in_the_next() -> None:
 
 # --- searches that were stopped -----------------------------------------------------------------------------
 
-BUSY = 2.0
-"""Seconds from one look at the clock to the next: longer than a search may take."""
+BUSY = 0.2
+"""Seconds from one look at the clock to the next: longer than a search may take, and shorter than a look."""
+
+HURRY = Limits(seconds=BUSY / 2)
 
 
 async def test_a_pod_whose_search_was_stopped_is_looked_at_again_later_each_time() -> None:
-    scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY)
+    scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY, limits=HURRY)
     scene.reject("p")
     for pause in (AGAIN_SECONDS, 2 * AGAIN_SECONDS, 4 * AGAIN_SECONDS):
         since = scene.now
@@ -346,7 +351,7 @@ async def test_a_pod_whose_search_was_stopped_is_looked_at_again_later_each_time
 
 
 async def test_a_search_that_is_stopped_when_something_has_changed_is_made_again() -> None:
-    scene = Scene.of(*WORLD, *waiting("p", "q"))
+    scene = Scene.of(*WORLD, *waiting("p", "q"), limits=HURRY)
     scene.reject("p", "q")
     await scene.put(local_slice("a", 2))
     scene.ticking = BUSY
@@ -357,7 +362,9 @@ async def test_a_search_that_is_stopped_when_something_has_changed_is_made_again
 
 async def test_what_a_search_finds_out_in_the_end_is_not_asked_again() -> None:
     taken = claim("other", allocated=["a/gpu-0"], at="a", users=["other"])
-    scene = Scene.of(*WORLD, local_slice("a"), taken, pod("other", "other", on="a"), *waiting("p"), ticking=BUSY)
+    scene = Scene.of(
+        *WORLD, local_slice("a"), taken, pod("other", "other", on="a"), *waiting("p"), ticking=BUSY, limits=HURRY
+    )
     scene.reject("p")
     scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0
     assert await scene.woken() == []
@@ -472,7 +479,7 @@ async def test_the_service_wakes_whom_filter_has_rejected() -> None:
 
 
 async def test_the_service_looks_again_for_whom_a_search_was_stopped() -> None:
-    scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY)
+    scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY, limits=HURRY)
     cluster = scene.cluster
     service = make_service(cluster.api, cluster.state, scene.solver, Settings(), Metrics(CollectorRegistry()))
     asking = FilterArgs(parsed(pod("p", "p-c")), ["a"])
