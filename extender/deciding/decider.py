@@ -10,7 +10,7 @@ alike, or replaced as a whole in one assignment: at worst, work is done twice.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from allocator.likeness import Lens, lens_of, runs_of
 from allocator.model import Claim, Node
@@ -25,6 +25,9 @@ from extender.deciding.shape import shape_of
 from extender.deciding.terrain import Terrain
 from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, Verdict
 from extender.solver import Solver
+
+AT_HAND: Final = 32
+"""Nodes that are looked at in about a millisecond, if nothing is searched."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +82,10 @@ class _Memory:
             self.keys, self.runs, self.known = {}, {}, _Known(self.known.roaming)
 
 
+class NotAtHandError(Exception):
+    """To find the answer would take a search, or a look at many nodes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """The answer to one question.
@@ -128,6 +135,14 @@ class Decider:
         elif terrain.snapshot is not snapshot and terrain.snapshot.version <= snapshot.version:
             self._terrain = terrain.moved(snapshot, self._changes_since(terrain.snapshot.version))
 
+    def is_near(self, snapshot: Snapshot) -> bool:
+        """Whether little has changed up to a snapshot, so that to follow it is soon done."""
+        terrain = self._terrain
+        if terrain is None:
+            return False
+        changes = self._changes_since(terrain.snapshot.version)
+        return terrain.snapshot is snapshot or (changes is not None and len(changes) <= AT_HAND)
+
     def decide(
         self,
         claims: Sequence[Claim],
@@ -136,6 +151,7 @@ class Decider:
         *,
         sent: Mapping[str, NodeObject] | None = None,
         until: float = float("inf"),
+        at_hand: bool = False,
     ) -> Decided:
         """What becomes of each node, if the claims are to be allocated there together.
 
@@ -145,24 +161,33 @@ class Decider:
             world: where to decide: the cluster that is followed, or whatever it might be like.
             sent: the nodes as they are to be seen, if not as the snapshot has them.
             until: when to stop, by the solver's clock.
+            at_hand: answer only if that takes no more than about a millisecond.
 
         Raises:
+            NotAtHandError: it takes more.
             InvalidClaimError, SelectorError: of the first node, in the order asked, of which this is not known to be
                 no problem. The claims can be allocated nowhere.
         """
         terrain = self._over(world)
+        if at_hand and sum(map(terrain.outlooks.__contains__, names)) < len(names) - AT_HAND:
+            raise NotAtHandError
         outlooks = _outlooks(terrain, names, sent)
-        memory = self._memory(claims, terrain.snapshot)
+        memory = self._memory(claims, terrain.snapshot, at_hand=at_hand)
         known = memory.under(terrain.roaming)
         verdicts = list(map(known.by_outlook.get, outlooks))
-        self.asked += len(verdicts)
         if _is_complete(verdicts):
+            self.asked += len(verdicts)
             return Decided(verdicts, 0)
-        inquiry = _Inquiry(self.solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
-        for index in [i for i, verdict in enumerate(verdicts) if verdict is None]:
+        unknown = [index for index, verdict in enumerate(verdicts) if verdict is None]
+        if at_hand and len(unknown) > AT_HAND:
+            raise NotAtHandError
+        solver = None if at_hand else self.solver
+        inquiry = _Inquiry(solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+        for index in unknown:
             outlook = outlooks[index]
             verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
         memory.trim(len(terrain.snapshot.nodes))
+        self.asked += len(verdicts)
         self.solved += inquiry.solved
         self.stopped += inquiry.stopped
         return Decided([verdict for verdict in verdicts if verdict is not None], inquiry.steps)
@@ -171,10 +196,12 @@ class Decider:
         terrain = self._terrain
         return Terrain.of(world, self._surveyor) if terrain is None else terrain.forked(world)
 
-    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot) -> _Memory:
+    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot, *, at_hand: bool) -> _Memory:
         shape = shape_of(claims, snapshot.classes)
         memory = self._memories.get(shape) or self._memories.recall(shape)
         if memory is None:
+            if at_hand:
+                raise NotAtHandError
             memory = _Memory(lens_of(claims, snapshot.classes, self.solver.selectors))
             self._memories.keep(shape, memory)
         return memory
@@ -182,9 +209,13 @@ class Decider:
 
 @dataclass(slots=True, eq=False)
 class _Inquiry:
-    """Finding out what is not known, for one question."""
+    """Finding out what is not known, for one question.
 
-    solver: Solver
+    Attributes:
+        solver: None: there is no time for searching.
+    """
+
+    solver: Solver | None
     claims: tuple[Claim, ...]
     snapshot: Snapshot
     memory: _Memory
@@ -209,20 +240,45 @@ class _Inquiry:
         settled = self.memory.settled(outlook, key)
         found = self.known.by_key.get(settled) or self._passing.get(settled)
         if found is None:
+            if self.solver is None:
+                raise NotAtHandError
             if self.solver.clock() > until:
                 return TOO_LATE
-            found = self._solved(outlook.node)
+            found = self._solved(self.solver, outlook.node)
         (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
         return found
 
-    def _solved(self, node: Node) -> Verdict:
-        answer = self.solver.judge(self.snapshot, node, self.claims)
+    def _solved(self, solver: Solver, node: Node) -> Verdict:
+        answer = solver.judge(self.snapshot, node, self.claims)
         self.steps += answer.steps
         self.solved += 1
         if isinstance(answer, Allocation):
             return Verdict(answer.merit)
         self.stopped += answer.stopped
         return Verdict(reason=answer.reason, lasting=not answer.stopped)
+
+
+@dataclass(frozen=True, slots=True)
+class AtHand:
+    """A decider that answers at once, or not at all."""
+
+    decider: Decider
+
+    def decide(
+        self,
+        claims: Sequence[Claim],
+        names: Sequence[str],
+        world: Snapshot,
+        *,
+        sent: Mapping[str, NodeObject] | None = None,
+        until: float = float("inf"),
+    ) -> Decided:
+        """As `Decider.decide`.
+
+        Raises:
+            NotAtHandError: it would take a search, or a look at many nodes.
+        """
+        return self.decider.decide(claims, names, world, sent=sent, until=until, at_hand=True)
 
 
 def _is_complete(verdicts: list[Verdict | None]) -> TypeGuard[list[Verdict]]:

@@ -14,7 +14,7 @@ from allocator.outcome import Merit
 from extender.claims import Blocked, unready, waits
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
-from extender.deciding.decider import Decided, Decider
+from extender.deciding.decider import AtHand, Decided, Decider
 from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict
 from extender.solver import Solver
 from extender.special import Needs
@@ -53,7 +53,7 @@ def filter_nodes(
     snapshot: Snapshot,
     solver: Solver,
     *,
-    decider: Decider | None = None,
+    decider: Decider | AtHand | None = None,
     sent: Mapping[str, Mapping[str, JSON]] | None = None,
     until: float = float("inf"),
 ) -> FilterResult:
@@ -70,6 +70,7 @@ def filter_nodes(
 
     Raises:
         TimeoutError: time was up before any node was found.
+        NotAtHandError: `decider` says so.
         InvalidObjectError: one of the nodes that were sent.
     """
     if not pod.needs_devices:
@@ -118,7 +119,7 @@ class Question:
     """
 
     case: Case
-    decider: Decider
+    decider: Decider | AtHand
     sent: Mapping[str, NodeObject] | None
     until: float
 

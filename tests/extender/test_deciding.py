@@ -12,7 +12,7 @@ from allocator.quantity import Quantity
 from extender.cluster.api import RESOURCES
 from extender.cluster.objects import parse_node_object
 from extender.cluster.state import Event, EventType
-from extender.deciding.decider import Decided, Decider
+from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider, NotAtHandError
 from extender.deciding.outlook import Numbers
 from tests.extender.clusters import (
     DRIVER,
@@ -300,3 +300,51 @@ def test_a_number_is_never_given_twice_although_values_are_forgotten() -> None:
     numbers = Numbers(limit=2)
     given = [numbers.of(value) for value in "abcabc"]
     assert len(set(given)) == len(given)
+
+
+# --- at once, or not at all --------------------------------------------------------------------------------
+
+
+def test_what_is_known_is_at_hand() -> None:
+    scene = Scene(*three({}, {}))
+    known = scene.ask()
+    at_hand = AtHand(scene.decider).decide((asked(pod="q"),), NAMES, scene.state.snapshot)
+    assert at_hand == Decided(known.verdicts, 0)
+
+
+def test_a_shape_that_is_new_is_not_at_hand() -> None:
+    scene = Scene(*three({}))
+    scene.ask()
+    with pytest.raises(NotAtHandError):
+        AtHand(scene.decider).decide((asked(request(count=2)),), NAMES, scene.state.snapshot)
+
+
+def test_a_node_that_is_like_no_other_is_not_at_hand() -> None:
+    scene = Scene(*three({}))
+    scene.ask()
+    scene.takes("a", "gpu-0")
+    scene.decider.follow(scene.state.snapshot)
+    with pytest.raises(NotAtHandError):
+        AtHand(scene.decider).decide((asked(),), NAMES, scene.state.snapshot)
+    assert yes(AtHand(scene.decider).decide((asked(),), NAMES[1:], scene.state.snapshot)) == [True, True]
+
+
+def test_many_nodes_that_nobody_has_looked_at_are_not_at_hand() -> None:
+    names = tuple(f"n{number}" for number in range(2 * AT_HAND))
+    scene = Scene(GPU, *map(node, names), *map(local_slice, names))
+    scene.ask(names=names[:1])
+    with pytest.raises(NotAtHandError):
+        AtHand(scene.decider).decide((asked(),), names, scene.state.snapshot)
+    some = AtHand(scene.decider).decide((asked(),), names[:AT_HAND], scene.state.snapshot)
+    assert yes(some) == [True] * AT_HAND
+
+
+def test_a_cluster_is_near_until_much_has_changed() -> None:
+    scene = Scene(*three({}))
+    assert not scene.decider.is_near(scene.state.snapshot)
+    scene.ask()
+    for number in range(AT_HAND):
+        assert scene.decider.is_near(scene.state.snapshot)
+        scene.takes("a", "gpu-0", uid=f"uid-{number}")
+    scene.takes("a", "gpu-0", uid="uid-more")
+    assert not scene.decider.is_near(scene.state.snapshot)
