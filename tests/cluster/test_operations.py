@@ -1,20 +1,22 @@
 """What the extender says of itself is what the API server has."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.cluster.api import CLAIMS, PODS, TEMPLATES, ObjectKey
+from extender.cluster.api import CLAIMS, EVENTS, PODS, TEMPLATES, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import pod, request, requests, template
-from tests.cluster.harness.scenario import GPUS, bound, by_template, held
+from tests.cluster.harness.scenario import GPUS, bound, by_template, held, rejection
 from tests.cluster.harness.verbs import Verbs
 
 pytestmark = pytest.mark.usefixtures("site")
 
+SECONDS = 60
 NAMES = ["pod-0", "pod-1", "pod-2"]
 
 BINDINGS = ("api_requests_total", ("code", "201"), ("resource", "pods/binding"), ("verb", "create"))
@@ -71,3 +73,26 @@ async def test_metrics_and_tables_agree_with_what_the_api_server_holds(
         (name, node, "") for name, node in zip(NAMES, nodes, strict=True)
     ]
     assert {each["ready"] for each in await rows(verbs, "/cluster")} == {True}
+
+
+async def event(client: Client, namespace: str, reason: str, *, since: int) -> RawObject:
+    """The first Event of a namespace with this reason after a revision."""
+    async with asyncio.timeout(SECONDS):
+        async for each in client.watch(EVENTS, ObjectKey(namespace, ""), since=since):
+            if each.object.get("reason") == reason:
+                return each.object
+    raise AssertionError(f"the watch ended before an Event {reason}")
+
+
+async def test_a_pod_that_fits_nowhere_is_told_why(client: Client, namespace: str, gpu: Driver) -> None:
+    """In its condition by the scheduler, and in an Event that lasts longer than the scheduler's next words."""
+    await gpu.publish("site-0", GPUS)
+    await client.create(TEMPLATES, template(namespace, "nine", requests(request("gpu", gpu.name, count=9))))
+    made = await client.create(PODS, pod(namespace, "pod", claims=[by_template("nine")]))
+    since = int(made["metadata"]["resourceVersion"])
+    reason = await rejection(client, ObjectKey(namespace, "pod"), about="request gpu")
+    assert "not enough devices for request gpu" in reason or "not enough free devices for request gpu" in reason
+    told = await event(client, namespace, "DevicesUnavailable", since=since)
+    assert (told["regarding"]["uid"], told["type"]) == (made["metadata"]["uid"], "Warning")
+    assert told["note"].startswith("no node has the devices that the pod needs: ")
+    assert told["note"].endswith(f"(GET /explain/{namespace}/pod says more)")
