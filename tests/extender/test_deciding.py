@@ -1,90 +1,35 @@
 """What is decided once, what again, and that nodes which differ in anything that counts are not taken for one."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from allocator.effort import Limits
-from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
-from allocator.parse import parse_claim
-from allocator.quantity import Quantity
-from extender.cluster.api import RESOURCES
+from allocator.model import AllocationResult, DeviceId, DeviceResult
 from extender.cluster.objects import parse_node_object
-from extender.cluster.state import Event, EventType
+from extender.cluster.state import EventType
 from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider, NotAtHandError
 from extender.deciding.outlook import Numbers
 from tests.extender.clusters import (
     DRIVER,
     Object,
-    claim,
     device_class,
     local_slice,
     network_slice,
     node,
     request,
     solver,
-    state_of,
     taint_rule,
 )
+from tests.extender.deciding_scene import NAMES, Scene, asked, pool_of, texts
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 MODEL = f'device.attributes["{DRIVER}"].model == "x"'
 ROOT = f"{DRIVER}/root"
-NAMES = ("a", "b", "c")
-
-
-class Scene:
-    """A cluster that is followed, and pods that ask one after the other.
-
-    Attributes:
-        solved: nodes that the solver was asked about for the last pod.
-    """
-
-    solved = 0
-
-    def __init__(self, *objects: Object, **limits: Any) -> None:
-        self.state = state_of(objects)
-        self.decider = Decider(solver(**limits), self.state.changes_since)
-
-    def ask(self, *requests: Object, names: tuple[str, ...] = NAMES, match: str = "", pod: str = "p") -> Decided:
-        """The next pod with a claim of these requests."""
-        before = self.decider.solved
-        self.decider.follow(self.state.snapshot)
-        decided = self.decider.decide((asked(*requests, match=match, pod=pod),), names, self.state.snapshot)
-        self.solved = self.decider.solved - before
-        return decided
-
-    def happens(self, raw: Object, kind: EventType = EventType.MODIFIED) -> None:
-        self.state.apply(Event(kind, RESOURCES[raw["kind"]], raw))
-
-    def takes(self, pool: str, device: str, *, share: str = "", uid: str = "uid-other") -> None:
-        found = DeviceResult("gpu", DeviceId(DRIVER, pool, device))
-        if share:
-            found = replace(found, share_id=share, consumed_capacity={"memory": Quantity.parse("1Gi")})
-        self.state.assume(uid, AllocationResult((found,)), "uid-pod")
-
-
-def asked(*requests: Object, match: str = "", pod: str = "p") -> Claim:
-    raw = claim(f"claim-of-{pod}", *requests)
-    if match:
-        raw["spec"]["devices"]["constraints"] = [{"matchAttribute": match}]
-    return parse_claim(raw)
 
 
 def yes(decided: Decided) -> list[bool]:
     return [verdict.merit is not None for verdict in decided.verdicts]
-
-
-def pool_of(name: str, *devices: Object) -> Object:
-    """A node's slice with devices that differ."""
-    raw = local_slice(name, len(devices))
-    raw["spec"]["devices"] = [{"name": f"gpu-{i}", **device} for i, device in enumerate(devices)]
-    return raw
-
-
-def texts(**values: str) -> Object:
-    return {"attributes": {name: {"string": value} for name, value in values.items()}}
 
 
 def three(*devices: Object) -> list[Object]:
@@ -121,81 +66,6 @@ def test_under_match_attribute_it_makes_no_difference_what_the_common_values_are
     pools = [pool_of(name, texts(root=f"{name}-0"), texts(root=f"{name}-0"), texts(root="1")) for name in NAMES]
     scene = Scene(GPU, *map(node, NAMES), *pools)
     assert (yes(scene.ask(request(count=2), match=ROOT)), scene.solved) == ([True] * 3, 1)
-
-
-# --- not for those that differ -----------------------------------------------------------------------------
-
-PART = {"consumesCounters": [{"counterSet": "set", "counters": {"parts": {"value": "1"}}}]}
-WHOLE = {"consumesCounters": [{"counterSet": "set", "counters": {"parts": {"value": "3"}}}]}
-TAINTED = {"taints": [{"key": "sick", "effect": "NoSchedule"}]}
-SMALL, LARGE = ({"capacity": {"memory": {"value": size}}} for size in ("1Gi", "4Gi"))
-ASKS_2GI = request() | {"exactly": {**request()["exactly"], "capacity": {"requests": {"memory": "2Gi"}}}}
-
-
-@pytest.mark.parametrize(
-    ("usual", "different", "wanted", "match"),
-    [
-        (texts(model="x"), texts(model="y"), request(selectors=[MODEL]), ""),
-        (texts(model="1"), {"attributes": {"model": {"int": 1}}}, request(selectors=[MODEL.replace('"x"', '"1"')]), ""),
-        ({}, TAINTED, request(count=2), ""),
-        (LARGE, SMALL, ASKS_2GI, ""),
-        (texts(root="r"), texts(root="s"), request(count=2), ROOT),
-        (texts(root="r"), {}, request(count=2), ROOT),
-    ],
-    ids=["a value that is read", "its type", "a taint", "capacity", "which values are common", "no value"],
-)
-def test_a_device_that_differs_in_what_counts_makes_a_node_another_one(
-    usual: Object, different: Object, wanted: Object, match: str
-) -> None:
-    devices = [different] if wanted["exactly"]["count"] == 1 else [usual, different]
-    scene = Scene(*three(*[usual] * len(devices)), pool_of("b", *devices))
-    assert yes(scene.ask(wanted, match=match)) == [True, False, True]
-
-
-def test_devices_that_draw_on_counters_make_a_node_another_one() -> None:
-    def pools(name: str, *devices: Object) -> list[Object]:
-        raw = pool_of(name, *devices)
-        raw["spec"]["pool"]["resourceSliceCount"] = 2
-        counters = {"name": "set", "counters": {"parts": {"value": "3"}}}
-        spec = {**raw["spec"], "sharedCounters": [counters]}
-        del spec["devices"]
-        return [raw, raw | {"metadata": raw["metadata"] | {"name": f"{name}-counters"}, "spec": spec}]
-
-    nodes = [*pools("a", PART, PART), *pools("b", WHOLE, PART), *pools("c", PART, PART)]
-    assert yes(Scene(GPU, *map(node, NAMES), *nodes).ask(request(count=2))) == [True, False, True]
-
-
-def test_a_taint_rule_for_one_device_makes_its_node_another_one() -> None:
-    scene = Scene(*three({}), taint_rule("r", driver=DRIVER, pool="b", device="gpu-0"))
-    assert yes(scene.ask()) == [True, False, True]
-
-
-def test_with_admin_access_it_matters_which_of_devices_that_are_alike_is_held() -> None:
-    """The administrator's request comes first and takes the first device, held or not; what follows, another one."""
-    admin = request("admin")
-    admin["exactly"]["adminAccess"] = True
-    scene = Scene(GPU, *map(node, "ab"), *(pool_of(name, SMALL, SMALL, LARGE) for name in "ab"))
-    scene.takes("a", "gpu-0", uid="uid-1")
-    scene.takes("b", "gpu-1", uid="uid-2")
-    first, second = scene.ask(admin, request(), names=("a", "b")).verdicts
-    assert first.merit is not None
-    assert second.merit is not None
-    assert (first.merit.capacity, second.merit.capacity) == (
-        {f"{DRIVER}/memory": 2**30 * 10**9},
-        {f"{DRIVER}/memory": 2**32 * 10**9},
-    )
-
-
-def test_of_shared_devices_that_are_alike_it_matters_which_is_used() -> None:
-    shared = LARGE | {"allowMultipleAllocations": True}
-    scene = Scene(GPU, *map(node, "ab"), *(pool_of(name, shared, shared) for name in "ab"))
-    scene.takes("a", "gpu-0", share="s", uid="uid-1")
-    scene.takes("b", "gpu-1", share="t", uid="uid-2")
-    wanted = request() | {"exactly": {**request()["exactly"], "capacity": {"requests": {"memory": "1Gi"}}}}
-    first, second = scene.ask(wanted, names=("a", "b")).verdicts
-    assert first.merit is not None
-    assert second.merit is not None
-    assert (first.merit.free, second.merit.free) == (0.5, 0.0)
 
 
 # --- what is known stays known -----------------------------------------------------------------------------

@@ -1,0 +1,67 @@
+"""A cluster that is followed, and pods that ask for devices one after the other."""
+
+from dataclasses import replace
+from typing import Any
+
+from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
+from allocator.parse import parse_claim
+from allocator.quantity import Quantity
+from extender.cluster.api import RESOURCES
+from extender.cluster.state import Event, EventType
+from extender.deciding.decider import Decided, Decider
+from tests.extender.clusters import DRIVER, Object, claim, local_slice, solver, state_of
+
+NAMES = ("a", "b", "c")
+
+
+class Scene:
+    """A cluster that is followed, and pods that ask one after the other.
+
+    Attributes:
+        solved: nodes that the solver was asked about for the last pod.
+    """
+
+    solved = 0
+
+    def __init__(self, *objects: Object, **limits: Any) -> None:
+        self.state = state_of(objects)
+        self.decider = Decider(solver(**limits), self.state.changes_since)
+
+    def ask(self, *requests: Object, names: tuple[str, ...] = NAMES, match: str = "", pod: str = "p") -> Decided:
+        """The next pod with a claim of these requests."""
+        before = self.decider.solved
+        self.decider.follow(self.state.snapshot)
+        decided = self.decider.decide((asked(*requests, match=match, pod=pod),), names, self.state.snapshot)
+        self.solved = self.decider.solved - before
+        return decided
+
+    def happens(self, raw: Object, kind: EventType = EventType.MODIFIED) -> None:
+        """An object comes, changes or goes."""
+        self.state.apply(Event(kind, RESOURCES[raw["kind"]], raw))
+
+    def takes(self, pool: str, device: str, *, share: str = "", size: str = "1Gi", uid: str = "uid-other") -> None:
+        """A claim in flight gets a device; with a share, some memory of it."""
+        found = DeviceResult("gpu", DeviceId(DRIVER, pool, device))
+        if share:
+            found = replace(found, share_id=share, consumed_capacity={"memory": Quantity.parse(size)})
+        self.state.assume(uid, AllocationResult((found,)), "uid-pod")
+
+
+def asked(*requests: Object, match: str = "", pod: str = "p") -> Claim:
+    """A pod's claim; ``match`` is the attribute that its devices must have in common."""
+    raw = claim(f"claim-of-{pod}", *requests)
+    if match:
+        raw["spec"]["devices"]["constraints"] = [{"matchAttribute": match}]
+    return parse_claim(raw)
+
+
+def pool_of(name: str, *devices: Object) -> Object:
+    """A node's slice with devices that differ."""
+    raw = local_slice(name, len(devices))
+    raw["spec"]["devices"] = [{"name": f"gpu-{i}", **device} for i, device in enumerate(devices)]
+    return raw
+
+
+def texts(**values: str) -> Object:
+    """A device with attributes of text."""
+    return {"attributes": {name: {"string": value} for name, value in values.items()}}
