@@ -19,7 +19,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from loadtest.endtoend.figures import Run, table, verdicts
+from loadtest.endtoend.figures import Run, processor_table, table, verdicts
 from loadtest.endtoend.run import Bench, furnish
 from loadtest.endtoend.subjects import CALLS_PER_SECOND, SUBJECTS
 from loadtest.endtoend.workloads import WORKLOADS
@@ -69,7 +69,11 @@ async def _take_turns(bench: Bench, arguments: argparse.Namespace, progress: Pro
                 tell = partial(_tell, progress, task)
                 run = await bench.run(workload, subject, arguments.pods, tell)
                 progress.remove_task(task)
-                progress.console.print(f"{what}: {run.rate:.1f} pods/s, load {run.load:.1f}", *run.wrong, sep="\n  ")
+                progress.console.print(
+                    f"{what}: {run.rate:.1f} pods/s, {run.processor * 1000:.1f} ms, load {run.load:.1f}",
+                    *run.wrong,
+                    sep="\n  ",
+                )
                 runs[key].append(run)
     return runs
 
@@ -96,7 +100,9 @@ def main() -> None:
             found[nodes] = asyncio.run(_measure(arguments, nodes, progress))
     console = Console()
     for nodes, runs in found.items():
-        console.print(table(nodes, arguments.pods, runs), *verdicts(nodes, runs), sep="\n", highlight=False)
+        console.print(
+            table(nodes, arguments.pods, runs), processor_table(runs), *verdicts(nodes, runs), sep="\n", highlight=False
+        )
     loads = [run.load for runs in found.values() for each in runs.values() for run in each]
     console.print(
         f"{os.cpu_count()} cores, Python {platform.python_version()}, Kubernetes {VERSION}; "

@@ -55,12 +55,14 @@ class Run:
     Attributes:
         subject: its name.
         rate: pods per second; of no meaning if something is wrong.
+        processor: seconds for a pod, on all cores, of the control plane, the scheduler and its extender.
         load: of the machine before, as ``uptime`` has it over a minute.
         wrong: pods that got no node, devices that two claims have, and the like.
     """
 
     subject: str
     rate: float
+    processor: float
     load: float
     wrong: tuple[str, ...] = ()
 
@@ -82,6 +84,16 @@ def table(nodes: int, pods: int, runs: Mapping[str, Sequence[Run]]) -> Table:
             _shown(_ratio(rates, IN_TREE), "{:.2f}x"),
             _shown(_ratio(rates, IDLE), "{:.0%}"),
         )
+    return made
+
+
+def processor_table(runs: Mapping[str, Sequence[Run]]) -> Table:
+    """Processor time for a pod, which other work on the machine disturbs less."""
+    title = "milliseconds of processor time for a pod: control plane, scheduler, extender"
+    made = Table("workload", *_ORDER, title=title)
+    for workload, each in runs.items():
+        spent = {name: [run.processor for run in each if run.subject == name and not run.wrong] for name in _ORDER}
+        made.add_row(workload, *(_with_range([1000 * seconds for seconds in spent[name]]) for name in _ORDER))
     return made
 
 

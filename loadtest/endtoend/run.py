@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -32,6 +33,7 @@ from tests.cluster.harness.client import NAMESPACES, Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.objects import add_node
 from tests.cluster.harness.objects import namespace as a_namespace
+from tests.cluster.harness.process import Process
 from tests.cluster.harness.service import grant_rights
 
 STALL_SECONDS: Final = 120.0
@@ -84,7 +86,9 @@ class Bench:
         sightings = Sightings(frozenset(key_of(each).name for each in made.fitting))
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(_alongside(self._watch(sightings)))
-            await stack.enter_async_context(subject.running(self.plane))
+            running = await stack.enter_async_context(subject.running(self.plane))
+            processes = (*self.plane.components.values(), *running)
+            before = _processor_seconds(processes)
             if workload.staying < 1:
                 most = int(pods * workload.staying)
                 await stack.enter_async_context(_alongside(self._let_go(sightings, most)))
@@ -93,9 +97,10 @@ class Bench:
             if workload.from_templates:
                 await self._make(PODS, made.fitting)
             wrong = await self._wait(sightings, told)
+            spent = _processor_seconds(processes) - before
             wrong += await self._judged(sightings, subject)
         await self._clear()
-        return Run(subject.name, sightings.rate, load, tuple(wrong[:_WRONG_SHOWN]))
+        return Run(subject.name, sightings.rate, spent / pods, load, tuple(wrong[:_WRONG_SHOWN]))
 
     async def _make(self, resource: Resource, objects: Iterable[RawObject]) -> None:
         await _together(self.client.create(resource, each) for each in objects)
@@ -190,6 +195,15 @@ async def furnish(plane: ControlPlane, client: Client, nodes: int) -> Bench:
     await _together(add_node(client, name) for name in names)
     await _together(client.create(SLICES, unmade(each)) for each in objects["slices"])
     return Bench(plane, client, names)
+
+
+def _processor_seconds(processes: Iterable[Process]) -> float:
+    """What they have used of all cores so far, by Linux' account."""
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # in user and in system mode
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Final
 from extender.cluster.api import RawObject
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.controlplane import ControlPlane
+from tests.cluster.harness.process import Process
 from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.cluster.harness.service import running_extender
 
@@ -26,12 +27,12 @@ class Subject:
 
     Attributes:
         decides: knows which devices there are; else pods that fit nowhere get a node, and allocations mean nothing.
-        running: it runs over a control plane while this lasts.
+        running: it runs over a control plane while this lasts, as these processes.
     """
 
     name: str
     decides: bool
-    running: Callable[[ControlPlane], AbstractAsyncContextManager[None]]
+    running: Callable[[ControlPlane], AbstractAsyncContextManager[tuple[Process, ...]]]
 
 
 def with_extender(text: str, url: str, kubeconfig: Path) -> RawObject:
@@ -64,29 +65,29 @@ def _unhurried(config: RawObject) -> RawObject:
 
 
 @asynccontextmanager
-async def _in_tree(plane: ControlPlane) -> AsyncIterator[None]:
-    async with scheduler(plane, in_tree(plane.kubeconfig(SCHEDULER)), ()):
-        yield
+async def _in_tree(plane: ControlPlane) -> AsyncIterator[tuple[Process, ...]]:
+    async with scheduler(plane, in_tree(plane.kubeconfig(SCHEDULER)), ()) as process:
+        yield (process,)
 
 
 @asynccontextmanager
-async def _ours(plane: ControlPlane) -> AsyncIterator[None]:
-    async with running_extender(plane) as extender, _asking(plane, extender.url):
-        yield
+async def _ours(plane: ControlPlane) -> AsyncIterator[tuple[Process, ...]]:
+    async with running_extender(plane) as extender, _asking(plane, extender.url) as process:
+        yield (process, extender.process)
 
 
 @asynccontextmanager
-async def _idle(plane: ControlPlane) -> AsyncIterator[None]:
-    async with running_extender(plane, serve=_IDLE) as extender, _asking(plane, extender.url):
-        yield
+async def _idle(plane: ControlPlane) -> AsyncIterator[tuple[Process, ...]]:
+    async with running_extender(plane, serve=_IDLE) as extender, _asking(plane, extender.url) as process:
+        yield (process, extender.process)
 
 
 @asynccontextmanager
-async def _asking(plane: ControlPlane, url: str) -> AsyncIterator[None]:
+async def _asking(plane: ControlPlane, url: str) -> AsyncIterator[Process]:
     text = SHIPPED.read_text()
     config = with_extender(text, url, plane.kubeconfig(SCHEDULER))
-    async with scheduler(plane, config, shipped_flags(text)):
-        yield
+    async with scheduler(plane, config, shipped_flags(text)) as process:
+        yield process
 
 
 IN_TREE: Final = "in-tree"

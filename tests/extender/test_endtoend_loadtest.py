@@ -10,7 +10,7 @@ from httpx import ASGITransport, AsyncClient
 
 from extender.cluster.api import CLAIMS, PODS, ObjectKey
 from extender.cluster.reservation import FINALIZER
-from loadtest.endtoend.figures import Run, Sightings, table, verdicts
+from loadtest.endtoend.figures import Run, Sightings, processor_table, table, verdicts
 from loadtest.endtoend.subjects import CALLS_PER_SECOND, IDLE, IN_TREE, OURS, in_tree, with_extender
 from loadtest.endtoend.workloads import NAMESPACE, RESIDENTS, WORKLOADS, batch
 from loadtest.idle_extender import IdleExtender
@@ -109,7 +109,7 @@ def test_a_pod_that_was_bound_twice_is_told() -> None:
 
 def runs(**rates: Sequence[float]) -> list[Run]:
     names = {"in_tree": IN_TREE, "ours": OURS, "idle": IDLE}
-    return [Run(names[subject], rate, 0.0) for subject, each in rates.items() for rate in each]
+    return [Run(names[subject], rate, 0.01, 0.0) for subject, each in rates.items() for rate in each]
 
 
 def test_medians_and_ratios_in_the_table() -> None:
@@ -117,6 +117,11 @@ def test_medians_and_ratios_in_the_table() -> None:
     columns = [list(column.cells) for column in table(500, 1000, found).columns]
     assert columns[:4] == [["claims", "crowded"], ["50.0\n40 to 60", "-"], ["100.0", "90.0"], ["200.0", "-"]]
     assert columns[4:] == [["2.00x", "-"], ["50%", "-"]]
+
+
+def test_processor_time_for_a_pod_is_in_milliseconds() -> None:
+    columns = [list(column.cells) for column in processor_table({"claims": runs(ours=[1, 2])}).columns]
+    assert columns == [["claims"], ["-"], ["10.0\n10 to 10"], ["-"]]
 
 
 def test_goals_that_were_measured_are_met_or_missed() -> None:
@@ -132,7 +137,7 @@ def test_goals_that_were_measured_are_met_or_missed() -> None:
 
 
 def test_a_run_with_anything_wrong_does_not_count() -> None:
-    found = {"claims": [Run(OURS, 100.0, 0.0, ("a device twice",)), *runs(idle=[100])]}
+    found = {"claims": [Run(OURS, 100.0, 0.01, 0.0, ("a device twice",)), *runs(idle=[100])]}
     assert list(table(500, 1, found).columns[2].cells) == ["-"]
     assert list(verdicts(500, found)) == []
 
