@@ -211,6 +211,7 @@ HOLDINGS = {
         [IS_SMALL, IS_SMALL, HAS_ROOM], ["a/gpu-0", "b/gpu-1"], wants(name="admin", adminAccess=True), request()
     ),
     "the whole or a share": holdings([SHARED], ["a/gpu-0", "b/gpu-0/1Gi"], wants(memory="1Gi")),
+    "a share, or all of it besides": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/1Gi", "b/gpu-0"], wants(memory="1Gi")),
     "how much of it": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/4Gi"], wants(memory="1Gi")),
     "a share of which of them": holdings([SHARED] * 2, ["a/gpu-0/1Gi", "b/gpu-1/1Gi"], wants(memory="1Gi")),
     "other parts of the same, elsewhere": Pair(

@@ -31,7 +31,7 @@ from tests.extender.clusters import DRIVER, claim, device_class, node, solver, t
 
 EXAMPLES = int(os.environ.get("DECIDING_EXAMPLES", "300"))
 NODES = ("n0", "n1", "n2", "n3")
-POOLS = (*NODES, "net", "zone")
+POOLS = (*NODES, "n0-more", "n1-more", "net", "zone-a", "zone-b")
 DEVICES = ("gpu-0", "gpu-1", "gpu-2")
 FEATURE = "DRAOptionalNodeOperations"
 MODEL = f"device.attributes['{DRIVER}'].model"
@@ -40,7 +40,8 @@ ROOT = f"{DRIVER}/root"
 
 HAS_MODEL = f"'model' in device.attributes['{DRIVER}']"
 IS_X, IS_ONE = (f"{HAS_MODEL} && {MODEL} == {value}" for value in ('"x"', "1"))
-EXPRESSIONS = [None] * 4 + [HAS_MODEL, IS_X] * 2 + [IS_ONE, f'{MODEL} == "x"', "device.nope"]
+READS_ALL = f"device.attributes['{DRIVER}'].exists(name, name == 'model') && {MODEL} == \"x\""
+EXPRESSIONS = [None] * 6 + [HAS_MODEL, IS_X, IS_ONE] * 2 + [f'{MODEL} == "x"', READS_ALL, "device.nope"]
 
 
 def some(values: Sequence[Any]) -> st.SearchStrategy[Any]:
@@ -55,12 +56,19 @@ def rarely(value: Any) -> st.SearchStrategy[Any]:
 # --- what a cluster consists of ----------------------------------------------------------------------------
 
 
-@st.composite
-def nodes(draw: st.DrawFn) -> RawObject:
-    raw = node(draw(some(NODES)), labels={"zone": draw(some(["a", "b"]))})
-    if draw(st.booleans()):
+def cluster_node(name: str, zone: str, *, declares: bool) -> RawObject:
+    raw = node(name, labels={"zone": zone})
+    if declares:
         raw["status"]["declaredFeatures"] = [FEATURE]
     return raw
+
+
+FIRST_NODES = [cluster_node(name, zone, declares=name in "n1 n3") for name, zone in zip(NODES, "aabb", strict=True)]
+"""Two and two in a zone, one and one of which does without some calls to drivers."""
+
+
+def nodes() -> st.SearchStrategy[RawObject]:
+    return st.builds(cluster_node, some(NODES), some("ab"), declares=st.booleans())
 
 
 @st.composite
@@ -75,15 +83,17 @@ def devices(draw: st.DrawFn, name: str, *, counters: bool) -> RawObject:
 
 TWISTS: tuple[RawObject, ...] = (
     *({"attributes": {"model": {kind: value}}} for kind, value in (("string", "y"), ("int", 1), ("bool", True))),
-    *({"attributes": {"root": {kind: value}}} for kind, value in (("string", "s"), ("strings", ["r", "s"]))),
+    *({"attributes": {"root": {"strings": list(letters)}}} for letters in ("rs", "st", "tu")),
+    {"attributes": {"root": {"string": "s"}}},
     {"attributes": {"model": None}},
     {"attributes": {"root": None}},
     {"attributes": {"uuid": {"string": "another"}}},
     {"capacity": {"memory": {"value": "2Gi"}}},
     {"capacity": None},
     {"allowMultipleAllocations": True},
-    {"taints": [{"key": "sick", "effect": "NoSchedule"}]},
-    {"taints": [{"key": "sick", "effect": "None"}]},
+    *({"taints": [{"key": "sick", "value": value, "effect": "NoSchedule"}]} for value in ("very", "barely")),
+    {"taints": [{"key": "sick", "value": "very", "effect": "None"}]},
+    {"taints": [{"key": "hot", "value": "very", "effect": "NoSchedule"}]},
     {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]},
     {"consumesCounters": None},
     {"consumesCounters": [{"counterSet": "set-1", "counters": {"parts": {"value": "2"}}}]},
@@ -107,6 +117,7 @@ class Model:
 
     devices: tuple[RawObject, ...]
     counters: bool
+    more: RawObject
 
     def slice(self, pool: str, *, twists: Sequence[tuple[int, RawObject]], more: RawObject, own: bool) -> RawObject:
         """A slice: with twists of some devices, and fields of its own; of each device its own place."""
@@ -116,7 +127,13 @@ class Model:
                 listed[index] = twisted(listed[index], twist)
         if own:
             listed = [{"allNodes": True, **each} if "nodeName" not in each else each for each in listed]
-        spec: RawObject = {"driver": DRIVER, "devices": listed, **PLACES.get(pool, {"nodeName": pool}), **more}
+        spec: RawObject = {
+            "driver": DRIVER,
+            "devices": listed,
+            **PLACES.get(pool, {"nodeName": pool}),
+            **self.more,
+            **more,
+        }
         if own:
             spec = {**spec, "perDeviceNodeSelection": True}
             spec = {key: value for key, value in spec.items() if key not in {"allNodes", "nodeSelector", "nodeName"}}
@@ -130,14 +147,22 @@ class Model:
         return _resource_slice(f"counters-{pool}", spec)
 
 
+def zoned(*names: str) -> RawObject:
+    """For the nodes of zones, one term for each."""
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]} for name in names]
+    return {"nodeSelector": {"nodeSelectorTerms": terms}}
+
+
 PLACES: dict[str, RawObject] = {
     "net": {"allNodes": True},
-    "zone": {
-        "nodeSelector": {
-            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
-        }
-    },
+    "zone-a": zoned("a"),
+    "zone-b": zoned("b"),
+    "n0-more": {"nodeName": "n0"},
+    "n1-more": {"nodeName": "n1"},
 }
+"""Of pools that are not called after their node."""
+
+SKIPS: RawObject = {"skipNodeOperations": ["Prepare"]}
 
 
 def _named(raw: RawObject, pool: str) -> RawObject:
@@ -151,23 +176,31 @@ def slices(draw: st.DrawFn, model: Model, pools: Sequence[str]) -> RawObject:
     pool = draw(some(pools))
     if model.counters and draw(rarely(value=True)):
         return model.counter_slice(pool, draw(some(["2", "3"])))
-    twists = draw(st.lists(st.tuples(st.integers(0, 2), some(TWISTS)), max_size=2))
-    more = draw(some([{}, {}, {}, {"driver": "other"}, {"nodeOperationsSkipped": ["Prepare"]}]))
+    twists = draw(st.lists(ONE_TWIST, max_size=2))
+    more = draw(some([{}, {}, {}, {"driver": "other"}, SKIPS, zoned("b", "c") if pool == "zone-b" else {}]))
     return model.slice(pool, twists=twists, more=more, own=pool == "net" and draw(st.booleans()))
+
+
+ONE_TWIST = st.tuples(st.integers(0, 2), some(TWISTS))
 
 
 @st.composite
 def models(draw: st.DrawFn) -> Model:
+    """Often with twists that all slices have in common, so that another one makes a small difference."""
     counters = draw(rarely(value=True)) is not None
-    return Model(tuple(draw(devices(name, counters=counters)) for name in DEVICES), counters)
+    listed = [draw(devices(name, counters=counters)) for name in DEVICES]
+    common = draw(some([{}, *(twist for twist in TWISTS if "nodeName" not in twist)]))
+    return Model(tuple(twisted(each, common) for each in listed), counters, draw(some([{}, {}, {}, SKIPS])))
 
 
 @st.composite
 def beginnings(draw: st.DrawFn, model: Model) -> list[RawObject]:
-    """Slices for all nodes, and now and then one that roams."""
-    pools = [*NODES, *draw(some([[], [], ["net"], ["zone"]]))]
+    """Slices for all nodes, mostly alike but for one thing, and now and then more of them."""
+    pools = [*NODES, *draw(some([[], [], ["net"], ["zone-a", "zone-b"], ["n0-more", "n1-more"]]))]
     counters = [model.counter_slice(pool, "2") for pool in pools] if model.counters else []
-    return [*counters, *(draw(slices(model, [pool])) for pool in pools)]
+    twists = {pool: draw(st.lists(ONE_TWIST, max_size=1)) for pool in pools}
+    alike = [model.slice(pool, twists=twists[pool], more={}, own=False) for pool in pools]
+    return [*counters, *alike, draw(slices(model, pools))]
 
 
 def _resource_slice(name: str, spec: RawObject) -> RawObject:
@@ -203,6 +236,13 @@ def requests(draw: st.DrawFn, name: str) -> RawObject:
     return {"name": name, "exactly": exactly | {"adminAccess": draw(rarely(value=True)) is not None}}
 
 
+TOLERATIONS = (
+    {"operator": "Exists"},
+    {"key": "sick", "operator": "Exists"},
+    {"key": "sick", "operator": "Equal", "value": "very"},
+)
+
+
 @st.composite
 def alternatives(draw: st.DrawFn) -> RawObject:
     found: RawObject = {"deviceClassName": "gpu"}
@@ -212,7 +252,7 @@ def alternatives(draw: st.DrawFn) -> RawObject:
     if expression is not None:
         found["selectors"] = [{"cel": {"expression": expression}}]
     if draw(rarely(value=True)):
-        found["tolerations"] = [{"operator": "Exists"}]
+        found["tolerations"] = [draw(some(TOLERATIONS))]
     if draw(rarely(value=True)):
         found["capacity"] = {"requests": {"memory": "1Gi"}}
     return found
@@ -310,7 +350,7 @@ def synced(slices: Sequence[RawObject]) -> ClusterState:
     state = ClusterState(log_size=5)
     for resource in RESOURCES.values():
         state.replace(resource, [], 0)
-    for raw in (device_class(selectors=[f'device.driver == "{DRIVER}"']), *map(node, NODES), *slices):
+    for raw in (device_class(selectors=[f'device.driver == "{DRIVER}"']), *FIRST_NODES, *slices):
         state.apply(Event(EventType.ADDED, RESOURCES[raw["kind"]], raw))
     return state
 
