@@ -27,8 +27,11 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+# Exported, not written before the command: so there is no shell between make and the service, which would keep a
+# SIGTERM to itself and leave the service running.
+serve: export DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES = config/node-templates.yaml
 serve: $(VENV)/.runtime  ## the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
-	DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES=config/node-templates.yaml $(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
+	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
 
 test: $(VENV)/.dev  ## the quick suites, with branch coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
