@@ -19,6 +19,7 @@ from pydantic.alias_generators import to_camel
 from allocator.features import GATES, Features, with_gates
 from allocator.model import JSON
 from allocator.policy import POLICIES
+from extender.cluster.yamltext import SyntaxProblem, documents
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 
@@ -266,21 +267,15 @@ def _problem(path: tuple[str, ...], kind: str, message: str, value: object) -> s
 
 
 def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
-    try:
-        tree = yaml.safe_load(text) if text else None
-    except yaml.YAMLError as error:
-        raise SettingsError([f"{file}: not YAML: {_yaml_problem(error)}"]) from error
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+    trees = [tree for tree in documents(text or "") if tree is not None]
+    if bad := next((tree for tree in trees if isinstance(tree, SyntaxProblem)), None):
+        raise SettingsError([f"{file}: not YAML: {bad}"])
+    if len(trees) > 1:
+        raise SettingsError([f"{file}: expected one document, not {len(trees)}"])
+    tree = trees[0] if trees else {}
+    if not isinstance(tree, dict):
         raise SettingsError([f"{file}: expected keys and values at the top, not {type(tree).__name__}"])
     return tree
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return " ".join(str(error).split())
 
 
 def _from_environment(environment: Mapping[str, str]) -> Mapping[str, JSON]:
