@@ -5,8 +5,8 @@ from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.killing import Plan, run
 
 
-async def test_ten_kills(client: Client, plane: ControlPlane, namespace: str) -> None:
-    plan = Plan(pods=100, kills=10, nodes=10, devices=8, most=50, seed=1)
+async def test_six_kills(client: Client, plane: ControlPlane, namespace: str) -> None:
+    plan = Plan(pods=60, kills=6, nodes=10, devices=8, most=50, seed=1)
     figures = await run(plane, client, namespace, plan, print)
     assert figures.wrong == []
     assert figures.kills == plan.kills
