@@ -29,7 +29,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 # Exported, not written before the command: so there is no shell between make and the service, which would keep a
 # SIGTERM to itself and leave the service running.
-serve: export DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES = config/node-templates.yaml
+serve: export DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES=config/node-templates.yaml
 serve: $(VENV)/.runtime  ## the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
 	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
 
