@@ -18,6 +18,7 @@ class Counters:
     def __init__(self, pools: Mapping[PoolId, NodePool], usage: Usage) -> None:
         self._pools = pools
         self._usage = usage
+        self._full: dict[PoolId, dict[CounterKey, int]] = {}
         self._left: dict[PoolId, dict[CounterKey, int]] = {}
         self._overdrawn: dict[PoolId, CounterKey | None] = {}
 
@@ -30,7 +31,9 @@ class Counters:
 
     def full(self, pool: PoolId) -> Mapping[CounterKey, int]:
         """What there is when nothing is taken, in units of 10**-9."""
-        return _full(self._pools[pool])
+        if pool not in self._full:
+            self._full[pool] = _full(self._pools[pool])
+        return self._full[pool]
 
     def shortage(self, device: Device) -> CounterKey | None:
         """The first counter that does not suffice for the device.
@@ -61,7 +64,7 @@ class Counters:
         return undo
 
     def _initial(self, pool: NodePool) -> dict[CounterKey, int]:
-        left = _full(pool)
+        left = dict(self.full(pool.id))
         used = self._usage.pools.get(pool.id, NOTHING_USED)
         if used:
             for device in (*(c.device for c in pool.candidates), *pool.elsewhere):

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from allocator.candidates import Alternative, Candidates
 from allocator.counters import CounterKey, Counters, demand
 from allocator.outcome import Merit
+from allocator.usage import NOTHING_USED
 
 MAX_SCORE = 10
 _BEST_ALTERNATIVE = 8
@@ -120,10 +121,8 @@ def _in_bands(merits: Mapping[K, Merit], fitness: Callable[[Merit], float]) -> d
 
 def _free_share(candidates: Candidates, taken: Sequence[int]) -> float:
     """The share of devices in the pools concerned that stays free."""
-    pools = {candidates.all[i].device.id.pool_id for i in taken}
-    if not pools:
-        return 0.0
-    usage = candidates.usage
-    members = [i for i in range(candidates.count) if candidates.all[i].device.id.pool_id in pools]
-    free = [i for i in members if usage.device(candidates.all[i].device.id).is_free]
-    return len(set(free).difference(taken)) / len(members)
+    pools = candidates.usage.pools
+    used = {pool: pools.get(pool, NOTHING_USED) for pool in {candidates.all[i].slice.pool for i in taken}}
+    members = [(i, c) for i, c in enumerate(candidates.all) if c.slice.pool in used]
+    free = {i for i, c in members if c.device.id.device not in used[c.slice.pool]}
+    return len(free.difference(taken)) / len(members) if members else 0.0
