@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from allocator.errors import SelectorError
 from allocator.features import ALL_FEATURES
 from allocator.outcome import Allocation
 from extender.cluster.state import EventType
@@ -221,7 +222,9 @@ HOLDINGS = {
 """What is held of devices that are the same."""
 
 PLACES = {
-    "a rule's taint": Pair([*devices([{}], [{}]).objects, taint_rule("r", driver=DRIVER, pool="b", device="gpu-0")]),
+    "a rule's taint": Pair(
+        [*devices([{}], [{"name": "other"}]).objects, taint_rule("r", driver=DRIVER, device="gpu-0")]
+    ),
     "which roaming pool": zoned({}, {}, pools="pq", held=["q/gpu-b"]),
     "terms of the slice": zoned({}, TWO_TERMS | zone("b", "c")),
     "terms of the device": zoned(each_its_own("a", **zone("a")), each_its_own("b", **zone("b", "c"))),
@@ -307,3 +310,12 @@ def test_a_pool_that_roams_changes_for_all_nodes(raw: Object, kind: EventType) -
     after = scene.ask(names=("a", "c"))
     found = [[verdict.merit is not None for verdict in decided.verdicts] for decided in (before, after)]
     assert found == [[True, True], [False, False]]
+
+
+def test_a_value_of_an_unknown_type_fails_the_claims_where_it_is_read() -> None:
+    """No selector can be evaluated on such a device; none of the nodes that are fine speaks for its node."""
+    found = devices([{}], [model()], wants(selector="true"))
+    scene = scene_of(found)
+    scene.ask(*found.wanted, names=("a",))
+    with pytest.raises(SelectorError, match="unsupported value"):
+        scene.ask(*found.wanted, names=("a", "b"))

@@ -195,12 +195,14 @@ def models(draw: st.DrawFn) -> Model:
 
 @st.composite
 def beginnings(draw: st.DrawFn, model: Model) -> list[RawObject]:
-    """Slices for all nodes, mostly alike but for one thing, and now and then more of them."""
+    """Slices for all nodes, mostly alike but for one thing, and now and then more of them; devices that are held."""
     pools = [*NODES, *draw(some([[], [], ["net"], ["zone-a", "zone-b"], ["n0-more", "n1-more"]]))]
     counters = [model.counter_slice(pool, "2") for pool in pools] if model.counters else []
     twists = {pool: draw(st.lists(ONE_TWIST, max_size=1)) for pool in pools}
     alike = [model.slice(pool, twists=twists[pool], more={}, own=False) for pool in pools]
-    return [*counters, *alike, draw(slices(model, pools))]
+    held = [(pool, draw(some([None, *DEVICES]))) for pool in pools]
+    claims = [claim(f"of-{pool}", allocated=[f"{pool}/{device}"]) for pool, device in held if device is not None]
+    return [*counters, *alike, *draw(st.lists(slices(model, pools), max_size=1)), *claims]
 
 
 def _resource_slice(name: str, spec: RawObject) -> RawObject:
@@ -246,7 +248,7 @@ TOLERATIONS = (
 @st.composite
 def alternatives(draw: st.DrawFn) -> RawObject:
     found: RawObject = {"deviceClassName": "gpu"}
-    whole = draw(st.integers(0, 9)) == 9
+    whole = draw(st.integers(0, 5)) == 5
     found |= {"allocationMode": "All"} if whole else {"allocationMode": "ExactCount", "count": draw(some([1, 1, 2, 3]))}
     expression = draw(some(EXPRESSIONS))
     if expression is not None:
@@ -314,9 +316,9 @@ QUESTIONS = st.builds(
 
 @dataclass(frozen=True)
 class History:
-    """A cluster: the slices that it begins with, and what happens then."""
+    """A cluster: what there is at first, and what happens then."""
 
-    slices: list[RawObject]
+    beginning: list[RawObject]
     steps: list[Happens | Flies | Asks]
 
 
@@ -346,11 +348,11 @@ def play(state: ClusterState, step: Happens | Flies, number: int) -> None:
     state.apply(Event(EventType.DELETED if step.gone else EventType.MODIFIED, RESOURCES[raw["kind"]], raw))
 
 
-def synced(slices: Sequence[RawObject]) -> ClusterState:
+def synced(beginning: Sequence[RawObject]) -> ClusterState:
     state = ClusterState(log_size=5)
     for resource in RESOURCES.values():
         state.replace(resource, [], 0)
-    for raw in (device_class(selectors=[f'device.driver == "{DRIVER}"']), *FIRST_NODES, *slices):
+    for raw in (device_class(selectors=[f'device.driver == "{DRIVER}"']), *FIRST_NODES, *beginning):
         state.apply(Event(EventType.ADDED, RESOURCES[raw["kind"]], raw))
     return state
 
@@ -387,7 +389,7 @@ def test_remembered_decisions_are_those_of_a_fresh_solve(
     policy: str,
     features: Features,
 ) -> None:
-    state = synced(history.slices)
+    state = synced(history.beginning)
     fresh = replace(solver(), policy=POLICIES[policy], features=features)
     decider = Decider(fresh, state.changes_since)
     for number, step in enumerate([*history.steps, *(Asks(wish, NODES, None) for wish in range(3))]):
