@@ -111,6 +111,9 @@ def twisted(device: RawObject, twist: RawObject) -> RawObject:
     return {name: value for name, value in found.items() if value is not None}
 
 
+SHARED: RawObject = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "2Gi"}}}
+
+
 @dataclass(frozen=True)
 class Model:
     """What the slices of a cluster have in common."""
@@ -189,14 +192,14 @@ def models(draw: st.DrawFn) -> Model:
     """Often with twists that all slices have in common, so that another one makes a small difference."""
     counters = draw(rarely(value=True)) is not None
     listed = [draw(devices(name, counters=counters)) for name in DEVICES]
-    common = draw(some([{}, *(twist for twist in TWISTS if "nodeName" not in twist)]))
+    common = draw(some([{}, SHARED, SHARED, *(twist for twist in TWISTS if "nodeName" not in twist)]))
     return Model(tuple(twisted(each, common) for each in listed), counters, draw(some([{}, {}, {}, SKIPS])))
 
 
 @st.composite
 def beginnings(draw: st.DrawFn, model: Model) -> list[RawObject]:
     """Slices for all nodes, mostly alike but for one thing, and now and then more of them; devices that are held."""
-    pools = [*NODES, *draw(some([[], [], ["net"], ["zone-a", "zone-b"], ["n0-more", "n1-more"]]))]
+    pools = draw(some([NODES, NODES, (*NODES, "net"), (*NODES, "n0-more", "n1-more"), ("zone-a", "zone-b")]))
     counters = [model.counter_slice(pool, "2") for pool in pools] if model.counters else []
     twists = {pool: draw(st.lists(ONE_TWIST, max_size=1)) for pool in pools}
     alike = [model.slice(pool, twists=twists[pool], more={}, own=False) for pool in pools]
