@@ -100,9 +100,8 @@ def _needs(pod: Pod, resource: str) -> Iterator[_Need]:
 def _count(container: Container, request: ExtendedRequest) -> int:
     count, rest = divmod(request.amount.nano, _ONE)
     if rest or count < 0:
-        raise DemandError(
-            f"container {container.name} asks for {request.amount} of {request.resource}, which is not a whole number"
-        )
+        wrong = "is negative" if count < 0 else "is not a whole number"
+        raise DemandError(f"container {container.name} asks for {request.amount} of {request.resource}, which {wrong}")
     return count
 
 

@@ -20,8 +20,8 @@ from typing import TypeVar
 import structlog
 import uvicorn
 import uvloop
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
+from starlette.types import ASGIApp
 
 from allocator.effort import Limits
 from allocator.policy import POLICIES
@@ -141,8 +141,9 @@ def read_catalog(settings: Settings) -> Catalog:
     path = wanted.node_templates
     try:
         text = Path(path).read_text(encoding="utf-8-sig") if path else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise TemplateError((f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}",)) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TemplateError((f"autoscaler.nodeTemplates: {path}: cannot be read: {reason}",)) from error
     return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
 
 
@@ -234,7 +235,7 @@ async def serve(
         autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog)
         service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
         ProcessCollector(registry=service.metrics.registry)
-        config = _uvicorn(create_app(service, autoscaler, settings), settings)
+        config = server_config(create_app(service, autoscaler, settings), settings)
         host, port = listener.getsockname()[:2]
         logger.info("serving", url=f"http://{host}:{port}{settings.server.prefix}", **service.summary())
         caring = tasks.create_task(service.aftercare.run())
@@ -251,7 +252,7 @@ async def _operations(service: Service, settings: Settings, listener: socket.soc
     if listener is None:
         yield
         return
-    server = _Quiet(_uvicorn(create_operations_app(service), settings))
+    server = _Quiet(server_config(create_operations_app(service), settings))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield
@@ -260,7 +261,8 @@ async def _operations(service: Service, settings: Settings, listener: socket.soc
         await task
 
 
-def _uvicorn(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How an application is served, over a socket that listens already."""
     return uvicorn.Config(
         app,
         http=OneWriteProtocol,

@@ -6,9 +6,8 @@ them apart from the ``DRA_EXTENDER_PORT`` that Kubernetes sets for a Service cal
 the process's environment by itself: it is an argument.
 """
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -18,8 +17,11 @@ from pydantic.alias_generators import to_camel
 
 from allocator.features import GATES, Features, with_gates
 from allocator.model import JSON
+from allocator.parse.fields import shown
 from allocator.policy import POLICIES
+from allocator.validation.names import label_key
 from extender.cluster.yamltext import SyntaxProblem, documents
+from extender.wording import expected, suggestion
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 
@@ -28,6 +30,8 @@ AUTOSCALER_PREFIX = "/autoscaler"
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})
+
 
 class SettingsError(Exception):
     """Settings that cannot be used; all of their problems, each naming its source, key and value."""
@@ -35,16 +39,6 @@ class SettingsError(Exception):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """``, did you mean "port"?`` for the nearest known word; else the known ones, or nothing if there are many."""
-    names = sorted(known)
-    folded = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
-    if near:
-        return f', did you mean "{folded[near[0]]}"?'
-    return f" (known: {', '.join(names)})" if 0 < len(names) <= 20 else ""
 
 
 def _policy(name: str) -> str:
@@ -62,6 +56,12 @@ def _prefix(text: str) -> str:
     return trimmed
 
 
+def _label(text: str) -> str:
+    if text and (wrong := label_key(text)):
+        raise ValueError(f'"{text}" {wrong}')
+    return text
+
+
 def _gates(gates: Mapping[str, bool]) -> Mapping[str, bool]:
     for name in gates:
         if name not in GATES:
@@ -70,9 +70,9 @@ def _gates(gates: Mapping[str, bool]) -> Mapping[str, bool]:
 
 
 class _Section(BaseModel):
-    """A group of settings: frozen, camelCase in files, unknown keys refused."""
+    """A group of settings: frozen, camelCase in files, unknown keys and values of another type refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel, allow_inf_nan=False)
 
 
 class ServerSettings(_Section):
@@ -144,7 +144,7 @@ class AutoscalerSettings(_Section):
     node_templates: str = Field(
         default="", description="File that says what nodes will bring, as config/node-templates.yaml; empty: none."
     )
-    learn_from_label: str = Field(
+    learn_from_label: Annotated[str, AfterValidator(_label)] = Field(
         default="", description="Label of node groups: new nodes bring what others of their group have; empty: not so."
     )
     deadline_seconds: float = Field(default=30.0, description="Time for one verb.", gt=0)
@@ -189,10 +189,18 @@ class Settings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where some settings came from, for messages, and the settings themselves as nested keys."""
+    """Where some settings came from, and the settings themselves as nested keys.
+
+    Attributes:
+        name: for messages.
+        label: what a key is called there.
+        read: makes values of the tree: of texts in the environment, of what YAML has told apart elsewhere.
+    """
 
     name: str
     tree: Mapping[str, JSON]
+    label: Callable[[tuple[str, ...]], str] = ".".join
+    read: Callable[[Mapping[str, JSON]], Settings] = Settings.model_validate
 
 
 def load(
@@ -211,22 +219,30 @@ def load(
         flags: dotted key to value, as ``{"server.port": 8080}``; None values are flags that were not given.
 
     Raises:
-        SettingsError: a key that is unknown, a value that is not allowed, or text that is not YAML.
+        SettingsError: a key that is unknown, a value of the wrong type or that is not allowed, two ports that are the
+            same, or text that is not YAML.
     """
     given = [(key, value) for key, value in (flags or {}).items() if value is not None]
     sources = [
         Source(file, _from_yaml(file, text)),
-        Source("environment", _from_environment(environment or {})),
+        Source("environment", _from_environment(environment or {}), _variable_of, Settings.model_validate_strings),
         Source("flags", _nested((tuple(key.split(".")), value) for key, value in given)),
     ]
     merged: dict[str, JSON] = {}
     problems: list[str] = []
     for source in sources:
-        problems += _problems(source)
-        merged = _merge(merged, source.tree)
+        try:
+            read = source.read(source.tree)
+        except ValidationError as error:
+            problems += _problems(source, error)
+        else:
+            merged = _merge(merged, read.model_dump(by_alias=True, exclude_unset=True))
     if problems:
         raise SettingsError(problems)
-    return Settings.model_validate(merged)
+    settings = Settings.model_validate(merged)
+    if clash := _clash(settings):
+        raise SettingsError([clash])
+    return settings
 
 
 def keys() -> Iterator[tuple[tuple[str, ...], str]]:
@@ -245,25 +261,38 @@ def variable(path: tuple[str, ...]) -> str:
     return ENVIRONMENT_PREFIX + "__".join(re.sub(r"(?<!^)(?=[A-Z])", "_", part).upper() for part in path)
 
 
-def _problems(source: Source) -> list[str]:
-    try:
-        Settings.model_validate(source.tree)
-    except ValidationError as error:
-        return [
-            f"{source.name}: {_problem(tuple(map(str, item['loc'])), item['type'], item['msg'], item['input'])}"
-            for item in error.errors(include_url=False)
-        ]
-    return []
+def _variable_of(path: tuple[str, ...]) -> str:
+    """The variable for a key, or for what is in it: a variable has all feature gates."""
+    leaf = next(known for known, _ in keys() if path[: len(known)] == known)
+    return ": ".join((variable(leaf), *path[len(leaf) :]))
 
 
-def _problem(path: tuple[str, ...], kind: str, message: str, value: object) -> str:
-    where = ".".join(path)
-    if kind == "extra_forbidden":
-        siblings = {known[len(path) - 1] for known, _ in keys() if known[: len(path) - 1] == path[:-1]}
-        return f"{where}: unknown key{suggestion(path[-1], siblings)}"
-    if kind == "value_error":
-        return f"{where}: {message.removeprefix('Value error, ')}"
-    return f"{where}: {message[0].lower()}{message[1:]}, not {value!r}"
+def _problems(source: Source, error: ValidationError) -> Iterator[str]:
+    for item in error.errors(include_url=False):
+        path = tuple(map(str, item["loc"]))
+        is_unknown = item["type"] == "extra_forbidden"
+        problem = f"unknown key{suggestion(path[-1], _siblings(path))}" if is_unknown else expected(item)
+        yield f"{source.name}: {source.label(path)}: {problem}"
+
+
+def _siblings(path: tuple[str, ...]) -> set[str]:
+    """The keys that there are where this one was found."""
+    return {known[len(path) - 1] for known, _ in keys() if known[: len(path) - 1] == path[:-1]}
+
+
+def _clash(settings: Settings) -> str:
+    """Whether both ports are the same one, at addresses that can't be told apart."""
+    server, operations = settings.server, settings.operations
+    hosts = {server.host, operations.host}
+    is_one_family = len({":" in host for host in hosts}) == 1
+    if not operations.port or operations.port != server.port:
+        return ""
+    if len(hosts) > 1 and not (is_one_family and hosts & _EVERYWHERE):
+        return ""
+    return (
+        f"operations.port: {operations.port} is server.port as well ({' and '.join(sorted(hosts))}): "
+        "health and metrics need a port of their own, or 0 to be on server.port alone"
+    )
 
 
 def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
@@ -274,8 +303,9 @@ def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
         raise SettingsError([f"{file}: expected one document, not {len(trees)}"])
     tree = trees[0] if trees else {}
     if not isinstance(tree, dict):
-        raise SettingsError([f"{file}: expected keys and values at the top, not {type(tree).__name__}"])
-    return tree
+        raise SettingsError([f"{file}: expected keys and values at the top, not {shown(tree)}"])
+    # A group whose lines are all commented out is null.
+    return {key: value for key, value in tree.items() if value is not None}
 
 
 def _from_environment(environment: Mapping[str, str]) -> Mapping[str, JSON]:

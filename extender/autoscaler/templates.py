@@ -18,7 +18,7 @@ from allocator.pools import Inventory
 from allocator.validation import validate
 from extender.autoscaler.blueprints import Blueprint
 from extender.cluster.yamltext import SyntaxProblem, documents
-from extender.settings import suggestion
+from extender.wording import suggestion
 
 NODE_NAME: Final = "$(NODE_NAME)"
 """Stands for the node's name in pool names and attributes."""

@@ -171,7 +171,10 @@ def test_node_templates_that_can_not_be_used_are_told(manifests: Path, tmp_path:
     assert check.stderr.startswith(f"error: {file}: templates x and y contradict each other")
     environment = {"DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES": str(tmp_path / "missing.yaml")}
     missing = RUNNER.invoke(app, ["config", "check"], env=environment)
-    assert missing.stderr == f"error: {tmp_path / 'missing.yaml'}: cannot be read: No such file or directory\n"
+    assert (
+        missing.stderr
+        == f"error: autoscaler.nodeTemplates: {tmp_path / 'missing.yaml'}: cannot be read: No such file or directory\n"
+    )
 
 
 # --- what can't be done --------------------------------------------------------------------------------------
@@ -184,7 +187,7 @@ def test_node_templates_that_can_not_be_used_are_told(manifests: Path, tmp_path:
         (["serve", "--kubeconfig", "/nowhere"], "/nowhere: "),
         (["serve", "-m", "x", "--context", "y"], "--manifests is for a cluster in memory, --kubeconfig"),
         (["serve", "-m", "/nowhere"], "/nowhere: no such file or folder"),
-        (["serve", "--port", "-1"], "flags: server.port: input should be greater than or equal to 0, not -1"),
+        (["serve", "--port", "-1"], "flags: server.port: expected 0 or more, not -1"),
         (["simulate"], "simulate needs PATH... or --manifests PATH..."),
         (["simulate", "/nowhere"], "/nowhere: no such file or folder"),
         (["simulate", "/", "--policy", "best"], 'flags: scheduling.policy: unknown policy "best"'),

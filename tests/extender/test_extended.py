@@ -160,9 +160,18 @@ def test_amounts_are_exact(text: str, count: int) -> None:
     assert requests(asking(box("a", gpu=text))) == {"container-0-request-0": ("gpu-class", count)}
 
 
-@pytest.mark.parametrize("text", ["1500m", "0.5", "-1", "1n"])
-def test_only_whole_numbers(text: str) -> None:
-    with pytest.raises(DemandError, match=rf"^container a asks for .* of {GPU}, which is not a whole number$"):
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("1500m", "is not a whole number"),
+        ("0.5", "is not a whole number"),
+        ("1n", "is not a whole number"),
+        ("-1", "is negative"),
+        ("-1500m", "is negative"),
+    ],
+)
+def test_only_whole_numbers_from_zero_on(text: str, wrong: str) -> None:
+    with pytest.raises(DemandError, match=rf"^container a asks for .* of {GPU}, which {wrong}$"):
         demand(asking(box("a", gpu=text)), CLASSES)
 
 

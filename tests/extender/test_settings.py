@@ -2,9 +2,12 @@
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from allocator.features import Features
+from allocator.model import JSON
 from extender.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, keys, load, variable
 
 
@@ -57,25 +60,39 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             'server.keep_alive_seconds: unknown key, did you mean "keepAliveSeconds"?',
         ),
         ("server: {prefix: /autoscaler/}", 'server.prefix: "/autoscaler/" is where the verbs for autoscalers are'),
-        ("autoscaler: {sessions: 0}", "autoscaler.sessions: input should be greater than or equal to 1, not 0"),
-        ("server: {port: 70000}", "server.port: input should be less than or equal to 65535, not 70000"),
-        (
-            "server: {port: http}",
-            "server.port: input should be a valid integer, unable to parse string as an integer, not 'http'",
-        ),
-        ("server: {keepAliveSeconds: 60}", "server.keepAliveSeconds: input should be greater than 90, not 60"),
+        ("autoscaler: {sessions: 0}", "autoscaler.sessions: expected 1 or more, not 0"),
+        ("server: {port: 70000}", "server.port: expected 65535 or less, not 70000"),
+        ("server: {port: http}", 'server.port: expected a whole number, not "http"'),
+        ("server: {port: '80'}", 'server.port: expected a whole number, not "80"'),
+        ("server: {port: true}", "server.port: expected a whole number, not true"),
+        ("server: {port: 80.0}", "server.port: expected a whole number, not 80.0"),
+        ("server: {port: null}", "server.port: expected a whole number, not null"),
+        ("server: {host: 10}", "server.host: expected a text, not 10"),
+        ("server: {host: ''}", 'server.host: expected a text that is not empty, not ""'),
+        ("server: 7", "server: expected keys and values, not 7"),
+        ("server: []", "server: expected keys and values, not []"),
+        ("server: {keepAliveSeconds: 60}", "server.keepAliveSeconds: expected more than 90, not 60"),
         ("server: {prefix: scheduler}", 'server.prefix: "scheduler" is not a URL path such as "/scheduler"'),
         ("scheduling: {policy: bestfit}", 'scheduling.policy: unknown policy "bestfit", did you mean "best-fit"?'),
+        ("scheduling: {maxSeconds: .inf}", 'scheduling.maxSeconds: expected a number, not ".inf"'),
+        ("scheduling: {maxSeconds: 1e400}", "scheduling.maxSeconds: expected a finite number, not Infinity"),
+        ("scheduling: {maxSeconds: yes}", "scheduling.maxSeconds: expected a number, not true"),
+        ("scheduling: {maxSeconds: -0.5}", "scheduling.maxSeconds: expected more than 0, not -0.5"),
+        ("scheduling: {bestNodes: 1.5}", "scheduling.bestNodes: expected a whole number, not 1.5"),
+        ("featureGates: {DRAAdminAccess: 1}", "featureGates.DRAAdminAccess: expected true or false, not 1"),
+        ("featureGates: {DRAAdminAccess: on it}", 'featureGates.DRAAdminAccess: expected true or false, not "on it"'),
+        ("featureGates: true", "featureGates: expected keys and values, not true"),
         (
-            "scheduling: {maxSeconds: .inf}",
-            "scheduling.maxSeconds: input should be a valid number, unable to parse string as a number, not '.inf'",
+            "autoscaler: {learnFromLabel: node group}",
+            'autoscaler.learnFromLabel: "node group" is not a label\'s name: letters, digits, -, _ and .',
         ),
+        ("autoscaler: {learnFromLabel: /group}", 'autoscaler.learnFromLabel: "/group" has a domain that is empty'),
         (
             "featureGates: {DRAAdminAcces: true}",
             'featureGates: unknown feature gate "DRAAdminAcces", did you mean "DRAAdminAccess"?',
         ),
-        ("log: {format: xml}", "log.format: input should be 'auto', 'console' or 'json', not 'xml'"),
-        ("- a", "expected keys and values at the top, not list"),
+        ("log: {format: xml}", "log.format: expected 'auto', 'console' or 'json', not \"xml\""),
+        ("- a", 'expected keys and values at the top, not ["a"]'),
         ("server:\n  port: 1\n  port: 2", 'not YAML: line 3: the key "port" is there twice'),
         ("log: {}\n---\nlog: {}", "expected one document, not 2"),
         ("\na: [", "not YAML: line 2: did not find expected node content"),
@@ -107,6 +124,14 @@ def test_all_problems_of_all_sources_are_told() -> None:
     ("name", "problem"),
     [
         (
+            "DRA_EXTENDER__SERVER__PORT",
+            'environment: DRA_EXTENDER__SERVER__PORT: expected a whole number, not "x"',
+        ),
+        (
+            "DRA_EXTENDER__SCHEDULING__MAX_SECONDS",
+            'environment: DRA_EXTENDER__SCHEDULING__MAX_SECONDS: expected a number, not "x"',
+        ),
+        (
             "DRA_EXTENDER__SERVER__PROT",
             'environment: DRA_EXTENDER__SERVER__PROT: unknown variable, did you mean "DRA_EXTENDER__SERVER__PORT"?',
         ),
@@ -120,6 +145,61 @@ def test_a_bad_variable_is_refused_by_name(name: str, problem: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load(environment={name: "x"})
     assert caught.value.problems == (problem,)
+
+
+def test_a_gate_that_is_neither_true_nor_false_is_refused_by_variable_and_name() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(environment={"DRA_EXTENDER__FEATURE_GATES": "DRAAdminAccess=maybe"})
+    assert caught.value.problems == (
+        'environment: DRA_EXTENDER__FEATURE_GATES: DRAAdminAccess: expected true or false, not "maybe"',
+    )
+
+
+def test_a_group_that_is_all_comments_has_its_defaults() -> None:
+    assert load("server:\n  # port: 1\nfeatureGates:\n") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("host", "operations", "clashes"),
+    [
+        ("127.0.0.1", "0.0.0.0", True),
+        ("0.0.0.0", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.1", True),
+        ("::", "::1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::1", "0.0.0.0", False),
+    ],
+)
+def test_one_port_is_not_for_two_listeners_wherever_it_was_set(host: str, operations: str, *, clashes: bool) -> None:
+    text = f"{{server: {{host: '{host}'}}, operations: {{host: '{operations}', port: 9000}}}}"
+    flags = {"server.port": 9000}
+    if not clashes:
+        assert load(text, flags=flags).operations.port == 9000
+        return
+    with pytest.raises(SettingsError) as caught:
+        load(text, flags=flags)
+    (problem,) = caught.value.problems
+    assert problem.startswith(
+        f"operations.port: 9000 is server.port as well ({' and '.join(sorted({host, operations}))})"
+    )
+
+
+def test_any_free_port_twice_is_two_ports() -> None:
+    assert load("{server: {port: 0}, operations: {port: 0}}").server.port == 0
+
+
+@given(
+    st.sampled_from(sorted(keys())),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()) | st.just({"a": 1}),
+)
+def test_whatever_a_value_is_it_is_taken_or_refused_in_our_words(key: tuple[tuple[str, ...], str], value: JSON) -> None:
+    path, _ = key
+    try:
+        load(flags={".".join(path): value})
+    except SettingsError as error:
+        (problem,) = error.problems
+        assert problem.startswith(f"flags: {'.'.join(path)}")
+        assert "input" not in problem.lower()
 
 
 def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_not_ours() -> None:

@@ -1,0 +1,51 @@
+"""What is wrong with something that people have written, in words for people."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic_core import ErrorDetails
+
+from allocator.parse.fields import shown
+
+_WANTED: Final = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "string_too_short": "a text that is not empty",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "model_type": "keys and values",
+    "dict_type": "keys and values",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+}
+"""What was to be there, by pydantic's name for what is wrong."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """``, did you mean "port"?`` for the nearest known word; else the known ones, or nothing if there are many."""
+    names = sorted(known)
+    folded = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
+    if near:
+        return f', did you mean "{folded[near[0]]}"?'
+    return f" (known: {', '.join(names)})" if 0 < len(names) <= 20 else ""
+
+
+def expected(problem: ErrorDetails) -> str:
+    """A problem that pydantic found, in our words; its own are those of a Python program."""
+    kind, message = problem["type"], problem["msg"]
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    wanted = _WANTED.get(kind)
+    if wanted is None:
+        return f"{shown(problem['input'])} can't be used: {message[0].lower()}{message[1:]}"
+    return f"expected {wanted.format(**problem.get('ctx', {}))}, not {shown(problem['input'])}"
