@@ -32,6 +32,7 @@ from extender.report import Table, print_table
 from extender.settings import Settings, SettingsError
 from extender.settings import load as load_settings
 from extender.simulation import Placement, simulate
+from extender.tracing import TracingError, open_tracing
 
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
 
@@ -139,12 +140,14 @@ def serve(
     if manifests and (kubeconfig or context):
         _fail("--manifests is for a cluster in memory, --kubeconfig and --context for a live one: not both")
     try:
+        tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
             cluster = EmbeddedCluster(_load_one_cluster("serve", manifests).objects)
-            serving.run(serving.embedded(cluster), settings)
+            opening = serving.embedded(cluster)
         else:
-            serving.run(serving.live(find_origin(kubeconfig, context, os.environ), settings), settings)
-    except serving.ListenError as error:
+            opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
+        serving.run(opening, settings, tracing)
+    except (serving.ListenError, TracingError) as error:
         _fail(str(error))
     except (ConnectError, TemplateError) as error:
         _fail(*error.problems)

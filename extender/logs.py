@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 import structlog
@@ -17,11 +18,12 @@ class _StandardError(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
-def configure(settings: LogSettings) -> None:
-    """Set up structlog, and hand what libraries log to it."""
+def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] = ()) -> None:
+    """Set up structlog, and hand what libraries log to it; ``more`` adds to every line."""
     human = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        *more,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

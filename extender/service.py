@@ -8,7 +8,7 @@ about which next to nothing has to be found out: a busy machine takes longer to 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,12 +18,12 @@ from extender.aftercare import Aftercare
 from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState
 from extender.deciding.decider import AtHand, Decider, NotAtHandError
 from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.metrics import Metrics
+from extender.offload import Offload, in_thread
 from extender.settings import SchedulingSettings
 from extender.solver import Solver
 from extender.verbs.best import best
@@ -53,17 +53,38 @@ class RefusedError(Exception):
     code: ClassVar[str] = ""
 
 
+class SchedulerVerbs(Protocol):
+    """What a kube-scheduler asks, as `Service` answers it."""
+
+    async def filter(self, args: FilterArgs) -> FilterResult:
+        """Which nodes will do."""
+        ...
+
+    async def prioritize(self, args: FilterArgs) -> list[tuple[str, int]]:
+        """A score for every node."""
+        ...
+
+    async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
+        """Whom to evict, per node."""
+        ...
+
+    async def bind(self, args: BindArgs) -> None:
+        """Allocate, reserve and bind."""
+        ...
+
+
 class Service:
     """Decides what a kube-scheduler asks about a cluster.
 
     Args:
+        overview: of the cluster that is decided about.
         aftercare: told of what filter has answered. Somebody must run it.
         scheduling: how long verbs may take, and how many nodes are named.
+        off_loop: where verbs are solved.
     """
 
     def __init__(
         self,
-        state: ClusterState,
         decider: Decider,
         binder: Binder,
         aftercare: Aftercare,
@@ -71,8 +92,9 @@ class Service:
         overview: Overview,
         *,
         scheduling: SchedulingSettings,
+        off_loop: Offload = in_thread,
     ) -> None:
-        self._state = state
+        self._state = overview.state
         self._solver = decider.solver
         self._decider = decider
         self._binder = binder
@@ -81,8 +103,9 @@ class Service:
         self.overview = overview
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
         self._most = scheduling.most_nodes
+        self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._turns = Turns(state, binder.is_binding)
+        self._turns = Turns(overview.state, binder.is_binding)
         self._courtesy = Courtesy()
         self._explaining = anyio.CapacityLimiter(1)
         self._stopping = False
@@ -250,4 +273,4 @@ class Service:
         until = self._solver.clock() + self._solving_seconds
         call = partial(verb, refreshed(pod, snapshot), asked, snapshot, self._solver, until=until, **options)
         with self._courtesy.verb():
-            return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+            return await self._off_loop(call)

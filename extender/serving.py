@@ -50,6 +50,7 @@ from extender.onewrite import OneWriteProtocol
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
+from extender.tracing import UNTRACED, Tracing
 from extender.unserved import Unserved
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
@@ -105,6 +106,7 @@ def make_service(
     metrics: Metrics,
     *,
     live: LiveCluster | None = None,
+    tracing: Tracing = UNTRACED,
 ) -> Service:
     """The verbs over a cluster: what its API server takes, what is known of it, and how it is followed."""
     deadline = settings.scheduling.deadline_seconds
@@ -128,7 +130,15 @@ def make_service(
     )
     overview = Overview(state, solver.features, journal, DeviceCounts(solver.features), decider, live)
     metrics.registry.register(ClusterGauges(overview))
-    return Service(state, decider, binder, aftercare, metrics, overview, scheduling=settings.scheduling)
+    return Service(
+        decider,
+        binder,
+        aftercare,
+        metrics,
+        overview,
+        scheduling=settings.scheduling,
+        off_loop=tracing.off_loop,
+    )
 
 
 def read_catalog(settings: Settings) -> Catalog:
@@ -147,12 +157,14 @@ def read_catalog(settings: Settings) -> Catalog:
     return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
 
 
-def make_autoscaler(state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog) -> Autoscaler:
+def make_autoscaler(
+    state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, tracing: Tracing = UNTRACED
+) -> Autoscaler:
     """The verbs for autoscalers, with ids of sessions that can't be guessed."""
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-    return Autoscaler(state, solver, catalog, sessions, wanted.deadline_seconds)
+    return Autoscaler(state, solver, catalog, sessions, wanted.deadline_seconds, tracing.off_loop)
 
 
 @contextlib.asynccontextmanager
@@ -163,21 +175,24 @@ async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[Cluster]:
 
 
 @contextlib.asynccontextmanager
-async def live(origin: Origin, settings: Settings) -> AsyncIterator[Cluster]:
+async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) -> AsyncIterator[Cluster]:
     """A cluster behind an API server, followed from here on; should following fail for good, so does the body.
 
     Raises:
         ConnectError: there is no API server there that we can work with.
     """
     timing = Timing(pace=Pace(stale=settings.cluster.stale_seconds))
-    async with connect(origin, random=random.random, timing=timing) as cluster, asyncio.TaskGroup() as tasks:
+    async with (
+        connect(origin, random=random.random, timing=timing, around=tracing.transport) as cluster,
+        asyncio.TaskGroup() as tasks,
+    ):
         state = ClusterState()
         following = tasks.create_task(cluster.run(state))
         yield Cluster(cluster.api, state, cluster)
         following.cancel()
 
 
-def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings) -> None:
+def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, tracing: Tracing = UNTRACED) -> None:
     """Serve over a cluster until SIGTERM or SIGINT.
 
     Raises:
@@ -186,13 +201,14 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings) -> No
         ConnectError: the cluster cannot be had.
     """
     catalog = read_catalog(settings)
-    logs.configure(settings.log)
+    logs.configure(settings.log, tracing.processors)
     with contextlib.ExitStack() as stack:
+        stack.callback(tracing.close)
         listener = stack.enter_context(_listen(settings.server.host, settings.server.port))
         wanted = settings.operations
         operations = stack.enter_context(_listen(wanted.host, wanted.port)) if wanted.port else None
         stack.enter_context(sparing_survivors(time.monotonic))
-        uvloop.run(serve(opening, settings, catalog, listener, operations))
+        uvloop.run(serve(opening, settings, catalog, listener, operations, tracing=tracing))
 
 
 def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
@@ -206,9 +222,10 @@ def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., A
     return uvloop.run(job())
 
 
-def _service_over(cluster: Cluster, settings: Settings) -> Service:
+def _service_over(cluster: Cluster, settings: Settings, tracing: Tracing = UNTRACED) -> Service:
     metrics = Metrics(CollectorRegistry())
-    return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics, live=cluster.live)
+    solver = make_solver(settings)
+    return make_service(cluster.api, cluster.state, solver, settings, metrics, live=cluster.live, tracing=tracing)
 
 
 async def serve(
@@ -217,6 +234,8 @@ async def serve(
     catalog: Catalog,
     listener: socket.socket,
     operations: socket.socket | None = None,
+    *,
+    tracing: Tracing = UNTRACED,
 ) -> None:
     """Serve until a signal comes; then nothing new is taken, and what was begun is finished.
 
@@ -226,16 +245,17 @@ async def serve(
         catalog: of nodes to come.
         listener: for everything.
         operations: for health and metrics alone, to the very end.
+        tracing: of calls and requests.
 
     Raises:
         ConnectError: the cluster cannot be had.
     """
     async with opening as cluster, asyncio.TaskGroup() as tasks:
-        service = _service_over(cluster, settings)
-        autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog)
+        service = _service_over(cluster, settings, tracing)
+        autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog, tracing)
         service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
         ProcessCollector(registry=service.metrics.registry)
-        config = server_config(create_app(service, autoscaler, settings), settings)
+        config = server_config(create_app(service, autoscaler, settings, tracing=tracing), settings)
         host, port = listener.getsockname()[:2]
         logger.info("serving", url=f"http://{host}:{port}{settings.server.prefix}", **service.summary())
         caring = tasks.create_task(service.aftercare.run())

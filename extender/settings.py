@@ -29,6 +29,7 @@ AUTOSCALER_PREFIX = "/autoscaler"
 """Path before the verbs for autoscalers, apart from those that kube-scheduler calls."""
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_RECEIVER = re.compile(r"https?://[^/?#\s]+[^?#\s]*")
 
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})
 
@@ -59,6 +60,12 @@ def _prefix(text: str) -> str:
 def _label(text: str) -> str:
     if text and (wrong := label_key(text)):
         raise ValueError(f'"{text}" {wrong}')
+    return text
+
+
+def _receiver(text: str) -> str:
+    if text and not _RECEIVER.fullmatch(text):
+        raise ValueError(f'"{text}" is not a URL such as "http://collector:4318"')
     return text
 
 
@@ -164,6 +171,17 @@ class LogSettings(_Section):
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level to log.")
 
 
+class TracingSettings(_Section):
+    """Where traces are sent, with the extra ``opentelemetry``; OpenTelemetry's own variables count as well."""
+
+    endpoint: Annotated[str, AfterValidator(_receiver)] = Field(
+        default="", description="OTLP receiver (HTTP), as http://collector:4318; empty: OTEL_EXPORTER_OTLP_ENDPOINT."
+    )
+    sample_ratio: float | None = Field(
+        default=None, description="Share of the traces begun here that is kept; null: OTEL_TRACES_SAMPLER.", ge=0, le=1
+    )
+
+
 class Settings(_Section):
     """All settings of the service."""
 
@@ -173,6 +191,7 @@ class Settings(_Section):
     scheduling: SchedulingSettings = SchedulingSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
     feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(
         default_factory=dict, description="Kubernetes' DRA feature gates; those not named have their default of 1.37."
     )

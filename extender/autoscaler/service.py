@@ -7,9 +7,7 @@ changed nothing: what a session has come to is kept when the answer is there. Th
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
-
-import anyio.to_thread
+from typing import Protocol, TypeVar
 
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.estimate import Plan, estimate
@@ -19,6 +17,7 @@ from extender.autoscaler.sessions import Sessions
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.autoscaler.world import World
 from extender.cluster.state import ClusterState
+from extender.offload import Offload, in_thread
 from extender.service import RefusedError
 from extender.solver import No, Solver
 from extender.verbs.filter import FilterResult
@@ -30,12 +29,41 @@ _SOLVING_SHARE = 0.9
 """Of the time for a verb; the rest is for reading and writing."""
 
 
+class AutoscalerVerbs(Protocol):
+    """What an autoscaler asks, as `Autoscaler` answers it."""
+
+    def start(self) -> str:
+        """The id of a new session."""
+        ...
+
+    async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
+        """Which nodes will do for a pod."""
+        ...
+
+    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> list[tuple[str, int]]:
+        """A score for every node."""
+        ...
+
+    async def select(self, args: SelectedArgs, session_id: str | None) -> None:
+        """Book a pod on a node."""
+        ...
+
+    async def node_ready(self, name: str, session_id: str | None) -> Readiness:
+        """Whether a node's slices are all there."""
+        ...
+
+    async def estimate(self, args: EstimateArgs, session_id: str | None) -> Plan:
+        """A plan of nodes to add."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
     """Answers what a Cluster Autoscaler asks about a cluster.
 
     Attributes:
         deadline_seconds: for one verb, everything included.
+        off_loop: where the work is done.
     """
 
     state: ClusterState
@@ -43,6 +71,7 @@ class Autoscaler:
     catalog: Catalog
     sessions: Sessions
     deadline_seconds: float
+    off_loop: Offload = in_thread
 
     def start(self) -> str:
         """The id of a new session on the cluster as it is now.
@@ -108,11 +137,11 @@ class Autoscaler:
     async def _within(self, session_id: str | None, work: Callable[[World], tuple[World, _T]]) -> _T:
         """Do something in the world of a session, which is then what the work leaves; or in one for itself."""
         if session_id is None:
-            _, answer = await anyio.to_thread.run_sync(work, self._now(), abandon_on_cancel=True)
+            _, answer = await self.off_loop(partial(work, self._now()))
             return answer
         session = self.sessions.find(session_id)
         async with session.turn:
-            world, answer = await anyio.to_thread.run_sync(work, session.world, abandon_on_cancel=True)
+            world, answer = await self.off_loop(partial(work, session.world))
             if world is not session.world:
                 self.sessions.keep(session, world, self.state.snapshot)
         return answer

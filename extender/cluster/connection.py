@@ -113,7 +113,11 @@ class Connection:
             f"{self.url}{request.path}",
             params=request.query,
             data=body,
-            headers={**headers, **({"Content-Type": request.media_type} if body is not None else {})},
+            headers={
+                **request.headers,
+                **headers,
+                **({"Content-Type": request.media_type} if body is not None else {}),
+            },
             allow_redirects=False,
             **self._credentials.request_options,
         )

@@ -72,7 +72,11 @@ class LiveCluster:
 
 @asynccontextmanager
 async def connect(
-    origin: Origin, *, random: Callable[[], float], timing: Timing = Timing()
+    origin: Origin,
+    *,
+    random: Callable[[], float],
+    timing: Timing = Timing(),
+    around: Callable[[Transport], Transport] = lambda transport: transport,
 ) -> AsyncIterator[LiveCluster]:
     """A live cluster that can be used: it has been reached, serves what is needed, and lets us do what we must.
 
@@ -80,12 +84,13 @@ async def connect(
         origin: of address and credentials; see `extender.cluster.credentials.find_origin`.
         random: from 0 to 1; spreads retries and watches.
         timing: of everything.
+        around: what is put around the way to the server.
 
     Raises:
         ConnectError: all that is in the way.
     """
     async with open_connection(origin) as connection:
-        api = await usable_api(connection, connection.url, random=random, patience=timing.patience)
+        api = await usable_api(around(connection), connection.url, random=random, patience=timing.patience)
         fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
         try:
             yield LiveCluster(api, random=random, timing=timing)

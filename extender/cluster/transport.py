@@ -43,13 +43,18 @@ class TooManyRequestsError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of an API server; ``path`` is absolute and already quoted."""
+    """What is asked of an API server; ``path`` is absolute and already quoted.
+
+    Attributes:
+        headers: beside those of the connection.
+    """
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     media_type: str = JSON_TYPE
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"

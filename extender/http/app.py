@@ -24,15 +24,21 @@ from extender.http.scheduler import add_verbs
 from extender.http.views import add_views
 from extender.service import Service
 from extender.settings import Settings
+from extender.tracing import UNTRACED, Tracing
 
 
 def create_app(
-    service: Service, autoscaler: Autoscaler, settings: Settings, *, clock: Callable[[], float] = time.perf_counter
+    service: Service,
+    autoscaler: Autoscaler,
+    settings: Settings,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    tracing: Tracing = UNTRACED,
 ) -> FastAPI:
     """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
     app = _app()
-    add_verbs(app, service, settings, clock)
-    add_autoscaler(app, autoscaler, settings, service.metrics, clock)
+    add_verbs(app, service, settings, clock, tracing)
+    add_autoscaler(app, autoscaler, settings, service.metrics, clock, tracing)
     add_explain(app, service, settings)
     add_views(app, service.overview)
     add_health(app, service)

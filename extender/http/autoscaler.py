@@ -12,11 +12,12 @@ from starlette.requests import Request
 
 from extender import wire as scheduler_wire
 from extender.autoscaler import wire
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.service import AutoscalerVerbs
 from extender.http.endpoint import Endpoints
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.metrics import Metrics
 from extender.settings import AUTOSCALER_PREFIX, Settings
+from extender.tracing import Tracing
 
 SESSION = "session"
 """The header."""
@@ -26,7 +27,7 @@ SESSION = "session"
 class _Verbs:
     """Bytes in, bytes out."""
 
-    autoscaler: Autoscaler
+    autoscaler: AutoscalerVerbs
 
     async def start(self, _: Request, body: bytes) -> bytes:
         wire.decode_start(body)
@@ -56,10 +57,15 @@ class _Verbs:
 
 
 def add_autoscaler(
-    app: FastAPI, autoscaler: Autoscaler, settings: Settings, metrics: Metrics, clock: Callable[[], float]
+    app: FastAPI,
+    autoscaler: AutoscalerVerbs,
+    settings: Settings,
+    metrics: Metrics,
+    clock: Callable[[], float],
+    tracing: Tracing,
 ) -> None:
     """start, filter, prioritize, NodeSelected, NodeReady and estimate under a prefix of their own."""
-    verbs = _Verbs(autoscaler)
+    verbs = _Verbs(tracing.autoscaler(autoscaler))
     endpoints = Endpoints(metrics, clock, settings.server.body_limit_bytes, settings.autoscaler.deadline_seconds)
     for name, verb in (
         ("start", verbs.start),
@@ -69,7 +75,6 @@ def add_autoscaler(
         ("NodeReady", verbs.ready),
         ("estimate", verbs.estimate),
     ):
-        path = f"{AUTOSCALER_PREFIX}/{name}"
-        app.router.routes.append(
-            endpoints.route(path, f"autoscaler/{name}", verb, AUTOSCALER_VERBS[name], "autoscaler")
-        )
+        path, told = f"{AUTOSCALER_PREFIX}/{name}", f"autoscaler/{name}"
+        traced = tracing.call(told, verb)
+        app.router.routes.append(endpoints.route(path, told, traced, AUTOSCALER_VERBS[name], "autoscaler"))

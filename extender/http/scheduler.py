@@ -14,8 +14,10 @@ from extender.cluster.api import ObjectKey
 from extender.http.endpoint import Endpoints
 from extender.http.openapi import VERBS
 from extender.journal import Draft
-from extender.service import Service
+from extender.service import SchedulerVerbs, Service
 from extender.settings import Settings
+from extender.tracing import Tracing
+from extender.views.overview import Overview
 
 _IN_VAIN: Final = "evicting pods would not suffice"
 
@@ -24,30 +26,31 @@ _IN_VAIN: Final = "evicting pods would not suffice"
 class _Verbs:
     """Bytes in, bytes out."""
 
-    service: Service
+    verbs: SchedulerVerbs
+    overview: Overview
 
     async def filter(self, _: Request, body: bytes) -> bytes:
         args = wire.decode_filter(body)
         with self._noted("filter", args.pod.key, needs_devices=args.pod.needs_devices) as draft:
-            result = await self.service.filter(args)
+            result = await self.verbs.filter(args)
             draft.nodes(len(result.passed), chain(result.failed.values(), result.unresolvable.values()))
         return wire.encode_filter(args, result.passed, result.failed, result.unresolvable)
 
     async def prioritize(self, _: Request, body: bytes) -> bytes:
-        return wire.encode_scores(await self.service.prioritize(wire.decode_filter(body)))
+        return wire.encode_scores(await self.verbs.prioritize(wire.decode_filter(body)))
 
     async def preempt(self, _: Request, body: bytes) -> bytes:
         args = wire.decode_preempt(body)
         with self._noted("preempt", args.pod.key, needs_devices=args.pod.needs_devices) as draft:
-            result = await self.service.preempt(args)
+            result = await self.verbs.preempt(args)
             draft.nodes(len(result), repeat(_IN_VAIN, len(args.victims) - len(result)))
         return wire.encode_victims(result)
 
     async def bind(self, _: Request, body: bytes) -> bytes:
         args = wire.decode_bind(body)
-        needs_devices = self.service.overview.state.snapshot.pod(args.uid) is not None
+        needs_devices = self.overview.state.snapshot.pod(args.uid) is not None
         with self._noted("bind", ObjectKey(args.namespace, args.name), args.node, needs_devices=needs_devices) as draft:
-            await self.service.bind(args)
+            await self.verbs.bind(args)
             draft.nodes(1, [])
         return wire.encode_bound()
 
@@ -55,12 +58,12 @@ class _Verbs:
         self, verb: str, pod: ObjectKey, node: str = "", *, needs_devices: bool
     ) -> AbstractContextManager[Draft]:
         """Notes a decision, but for pods that are none of our business: they would push out all others."""
-        return self.service.overview.journal.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
+        return self.overview.journal.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
 
 
-def add_verbs(app: FastAPI, service: Service, settings: Settings, clock: Callable[[], float]) -> None:
+def add_verbs(app: FastAPI, service: Service, settings: Settings, clock: Callable[[], float], tracing: Tracing) -> None:
     """filter, prioritize, preempt and bind under the prefix of the settings."""
-    verbs = _Verbs(service)
+    verbs = _Verbs(tracing.scheduler(service), service.overview)
     endpoints = Endpoints(
         service.metrics, clock, settings.server.body_limit_bytes, settings.scheduling.deadline_seconds
     )
@@ -71,4 +74,4 @@ def add_verbs(app: FastAPI, service: Service, settings: Settings, clock: Callabl
         ("bind", verbs.bind),
     ):
         path = f"{settings.server.prefix}/{name}"
-        app.router.routes.append(endpoints.route(path, name, verb, VERBS[name], "verbs"))
+        app.router.routes.append(endpoints.route(path, name, tracing.call(name, verb), VERBS[name], "verbs"))

@@ -51,7 +51,7 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
     [
         (
             "prot: 1",
-            "prot: unknown key (known: autoscaler, cluster, featureGates, log, operations, scheduling, server)",
+            "prot: unknown key (known: autoscaler, cluster, featureGates, log, operations, scheduling, server, tracing)",
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
         ("server: {keepaliveSeconds: 99}", 'server.keepaliveSeconds: unknown key, did you mean "keepAliveSeconds"?'),
@@ -217,7 +217,7 @@ def test_every_key_has_a_variable_and_a_description() -> None:
 def test_printed_settings_load_as_the_same_settings() -> None:
     settings = load("{server: {port: 9, prefix: /x}, featureGates: {DRADeviceTaints: false}}")
     assert load(settings.as_yaml()) == settings
-    sections = {"server", "operations", "cluster", "scheduling", "autoscaler", "log", "featureGates"}
+    sections = {"server", "operations", "cluster", "scheduling", "autoscaler", "log", "tracing", "featureGates"}
     assert set(yaml.safe_load(settings.as_yaml())) == sections
 
 

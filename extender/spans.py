@@ -1,0 +1,263 @@
+"""Spans of OpenTelemetry: one per verb, solve and request to the API server. Needs the extra ``opentelemetry``.
+
+A verb's span goes on from the caller's, if that sends ``traceparent`` (W3C); requests to the API server carry it on.
+No provider of the whole process is set: another library's spans are not ours to send.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+import structlog
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+from starlette.requests import Request as Incoming
+
+from extender import __version__
+from extender.autoscaler.estimate import Plan
+from extender.autoscaler.readiness import Readiness
+from extender.autoscaler.service import AutoscalerVerbs
+from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
+from extender.cluster.objects import Pod
+from extender.cluster.tally import asked
+from extender.cluster.transport import Reply, Request, Stream, Transport
+from extender.offload import Offload, in_thread
+from extender.service import SchedulerVerbs
+from extender.settings import TracingSettings
+from extender.tracing import Call
+from extender.verbs.filter import FilterResult
+from extender.verbs.preempt import Victims
+from extender.wire import BindArgs, FilterArgs, PreemptArgs
+
+_T = TypeVar("_T")
+
+_SERVICE: Final = "dra-extender"
+_OWN: Final = "dra_extender."
+_W3C: Final = TraceContextTextMapPropagator()
+_OUT_OF_TIME: Final = "not done in time"
+
+
+def exported(settings: TracingSettings) -> "Spans":
+    """Spans that are sent by OTLP over HTTP, in the background.
+
+    What the settings leave open is OpenTelemetry's own to find, in its variables: where to, with which headers, how
+    many, as which service.
+    """
+    endpoint = f"{settings.endpoint.rstrip('/')}/v1/traces" if settings.endpoint else None
+    ratio = settings.sample_ratio
+    ours = Resource.create({"service.name": _SERVICE, "service.version": __version__})
+    provider = TracerProvider(
+        resource=ours.merge(OTELResourceDetector().detect()),
+        sampler=None if ratio is None else ParentBased(TraceIdRatioBased(ratio)),
+        shutdown_on_exit=False,
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    return Spans(provider)
+
+
+class Spans:
+    """Puts spans around things; implements `extender.tracing.Tracing`."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer(_SERVICE, __version__)
+
+    @property
+    def processors(self) -> Sequence[structlog.typing.Processor]:
+        """One, which adds ``trace_id`` and ``span_id``."""
+        return (_with_trace,)
+
+    @property
+    def off_loop(self) -> Offload:
+        """A thread; the span is of the work there, without the wait for a thread."""
+
+        async def solving(work: Callable[[], _T]) -> _T:
+            def solve() -> _T:
+                with _span(self._tracer, "solve"):
+                    return work()
+
+            return await in_thread(solve)
+
+        return solving
+
+    def call(self, name: str, call: Call) -> Call:
+        """A server's span, which goes on from the caller's."""
+
+        async def traced(request: Incoming, body: bytes) -> bytes:
+            with _span(self._tracer, name, SpanKind.SERVER, _W3C.extract(request.headers)) as span:
+                span.set_attribute(f"{_OWN}outcome", "error")
+                reply = await call(request, body)
+                span.set_attribute(f"{_OWN}outcome", "ok")
+            return reply
+
+        return traced
+
+    def scheduler(self, verbs: SchedulerVerbs) -> SchedulerVerbs:
+        """Pod, nodes and decision, on the span of the call."""
+        return _Scheduler(verbs)
+
+    def autoscaler(self, verbs: AutoscalerVerbs) -> AutoscalerVerbs:
+        """Pod and nodes, on the span of the call."""
+        return _Autoscaler(verbs)
+
+    def transport(self, transport: Transport) -> Transport:
+        """A client's span per request, which is carried on."""
+        return _Transport(transport, self._tracer)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduler:
+    """Tells the span what is asked and answered."""
+
+    verbs: SchedulerVerbs
+
+    async def filter(self, args: FilterArgs) -> FilterResult:
+        _tell(_pod(args.pod), asked=len(args.names))
+        result = await self.verbs.filter(args)
+        _tell(_found(result))
+        return result
+
+    async def prioritize(self, args: FilterArgs) -> list[tuple[str, int]]:
+        _tell(_pod(args.pod), asked=len(args.names))
+        return await self.verbs.prioritize(args)
+
+    async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
+        _tell(_pod(args.pod), asked=len(args.victims))
+        result = await self.verbs.preempt(args)
+        _tell(passed=len(result))
+        return result
+
+    async def bind(self, args: BindArgs) -> None:
+        pod = Pod(args.namespace, args.name, args.uid)
+        _tell({**_pod(pod), "k8s.node.name": args.node}, asked=1)
+        await self.verbs.bind(args)
+
+
+@dataclass(frozen=True, slots=True)
+class _Autoscaler:
+    """Tells the span what is asked and answered. The session's id stays out of it: who has it may use the session."""
+
+    verbs: AutoscalerVerbs
+
+    def start(self) -> str:
+        return self.verbs.start()
+
+    async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
+        _tell(_pod(args.asked.pod), asked=len(args.asked.names))
+        result = await self.verbs.filter(args, session_id)
+        _tell(_found(result))
+        return result
+
+    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> list[tuple[str, int]]:
+        _tell(_pod(args.asked.pod), asked=len(args.asked.names))
+        return await self.verbs.prioritize(args, session_id)
+
+    async def select(self, args: SelectedArgs, session_id: str | None) -> None:
+        _tell({**_pod(args.pod), "k8s.node.name": args.node.name}, asked=1)
+        await self.verbs.select(args, session_id)
+
+    async def node_ready(self, name: str, session_id: str | None) -> Readiness:
+        _tell({"k8s.node.name": name}, asked=1)
+        return await self.verbs.node_ready(name, session_id)
+
+    async def estimate(self, args: EstimateArgs, session_id: str | None) -> Plan:
+        _tell({f"{_OWN}pods.asked": len(args.pods)})
+        plan = await self.verbs.estimate(args, session_id)
+        _tell({f"{_OWN}pods.failed": len(plan.failed)})
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Transport:
+    """Requests, each within a span; implements `extender.cluster.transport.Transport`."""
+
+    transport: Transport
+    tracer: Tracer
+
+    async def call(self, request: Request) -> Reply:
+        with self._span(request) as (span, carried):
+            reply = await self.transport.call(carried)
+            _answered(span, reply.status)
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        async with AsyncExitStack() as stack:
+            # Until the answer's head: a watch goes on for most of a minute, whatever happens.
+            with self._span(request) as (span, carried):
+                stream = await stack.enter_async_context(self.transport.stream(carried))
+                _answered(span, stream.status)
+            yield stream
+
+    @contextmanager
+    def _span(self, request: Request) -> Iterator[tuple[Span, Request]]:
+        with _span(self.tracer, " ".join(filter(None, asked(request))), SpanKind.CLIENT) as span:
+            span.set_attributes({"http.request.method": request.method, "url.path": request.path})
+            headers: dict[str, str] = {}
+            _W3C.inject(headers)
+            yield span, replace(request, headers=headers)
+
+
+@contextmanager
+def _span(
+    tracer: Tracer, name: str, kind: SpanKind = SpanKind.INTERNAL, parent: Context | None = None
+) -> Iterator[Span]:
+    """A span around the body, with the body's error, which goes on."""
+    with tracer.start_as_current_span(
+        name, parent, kind, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            late = isinstance(error, (TimeoutError, asyncio.CancelledError))
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(Status(StatusCode.ERROR, _OUT_OF_TIME if late else str(error)))
+            raise
+
+
+def _tell(facts: Mapping[str, AttributeValue] | None = None, **nodes: int) -> None:
+    """Attributes of the current span; numbers of nodes by what became of them."""
+    counts = {f"{_OWN}nodes.{name}": count for name, count in nodes.items()}
+    trace.get_current_span().set_attributes({**(facts or {}), **counts})
+
+
+def _pod(pod: Pod) -> dict[str, AttributeValue]:
+    """A pod, and the id of the decision about it, if there is one: as the log has it."""
+    decision = structlog.contextvars.get_contextvars().get("decision")
+    facts = {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
+    return {**facts, **({f"{_OWN}decision": decision} if decision else {})}
+
+
+def _found(result: FilterResult) -> dict[str, AttributeValue]:
+    of_nodes = {"passed": result.passed, "failed": result.failed, "unresolvable": result.unresolvable}
+    return {f"{_OWN}steps": result.steps, **{f"{_OWN}nodes.{name}": len(nodes) for name, nodes in of_nodes.items()}}
+
+
+def _answered(span: Span, status: int) -> None:
+    span.set_attribute("http.response.status_code", status)
+    if status >= HTTPStatus.BAD_REQUEST:
+        span.set_attribute("error.type", str(status))
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def _with_trace(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event["trace_id"] = trace.format_trace_id(context.trace_id)
+        event["span_id"] = trace.format_span_id(context.span_id)
+    return event

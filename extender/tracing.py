@@ -1,0 +1,122 @@
+"""Tracing: what is put around verbs, solves and requests where somebody wants traces.
+
+Where nobody does, nothing is put around anything: what is handed in comes back as it is. What makes spans is in
+`extender.spans`, which is imported only if traces are configured, for it needs what the extra installs.
+"""
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import structlog
+from starlette.requests import Request
+
+from extender.autoscaler.service import AutoscalerVerbs
+from extender.cluster.transport import Transport
+from extender.offload import Offload, in_thread
+from extender.service import SchedulerVerbs
+from extender.settings import TracingSettings
+
+Call = Callable[[Request, bytes], Awaitable[bytes]]
+"""A verb on HTTP: a request and its body in, the reply's body out."""
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_SPOKEN: Final = "http/protobuf"
+
+
+class TracingError(Exception):
+    """Traces are wanted and can't be had."""
+
+
+class Tracing(Protocol):
+    """What is put around what."""
+
+    @property
+    def processors(self) -> Sequence[structlog.typing.Processor]:
+        """What gives the lines of the log the trace that they belong to."""
+        ...
+
+    @property
+    def off_loop(self) -> Offload:
+        """The way off the event loop."""
+        ...
+
+    def call(self, name: str, call: Call) -> Call:
+        """Around a verb on HTTP; ``name`` as in metrics."""
+        ...
+
+    def scheduler(self, verbs: SchedulerVerbs) -> SchedulerVerbs:
+        """Around what a scheduler asks, once it has been read."""
+        ...
+
+    def autoscaler(self, verbs: AutoscalerVerbs) -> AutoscalerVerbs:
+        """Around what an autoscaler asks, once it has been read."""
+        ...
+
+    def transport(self, transport: Transport) -> Transport:
+        """Around requests to the API server."""
+        ...
+
+    def close(self) -> None:
+        """Send what has not been sent yet; takes seconds where nobody takes it."""
+        ...
+
+
+class _Untraced:
+    """Nothing around anything."""
+
+    processors: Sequence[structlog.typing.Processor] = ()
+    off_loop: Offload = staticmethod(in_thread)
+
+    def call(self, _: str, call: Call) -> Call:
+        return call
+
+    def scheduler(self, verbs: SchedulerVerbs) -> SchedulerVerbs:
+        return verbs
+
+    def autoscaler(self, verbs: AutoscalerVerbs) -> AutoscalerVerbs:
+        return verbs
+
+    def transport(self, transport: Transport) -> Transport:
+        return transport
+
+    def close(self) -> None:
+        return
+
+
+UNTRACED: Final[Tracing] = _Untraced()
+
+
+def open_tracing(settings: TracingSettings, environment: Mapping[str, str]) -> Tracing:
+    """Traces where a receiver is configured, by the settings or by OpenTelemetry's own variables; else none.
+
+    Raises:
+        TracingError: the extra is not installed, or another protocol is configured than we speak.
+    """
+    if not _is_wanted(settings, environment):
+        return UNTRACED
+    protocol = next((environment[name] for name in _PROTOCOLS if environment.get(name)), _SPOKEN)
+    if protocol != _SPOKEN:
+        raise TracingError(f"traces are sent by {_SPOKEN} only, not by {protocol}: its port is 4318 as a rule")
+    try:
+        spans = importlib.import_module("extender.spans")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise TracingError(
+            "traces are configured (tracing.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT), but OpenTelemetry is not "
+            "installed: pip install 'dra-extender[opentelemetry]', or set OTEL_SDK_DISABLED=true"
+        ) from error
+    tracing: Tracing = spans.exported(settings)
+    return tracing
+
+
+def _is_wanted(settings: TracingSettings, environment: Mapping[str, str]) -> bool:
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporter = environment.get(_EXPORTER, "").strip() or "otlp"
+    if exporter not in {"otlp", "none"}:
+        raise TracingError(f"{_EXPORTER}: traces are sent by otlp only, not by {exporter}")
+    return exporter == "otlp" and bool(settings.endpoint or any(environment.get(name) for name in _ENDPOINTS))
