@@ -36,7 +36,7 @@ def _allocation(fields: Fields) -> AllocationResult:
             for config in devices.children("config")
         ),
         node_selector=node_selector_or_none(fields, "nodeSelector"),
-        timestamp=fields.text_or_none("allocationTimestamp"),
+        timestamp=fields.time_or_none("allocationTimestamp"),
     )
 
 

@@ -56,7 +56,7 @@ def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
         selectors=_selectors(spec),
         configs=tuple(opaque(config) for config in spec.children("config")),
         extended_resource_name=spec.text_or_none("extendedResourceName"),
-        created=reader.metadata.text("creationTimestamp"),
+        created=reader.created,
     )
     reader.finish()
     return parsed
@@ -79,7 +79,7 @@ def parse_claim(obj: Mapping[str, object]) -> Claim:
         allocation=allocation_or_none(status, "allocation"),
         reserved_for=tuple(_consumer(consumer) for consumer in status.children("reservedFor")),
         owner_uid=owners[0].text("uid") if owners else None,
-        deleting=metadata.has("deletionTimestamp"),
+        deleting=reader.deleting,
         annotations=metadata.text_mapping("annotations"),
     )
     reader.finish()

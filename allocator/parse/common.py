@@ -29,6 +29,8 @@ class ObjectReader:
         metadata: the fields of its metadata.
         api_version: e.g. ``resource.k8s.io/v1``.
         name: its name; `finish` refuses objects without one.
+        created: when it was made; empty where that is not known.
+        deleting: it is marked to be deleted.
     """
 
     def __init__(self, kind: str, obj: Mapping[str, object], versions: tuple[str, ...]) -> None:
@@ -36,6 +38,8 @@ class ObjectReader:
         self.top = Fields(obj, "", [])
         self.metadata = self.top.child("metadata")
         self.name = self.metadata.required_text("name")
+        self.created = self.metadata.time_or_none("creationTimestamp") or ""
+        self.deleting = self.metadata.time_or_none("deletionTimestamp") is not None
         self.api_version = self.top.text("apiVersion")
         if self.api_version not in versions:
             self.top.problem("apiVersion", f"{shown(obj.get('apiVersion'))} is not one of {', '.join(versions)}")
@@ -98,7 +102,7 @@ def taint(fields: Fields) -> DeviceTaint:
         fields.required_text("key"),
         fields.required_text("effect"),
         fields.text("value"),
-        fields.text_or_none("timeAdded"),
+        fields.time_or_none("timeAdded"),
     )
 
 

@@ -5,12 +5,15 @@ is the same as absent, and fields that we don't know are left alone: a newer API
 """
 
 import json
+import re
 from collections.abc import Mapping
-from typing import TypeGuard
+from datetime import datetime
+from typing import Final, TypeGuard
 
 from allocator.errors import Problem
 
-_INT64 = 2**63
+_INT64: Final = 2**63
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 class Fields:
@@ -60,6 +63,13 @@ class Fields:
             return value
         self.problem(name, "is required" if value is None or value == "" else f"{shown(value)} is not a string")
         return ""
+
+    def time_or_none(self, name: str) -> str | None:
+        """A time as the API writes it (RFC 3339), or None where it is absent."""
+        value = self.text_or_none(name)
+        if value is not None and not _is_time(value):
+            self.problem(name, f"{shown(value)} is not a time such as 2025-01-31T12:00:00Z")
+        return value
 
     def integer(self, name: str, default: int = 0) -> int:
         """A whole number of 64 bits, or the default where it is absent."""
@@ -155,6 +165,16 @@ class Fields:
             if not isinstance(item, str):
                 self.problem(f"{name}[{i}]", f"{shown(item)} is not a string")
         return tuple(item for item in items if isinstance(item, str))
+
+
+def _is_time(text: str) -> bool:
+    if not _TIME.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_int64(value: object) -> TypeGuard[int]:

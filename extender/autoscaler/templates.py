@@ -89,10 +89,9 @@ def _template(fields: Fields) -> NodeTemplate | None:
     _refuse_unknown(fields, _KEYS)
     name = fields.required_text("name")
     labels = fields.text_mapping("labels")
-    if not labels:
+    if not labels and not fields.data.get("labels"):
         fields.problem("labels", "is required: the labels that tell such nodes")
-    specs = fields.children("slices")
-    if not specs:
+    if not fields.children("slices") and not fields.data.get("slices"):
         fields.problem("slices", "is required: the spec of each slice that such a node publishes")
     if len(fields.problems) > before:
         return None

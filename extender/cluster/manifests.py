@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from allocator.errors import InvalidObjectError, Problem
 from allocator.parse import (
     parse_claim,
@@ -17,6 +19,7 @@ from allocator.parse import (
     parse_slice,
     parse_taint_rule,
 )
+from allocator.parse.fields import shown
 from allocator.validation import validate
 from extender.cluster.budgets import parse_budget
 from extender.cluster.objects import parse_node_object, parse_pod
@@ -77,12 +80,17 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What became of a file: objects used and skipped, by kind, and what is wrong."""
+    """What became of a file: objects used and skipped, by kind, and what is wrong.
+
+    Attributes:
+        is_readable: its content could be had, whatever it is.
+    """
 
     path: Path
     used: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[FileProblem, ...] = ()
+    is_readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,16 @@ class Loaded:
     @property
     def problems(self) -> tuple[str, ...]:
         """All problems of all files, each with its file."""
-        return tuple(f"{report.path}: {problem}" for report in self.files for problem in report.problems)
+        return _told(self.files)
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Those of files and folders that could not be read at all."""
+        return _told(report for report in self.files if not report.is_readable)
+
+
+def _told(reports: Iterable[FileReport]) -> tuple[str, ...]:
+    return tuple(f"{report.path}: {problem}" for report in reports for problem in report.problems)
 
 
 def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | None = None) -> Loaded:
@@ -127,7 +144,11 @@ def duplicates(objects: Iterable[RawObject]) -> tuple[str, ...]:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError:
+        is_folder = False  # Reading it will say why.
+    if not is_folder:
         return [path]
     found = [file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()]
     visible = [f for f in found if not any(part.startswith(".") for part in f.relative_to(path).parts)]
@@ -137,15 +158,23 @@ def _files(path: Path) -> list[Path]:
 def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[FileReport, list[RawObject]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return _unreadable(path, "no such file or folder"), []
     except IsADirectoryError:
-        return FileReport(path, problems=(FileProblem(Problem("", "no manifests in this folder")),)), []
+        return _unreadable(path, "no manifests in this folder"), []
     except OSError as error:
-        return FileReport(path, problems=(FileProblem(Problem("", error.strerror or str(error))),)), []
+        return _unreadable(path, f"cannot be read: {error.strerror or error}"), []
     except UnicodeDecodeError:
         return FileReport(path, problems=(FileProblem(Problem("", "is not text in UTF-8")),)), []
+    except ValueError as error:
+        return _unreadable(path, f"cannot be read: {error}"), []
     reader = _FileReader(path, check)
     reader.read(text)
     return FileReport(path, reader.used, reader.skipped, tuple(reader.problems)), reader.objects
+
+
+def _unreadable(path: Path, why: str) -> FileReport:
+    return FileReport(path, problems=(FileProblem(Problem("", why)),), is_readable=False)
 
 
 class _FileReader:
@@ -180,10 +209,10 @@ class _FileReader:
             self.skipped[_NO_KIND] += 1
             return
         if not isinstance(kind, str) or not kind:
-            self._note(number, "", [Problem("kind", "is required")])
+            self._note(number, _name(obj), [_no_text("kind", kind)])
             return
         if not isinstance(version, str) or not version:
-            self._note(number, f"{kind} {_name(obj)}", [Problem("apiVersion", "is required")])
+            self._note(number, f"{kind} {_name(obj)}", [_no_text("apiVersion", version)])
             return
         group = version.rpartition("/")[0]
         if (group, kind) not in USED:
@@ -223,15 +252,36 @@ def _problems(
     parse: Callable[[Mapping[str, object]], object],
     check: Callable[[str], str | None] | None,
 ) -> Sequence[Problem]:
-    """All that is wrong with an object: wrong types, and what an API server's rules refuse."""
+    """All that is wrong with an object: what can't be read, and what an API server's rules refuse in the rest."""
     found: tuple[Problem, ...] = ()
     try:
         parse(obj)
     except InvalidObjectError as error:
         found = error.problems
-    if any(problem.path == "apiVersion" for problem in found):
+    unreadable = {problem.path for problem in found}
+    if "apiVersion" in unreadable:
         return found
-    return tuple(dict.fromkeys(found + validate(obj, check)))
+    ruled = (problem for problem in validate(obj, check) if problem.path not in unreadable)
+    return tuple(dict.fromkeys((*found, *ruled, *_unwritable(obj))))
+
+
+def _unwritable(value: object, path: str = "") -> Iterator[Problem]:
+    """What an API server could not be sent: whole numbers of more than 64 bits, halves of characters."""
+    try:
+        orjson.dumps(value)
+    except TypeError as error:
+        inner: Iterable[tuple[str, object]] = ()
+        if isinstance(value, dict):
+            inner = ((f"{path}.{key}" if path else key, each) for key, each in value.items())
+        elif isinstance(value, list):
+            inner = ((f"{path}[{index}]", each) for index, each in enumerate(value))
+        found = [problem for at, each in inner for problem in _unwritable(each, at)]
+        yield from found or [Problem(path, f"can't be sent as JSON: {str(error).lower()}")]
+
+
+def _no_text(field: str, value: object) -> Problem:
+    """What is wrong with a field that should be a text and is none, or an empty one."""
+    return Problem(field, "is required" if value is None or value == "" else f"{shown(value)} is not a string")
 
 
 def _expanded(document: object) -> Iterator[object]:

@@ -134,6 +134,7 @@ class MemoryApi:
         metadata.setdefault("creationTimestamp", self._timestamp())
         metadata["generation"] = 1
         if resource == PODS:
+            obj["spec"] = obj.get("spec") or {}
             obj["status"] = {"phase": "Pending", **obj.get("status", {})}
         key = key_of(obj)
         if key in self._objects[resource.kind]:

@@ -156,7 +156,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         nominated_node=status.text("nominatedNodeName"),
         priority=spec.integer("priority"),
         phase=status.text("phase"),
-        deleting=metadata.has("deletionTimestamp"),
+        deleting=reader.deleting,
         scheduler_name=spec.text("schedulerName"),
         claims=tuple(_pod_claim(each) for each in spec.children("resourceClaims")),
         claim_statuses={
@@ -166,7 +166,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         extended_claim=_extended_claim(status),
         containers=_containers(spec),
         labels=metadata.text_mapping("labels"),
-        created=metadata.text("creationTimestamp"),
+        created=reader.created,
         has_volumes=any(each.has(kind) for each in spec.children("volumes") for kind in _CLAIMED_VOLUMES),
     )
     reader.finish()

@@ -41,8 +41,13 @@ class SyntaxProblem:
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MAX_NESTING: Final = 200
-"""libyaml recurses in C without a limit: what is nested deeper could crash the process."""
+"""libyaml recurses in C without a limit: what is nested deeper could crash the process, or can't be written as JSON."""
 
+_MAX_VALUES: Final = 100_000
+_MAX_EXPANSION: Final = 10
+"""So many values, or so many for each character, there may be: aliases of aliases make more than fit any memory."""
+
+_TOO_DEEP: Final = f"nested deeper than {_MAX_NESTING}"
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 _DEEP_BLOCK: Final = re.compile(rf"^[ ?-]{{{2 * _MAX_NESTING},}}", re.MULTILINE)
 
@@ -94,9 +99,9 @@ def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
 
 def _yaml(text: str, line: int) -> object:
     if _is_too_deep(text):
-        return SyntaxProblem(f"nested deeper than {_MAX_NESTING}", line + 1)
+        return SyntaxProblem(_TOO_DEEP, line + 1)
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, of our own
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, of our own
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         last = text.rstrip().count("\n")
@@ -105,6 +110,22 @@ def _yaml(text: str, line: int) -> object:
         return SyntaxProblem(f"{error.reason}: character {error.character!r}", line + 1)
     except ValueError as error:
         return SyntaxProblem(str(error), line + 1)
+    return _within_limits(value, len(text), line + 1)
+
+
+def _within_limits(value: object, length: int, line: int) -> object:
+    """The value of a text of this length, or what is wrong with its size."""
+    left = max(_MAX_VALUES, _MAX_EXPANSION * length)
+    level = [value]
+    for _ in range(_MAX_NESTING + 1):
+        nests = [each for each in level if isinstance(each, (dict, list))]
+        if not nests:
+            return value
+        level = [inner for each in nests for inner in (each.values() if isinstance(each, dict) else each)]
+        left -= len(level)
+        if left < 0:
+            return SyntaxProblem("aliases make it too large", line)
+    return SyntaxProblem(_TOO_DEEP, line)
 
 
 def _is_too_deep(text: str) -> bool:
@@ -117,11 +138,14 @@ def _is_too_deep(text: str) -> bool:
 
 def _json(text: str) -> object:
     try:
-        return json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
+        value = json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
     except json.JSONDecodeError as error:
         return SyntaxProblem(error.msg, error.lineno)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        return SyntaxProblem(_TOO_DEEP, 1)
+    except ValueError as error:
         return SyntaxProblem(str(error), 1)
+    return _within_limits(value, len(text), 1)
 
 
 def _refuse_constant(name: str) -> object:

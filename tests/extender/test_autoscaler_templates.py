@@ -150,6 +150,21 @@ def test_a_template_that_can_not_be_used_is_refused(entries: Object | list[Objec
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("labels", {"x": 1}, "labels[x]: 1 is not a string"),
+        ("labels", ["x"], 'labels: ["x"] is not an object'),
+        ("slices", {"x": 1}, 'slices: {"x": 1} is not a list'),
+        ("slices", [1], "slices[0]: 1 is not an object"),
+    ],
+)
+def test_what_is_there_but_of_a_wrong_type_is_told_once(key: str, value: object, problem: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        templates_of({**node_template("g"), key: value})
+    assert caught.value.problems == (f"templates.yaml: nodeTemplates[0].{problem}",)
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("nodeTemplates: [", "line 1: "),

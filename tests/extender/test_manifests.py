@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from extender.cluster.manifests import FileReport, Loaded, duplicates, load
+from extender.cluster.manifests import USED, FileReport, Loaded, duplicates, load
 
 REAL = Path(__file__).parents[3] / "shared" / "manifests"
 
@@ -138,7 +138,10 @@ def test_selectors_are_checked_by_what_is_handed_in(folder: Path) -> None:
     [
         ("kind: Pod\nmetadata: {name: p}", "Pod p: apiVersion: is required"),
         ("apiVersion: v1", "kind: is required"),
-        ("apiVersion: v1\nkind: 5", "kind: is required"),
+        ("apiVersion: v1\nkind: ''", "kind: is required"),
+        ("apiVersion: v1\nkind: 5", "kind: 5 is not a string"),
+        ("apiVersion: v1\nkind: 5\nmetadata: {name: p}", "p: kind: 5 is not a string"),
+        ("apiVersion: [v1]\nkind: Pod\nmetadata: {name: p}", 'Pod p: apiVersion: ["v1"] is not a string'),
         ("apiVersion: v1\nkind: Pod", "Pod: metadata.name: is required"),
         ("apiVersion: v1\nkind: Pod\nmetadata: x", 'Pod: metadata: "x" is not an object'),
         ("apiVersion: v1\nkind: Node\nmetadata: {name: [n]}", 'Node: metadata.name: ["n"] is not a string'),
@@ -170,6 +173,36 @@ def test_json_files(folder: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     assert report(folder, json.dumps(node), "a.json").used == {"Node": 1}
     assert problems(folder, '{"a": 1,\n}', "a.json")[0].startswith("line 2: ")
+    assert problems(folder, "[" * 100_000, "a.json") == ["line 1: nested deeper than 200"]
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [("18446744073709551616", "spec.a"), ('[1, {"b": 18446744073709551616}]', "spec.a[1].b"), (r'"\ud800"', "spec.a")],
+)
+def test_what_no_api_server_could_be_sent_is_named_by_its_field(folder: Path, value: str, path: str) -> None:
+    text = f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "p"}}, "spec": {{"a": {value}}}}}'
+    (problem,) = problems(folder, text, "a.json")
+    assert problem.startswith(f"Pod p: {path}: can't be sent as JSON: ")
+
+
+@pytest.mark.parametrize("kind", USED)
+def test_times_that_are_none_are_refused_by_field(folder: Path, kind: tuple[str, str]) -> None:
+    version = {"": "v1", "policy": "policy/v1"}.get(kind[0], f"{kind[0]}/v1")
+    text = f"apiVersion: {version}\nkind: {kind[1]}\nmetadata: {{name: x, creationTimestamp: 2020-13-99}}"
+    wrong = f'{kind[1]} x: metadata.creationTimestamp: "2020-13-99" is not a time such as 2025-01-31T12:00:00Z'
+    assert wrong in problems(folder, text)
+
+
+def test_a_value_of_the_wrong_type_is_told_once(folder: Path) -> None:
+    text = CLASS.replace("name: gpu", "name: gpu\n  labels: {x: 1}").replace(
+        'expression: device.driver == "gpu.example.com"', "expression: 7"
+    )
+    text += "  config: [{opaque: {driver: 5, parameters: {}}}]"
+    assert problems(folder, text) == [
+        "DeviceClass gpu: spec.selectors[0].cel.expression: 7 is not a string",
+        "DeviceClass gpu: spec.config[0].opaque.driver: 5 is not a string",
+    ]
 
 
 def test_folders_are_read_by_name_and_to_the_bottom(folder: Path) -> None:
@@ -189,11 +222,21 @@ def test_files_that_cannot_be_read(folder: Path) -> None:
     (folder / "bom.yaml").write_bytes(b"\xef\xbb\xbf" + CLASS.encode())
     paths = [folder / name for name in ("missing.yaml", "empty", "latin.yaml", "bom.yaml")]
     assert [[str(problem) for problem in each.problems] for each in load(paths).files] == [
-        ["No such file or directory"],
+        ["no such file or folder"],
         ["no manifests in this folder"],
         ["is not text in UTF-8"],
         [],
     ]
+
+
+def test_files_that_can_not_be_read_are_apart_from_those_with_mistakes(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "latin.yaml").write_bytes(b"a: \xe4")
+    names = ("missing.yaml", "empty", "latin.yaml", "x" * 300, "a\0b")
+    found = load([folder / name for name in names])
+    assert [each.is_readable for each in found.files] == [False, False, True, False, False]
+    assert found.unreadable[2] == f"{folder / ('x' * 300)}: cannot be read: File name too long"
+    assert len(found.problems) == len(found.unreadable) + 1
 
 
 def test_duplicates_name_both_files(folder: Path) -> None:

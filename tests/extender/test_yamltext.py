@@ -1,6 +1,7 @@
 """YAML as kubectl reads it: which scalars are numbers, what is refused, and where."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -101,8 +102,22 @@ def test_problems_name_the_line(text: str, problem: str) -> None:
     assert str(the(text)).startswith(problem)
 
 
-def test_deep_but_not_too_deep() -> None:
-    assert not isinstance(the("[" * 200 + "]" * 200), SyntaxProblem)
+@pytest.mark.parametrize("is_json", [True, False])
+def test_deep_but_not_too_deep(*, is_json: bool) -> None:
+    good, bad = (next(iter(documents("[" * deep + "]" * deep, is_json=is_json))) for deep in (200, 201))
+    assert not isinstance(good, SyntaxProblem)
+    assert bad == SyntaxProblem("nested deeper than 200", 1)
+
+
+def test_what_is_nested_by_few_spaces_is_as_deep() -> None:
+    text = "".join(f"{' ' * level}a:\n" for level in range(300))
+    assert the(text) == SyntaxProblem("nested deeper than 200", 1)
+
+
+def test_aliases_of_aliases_end_before_memory_does() -> None:
+    rows = [f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]" for before, name in pairwise("abcdefghi")]
+    assert the("a: &a [1]\n" + "\n".join(rows)) == SyntaxProblem("aliases make it too large", 1)
+    assert the("a: &a [1]\n" + "\n".join(rows[:3])) is not None
 
 
 @pytest.mark.parametrize(
@@ -118,9 +133,8 @@ def test_json(text: str, value: object) -> None:
     assert list(documents(text, is_json=True)) == [value]
 
 
-def test_json_nested_too_deep() -> None:
-    (problem,) = documents("[" * 100_000, is_json=True)
-    assert isinstance(problem, SyntaxProblem)
+def test_json_nested_too_deep_to_be_read() -> None:
+    assert list(documents("[" * 100_000, is_json=True)) == [SyntaxProblem("nested deeper than 200", 1)]
 
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
