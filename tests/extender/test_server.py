@@ -1,14 +1,9 @@
 """The service as a process: on a port of its own, spoken to as kube-scheduler does, stopped as a kubelet does."""
 
 import asyncio
-import os
 import re
 import signal
 import socket
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
@@ -17,8 +12,8 @@ import yaml
 from httpx import AsyncClient
 
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
+from tests.extender.process import serving, start
 
-ROOT = Path(__file__).parents[2]
 OBJECTS = (
     device_class(selectors=[f'device.driver == "{DRIVER}"']),
     node("a"),
@@ -34,29 +29,6 @@ def manifests(tmp_path: Path) -> Path:
     path = tmp_path / "cluster.yaml"
     path.write_text(yaml.safe_dump_all(OBJECTS))
     return path
-
-
-async def start(*arguments: str) -> Process:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DRA_EXTENDER__LOG__FORMAT": "json"}
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "extender", "serve", *arguments, stdout=PIPE, stderr=PIPE, env=environment
-    )
-
-
-@asynccontextmanager
-async def serving(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
-    """A process that serves, and its address; it is killed if it has not ended by then."""
-    process = await start("--port", "0", *arguments)
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(60):
-            line = await process.stderr.readline()
-        assert line, "it ended before it served"
-        yield process, str(orjson.loads(line)["url"])
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def test_it_serves_and_stops_on_sigterm(manifests: Path) -> None:

@@ -51,7 +51,10 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
     [
         (
             "prot: 1",
-            "prot: unknown key (known: autoscaler, cluster, featureGates, log, operations, scheduling, server, tracing)",
+            (
+                "prot: unknown key "
+                "(known: autoscaler, cluster, featureGates, log, operations, scheduling, server, tracing)"
+            ),
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
         ("server: {keepaliveSeconds: 99}", 'server.keepaliveSeconds: unknown key, did you mean "keepAliveSeconds"?'),
@@ -60,6 +63,11 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             'server.keep_alive_seconds: unknown key, did you mean "keepAliveSeconds"?',
         ),
         ("server: {prefix: /autoscaler/}", 'server.prefix: "/autoscaler/" is where the verbs for autoscalers are'),
+        (
+            "tracing: {endpoint: 'collector:4318'}",
+            'tracing.endpoint: "collector:4318" is not a URL such as "http://collector:4318"',
+        ),
+        ("tracing: {sampleRatio: 2}", "tracing.sampleRatio: expected 1.0 or less, not 2"),
         ("autoscaler: {sessions: 0}", "autoscaler.sessions: expected 1 or more, not 0"),
         ("server: {port: 70000}", "server.port: expected 65535 or less, not 70000"),
         ("server: {port: http}", 'server.port: expected a whole number, not "http"'),

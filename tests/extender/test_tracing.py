@@ -1,0 +1,498 @@
+"""Traces: a span per verb, solve and request where they are wanted, and nothing at all where they are not."""
+
+import asyncio
+import sys
+import threading
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import structlog
+import yaml
+from httpx import AsyncClient
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client import CollectorRegistry
+from starlette.requests import Request
+
+from extender.cluster.api import CLAIMS, ApiError, OutcomeUnknownError
+from extender.cluster.remote import RemoteApi
+from extender.cluster.transport import Request as Asking
+from extender.http.app import create_app
+from extender.metrics import Metrics
+from extender.offload import in_thread
+from extender.serving import make_autoscaler, make_service, read_catalog
+from extender.settings import Settings, TracingSettings
+from extender.spans import Spans
+from extender.tracing import UNTRACED, TracingError, open_tracing
+from tests.extender.clusters import (
+    DRIVER,
+    Cluster,
+    Object,
+    claim,
+    client_of,
+    device_class,
+    local_slice,
+    node,
+    pod,
+    solver,
+)
+from tests.extender.fakeapi import FakeApi, Fault
+from tests.extender.livecluster import SERVED, default, half, make_claim
+from tests.extender.process import ROOT, serving
+from tests.extender.virtualtime import run
+
+TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
+OBJECTS = (
+    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
+    claim("c"),
+    claim("taken", allocated=["b/gpu-0"], at="b", users=["somebody"]),
+    pod("p", "c"),
+    pod("plain"),
+)
+P = {"k8s.namespace.name": "ns", "k8s.pod.name": "p", "k8s.pod.uid": "uid-p"}
+PLAIN = {"k8s.namespace.name": "ns", "k8s.pod.name": "plain", "k8s.pod.uid": "uid-plain"}
+
+
+class Traced:
+    """Spans that are kept."""
+
+    def __init__(self) -> None:
+        self._kept = InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._kept))
+        self.spans = Spans(provider)
+
+    def ended(self) -> dict[str, ReadableSpan]:
+        """By name; no two may have the same."""
+        found = self._kept.get_finished_spans()
+        assert len({span.name for span in found}) == len(found)
+        return {span.name: span for span in found}
+
+
+@pytest.fixture
+def traced() -> Traced:
+    return Traced()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster.of(*OBJECTS)
+
+
+@pytest.fixture
+async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    settings, tracing = Settings(), traced.spans
+    metrics = Metrics(CollectorRegistry())
+    service = make_service(cluster.api, cluster.state, solver(), settings, metrics, tracing=tracing)
+    autoscaler = make_autoscaler(cluster.state, solver(), settings, read_catalog(settings), tracing)
+    async with client_of(create_app(service, autoscaler, settings, tracing=tracing)) as found:
+        yield found
+
+
+def args(asked: Object, *names: str) -> Object:
+    return {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
+
+
+async def post(client: AsyncClient, path: str, body: object, **headers: str) -> Any:
+    response = await client.post(path, content=orjson.dumps(body), headers=headers)
+    assert response.status_code == 200
+    return response.json()
+
+
+def told(span: ReadableSpan, prefix: str = "") -> dict[str, object]:
+    """Attributes; those of a prefix without it."""
+    found = span.attributes or {}
+    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+
+
+def parent(span: ReadableSpan) -> int:
+    assert span.parent is not None
+    return int(span.parent.span_id)
+
+
+def id_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return int(span.context.span_id)
+
+
+# --- verbs --------------------------------------------------------------------------------------------------
+
+
+async def test_filter_has_pod_decision_nodes_and_what_was_solved(client: AsyncClient, traced: Traced) -> None:
+    await post(client, "/filter", args(pod("p", "c"), "a", "b", "new"))
+    (decision,) = (await client.get("/decisions", params={"format": "json"})).json()["items"]
+    verb = traced.ended()["filter"]
+    assert verb.kind is SpanKind.SERVER
+    assert verb.parent is None
+    assert told(verb, "k8s.") == {name.removeprefix("k8s."): value for name, value in P.items()}
+    assert told(verb, "dra_extender.") == {
+        "outcome": "ok",
+        "decision": decision["id"],
+        "nodes.asked": 3,
+        "nodes.passed": 1,
+        "nodes.failed": 0,
+        "nodes.unresolvable": 2,
+        "steps": 2,
+    }
+
+
+async def test_what_is_solved_off_the_loop_is_within_its_verb(client: AsyncClient, traced: Traced) -> None:
+    await post(client, "/autoscaler/filter", args(pod("p", "c"), "a"))
+    spans = traced.ended()
+    assert set(spans) == {"autoscaler/filter", "solve"}
+    assert parent(spans["solve"]) == id_of(spans["autoscaler/filter"])
+    assert spans["solve"].kind is SpanKind.INTERNAL
+
+
+VICTIMS = {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 0}}
+WHOLE = {"Pod": pod("p", "c"), "Nodes": {"items": [node("a")]}, "NodeNames": None}
+OF_VERBS: list[tuple[str, object, dict[str, object]]] = [
+    ("prioritize", args(pod("plain"), "a", "b"), {**PLAIN, "dra_extender.nodes.asked": 2}),
+    ("filter", args(pod("plain"), "a"), {**PLAIN, "dra_extender.nodes.passed": 1}),
+    (
+        "preempt",
+        {"Pod": pod("plain"), "NodeNameToVictims": None, "NodeNameToMetaVictims": VICTIMS},
+        {**PLAIN, "dra_extender.nodes.asked": 1, "dra_extender.nodes.passed": 1},
+    ),
+    (
+        "bind",
+        {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"},
+        {**P, "k8s.node.name": "a", "dra_extender.nodes.asked": 1},
+    ),
+    ("autoscaler/start", {}, {}),
+    ("autoscaler/filter", WHOLE, {**P, "dra_extender.nodes.asked": 1, "dra_extender.nodes.passed": 1}),
+    ("autoscaler/prioritize", WHOLE, {**P, "dra_extender.nodes.asked": 1}),
+    ("autoscaler/NodeReady", {"NodeName": "a"}, {"k8s.node.name": "a"}),
+    (
+        "autoscaler/estimate",
+        {"Pods": {"items": [pod("plain")]}, "NodeGroups": []},
+        {"dra_extender.pods.asked": 1, "dra_extender.pods.failed": 1},
+    ),
+]
+
+
+@pytest.mark.parametrize(("verb", "body", "facts"), OF_VERBS, ids=[f"{v} {len(f)}" for v, _, f in OF_VERBS])
+async def test_every_verb_has_a_span(
+    client: AsyncClient, traced: Traced, verb: str, body: object, facts: dict[str, object]
+) -> None:
+    await post(client, f"/{verb}", body)
+    span = traced.ended()[verb]
+    assert span.status.status_code is StatusCode.UNSET
+    assert facts.items() | {("dra_extender.outcome", "ok")} <= told(span).items()
+
+
+async def test_a_pod_is_booked_in_a_span_that_does_not_give_the_session_away(
+    client: AsyncClient, traced: Traced
+) -> None:
+    session = (await post(client, "/autoscaler/start", {}))["Session"]
+    await post(client, "/autoscaler/NodeSelected", {"Pod": pod("p", "c"), "Node": node("a")}, session=session)
+    span = traced.ended()["autoscaler/NodeSelected"]
+    assert {**P, "k8s.node.name": "a"}.items() <= told(span).items()
+    assert session not in str(span.to_json())
+
+
+async def test_the_callers_trace_goes_on(client: AsyncClient, traced: Traced) -> None:
+    await post(client, "/filter", args(pod("plain"), "a"), **TRACEPARENT)
+    span = traced.ended()["filter"]
+    assert span.context is not None
+    assert (f"{span.context.trace_id:032x}", f"{parent(span):016x}") == (TRACE, CALLER)
+
+
+@pytest.mark.parametrize("header", ["", "junk", f"00-{'0' * 32}-{CALLER}-01", f"ff-{TRACE}-{CALLER}-01"])
+async def test_a_header_that_is_none_begins_a_trace(client: AsyncClient, traced: Traced, header: str) -> None:
+    await post(client, "/filter", args(pod("plain"), "a"), traceparent=header)
+    assert traced.ended()["filter"].parent is None
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        ({"PodName": "p"}, "WireError", "PodNamespace: missing"),
+        (
+            {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "b"},
+            "RefusedError",
+            "no free device for request gpu",
+        ),
+    ],
+)
+async def test_an_error_is_the_answers(client: AsyncClient, traced: Traced, body: object, kind: str, text: str) -> None:
+    reply = await post(client, "/bind", body)
+    span = traced.ended()["bind"]
+    assert (told(span)["error.type"], told(span)["dra_extender.outcome"]) == (kind, "error")
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description == reply["Error"]
+    assert text in reply["Error"]
+
+
+async def test_so_is_a_call_that_was_given_up(traced: Traced) -> None:
+    async def never(_: object, __: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    call = traced.spans.call("bind", never)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await call(Request({"type": "http", "headers": []}), b"")
+    assert traced.ended()["bind"].status.description == "not done in time"
+
+
+async def test_lines_of_the_log_have_the_trace(client: AsyncClient, traced: Traced) -> None:
+    with structlog.testing.capture_logs([*traced.spans.processors]) as lines:
+        await post(client, "/filter", args(pod("p", "c"), "b"), **TRACEPARENT)
+        structlog.get_logger().info("elsewhere")
+    decided, elsewhere = lines
+    assert (decided["event"], decided["trace_id"]) == ("decided", TRACE)
+    assert decided["span_id"] == f"{id_of(traced.ended()['filter']):016x}"
+    assert "trace_id" not in elsewhere
+
+
+# --- requests to the API server -----------------------------------------------------------------------------
+
+
+def traced_api(fake: FakeApi, traced: Traced) -> RemoteApi:
+    return RemoteApi(traced.spans.transport(fake), SERVED, random=half)
+
+
+def test_requests_are_clients_of_the_verb_and_carry_its_trace_on(traced: Traced) -> None:
+    fake = FakeApi()
+    fake.put(CLAIMS, make_claim("a"))
+    api = traced_api(fake, traced)
+
+    async def verb(_: Request, __: bytes) -> bytes:
+        await api.get(CLAIMS, default("a"))
+        return b""
+
+    async def main() -> None:
+        await traced.spans.call("bind", verb)(Request({"type": "http", "headers": []}), b"")
+
+    run(main())
+    bind, get = traced.ended()["bind"], traced.ended()["get resourceclaims"]
+    assert (get.kind, parent(get)) == (SpanKind.CLIENT, id_of(bind))
+    assert told(get) == {
+        "http.request.method": "GET",
+        "url.path": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/a",
+        "http.response.status_code": 200,
+    }
+    (request,) = fake.requests
+    assert get.context is not None
+    version, trace, span, _ = request.headers["traceparent"].split("-")
+    assert (version, trace, span) == ("00", f"{get.context.trace_id:032x}", f"{get.context.span_id:016x}")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "facts"),
+    [
+        (Fault(409), ApiError, {"http.response.status_code": 409, "error.type": "409"}),
+        (Fault(hangs=True), OutcomeUnknownError, {"error.type": "CancelledError"}),
+    ],
+)
+def test_a_request_that_fails_says_so(
+    traced: Traced, fault: Fault, error: type[Exception], facts: dict[str, object]
+) -> None:
+    fake = FakeApi()
+    fake.faults.append(fault)
+    with pytest.raises(error):
+        run(traced_api(fake, traced).delete(CLAIMS, default("a")))
+    span = traced.ended()["delete resourceclaims"]
+    assert span.status.status_code is StatusCode.ERROR
+    assert facts.items() <= told(span).items()
+
+
+def test_the_span_of_a_watch_ends_with_its_head(traced: Traced) -> None:
+    transport = traced.spans.transport(FakeApi())
+    watch = Asking("GET", "/api/v1/nodes", {"watch": "true", "resourceVersion": "100", "timeoutSeconds": "1"})
+
+    async def main() -> None:
+        async with transport.stream(watch) as stream:
+            assert stream.status == 200
+            assert told(traced.ended()["watch nodes"])["http.response.status_code"] == 200
+
+    run(main())
+
+
+# --- configured or not --------------------------------------------------------------------------------------
+
+ENDPOINT = TracingSettings(endpoint="http://collector:4318")
+ENVIRONMENT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment"),
+    [
+        (TracingSettings(), {}),
+        (TracingSettings(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_SERVICE_NAME": "x"}),
+        (TracingSettings(), {**ENVIRONMENT, "OTEL_SDK_DISABLED": "true"}),
+        (ENDPOINT, {"OTEL_SDK_DISABLED": "True"}),
+        (ENDPOINT, {"OTEL_TRACES_EXPORTER": "none"}),
+    ],
+)
+def test_there_are_none_unless_they_are_wanted(settings: TracingSettings, environment: dict[str, str]) -> None:
+    assert open_tracing(settings, environment) is UNTRACED
+
+
+async def test_without_them_nothing_is_around_anything(cluster: Cluster) -> None:
+    async def verb(_: Request, __: bytes) -> bytes:
+        return b""
+
+    fake, service = FakeApi(), cluster.service()
+    autoscaler = make_autoscaler(cluster.state, solver(), Settings(), read_catalog(Settings()))
+    assert UNTRACED.call("filter", verb) is verb
+    assert UNTRACED.scheduler(service) is service
+    assert UNTRACED.autoscaler(autoscaler) is autoscaler
+    assert UNTRACED.transport(fake) is fake
+    assert UNTRACED.off_loop is in_thread
+    assert UNTRACED.processors == ()
+
+
+async def test_without_them_nothing_of_the_extra_is_loaded() -> None:
+    code = "import sys, extender.cli; print(*({'opentelemetry.sdk', 'requests', 'extender.spans'} & {*sys.modules}))"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=ROOT)
+    loaded, _ = await process.communicate()
+    assert loaded == b"\n"
+
+
+@pytest.mark.parametrize(("settings", "environment"), [(ENDPOINT, {}), (TracingSettings(), ENVIRONMENT)])
+def test_wanted_without_the_extra_it_is_named(
+    settings: TracingSettings, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "extender.spans")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    with pytest.raises(TracingError, match=r"pip install 'dra-extender\[opentelemetry\]'"):
+        open_tracing(settings, environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "problem"),
+    [
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "http/protobuf only, not by grpc"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"}, "http/protobuf only, not by http/json"),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER: traces are sent by otlp only, not by zipkin"),
+    ],
+)
+def test_what_we_do_not_speak_is_refused(environment: dict[str, str], problem: str) -> None:
+    with pytest.raises(TracingError, match=problem):
+        open_tracing(ENDPOINT, environment)
+
+
+# --- sent ---------------------------------------------------------------------------------------------------
+
+
+class Receiver:
+    """Takes traces, on loopback.
+
+    Attributes:
+        requests: path and headers of each.
+        sent: what came, by the service's name.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.sent: list[tuple[str, SentSpan]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                receiver.take(self.path, dict(self.headers), self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def take(self, path: str, headers: dict[str, str], body: bytes) -> None:
+        self.requests.append((path, headers))
+        for each in ExportTraceServiceRequest.FromString(body).resource_spans:
+            names = [a.value.string_value for a in each.resource.attributes if a.key == "service.name"]
+            self.sent += [(names[0], span) for scope in each.scope_spans for span in scope.spans]
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+    with found.receiving():
+        yield found
+
+
+async def _verb(_: Request, __: bytes) -> bytes:
+    return b""
+
+
+async def call_once(settings: TracingSettings, environment: dict[str, str], **headers: str) -> None:
+    """A verb, with traces from there to the end."""
+    tracing = open_tracing(settings, environment)
+    call = tracing.call("filter", _verb)
+    await call(Request({"type": "http", "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}), b"")
+    await asyncio.to_thread(tracing.close)
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_they_are_sent_where_the_settings_say(receiver: Receiver, slash: str) -> None:
+    await call_once(TracingSettings(endpoint=receiver.url + slash), {})
+    assert [path for path, _ in receiver.requests] == ["/v1/traces"]
+    assert [(name, span.name) for name, span in receiver.sent] == [("dra-extender", "filter")]
+
+
+async def test_or_opentelemetrys_own_variables(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+        "OTEL_EXPORTER_OTLP_HEADERS": "tenant=t",
+        "OTEL_SERVICE_NAME": "mine",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    await call_once(TracingSettings(), environment)
+    ((path, headers),) = receiver.requests
+    assert (path, {name.lower(): value for name, value in headers.items()}["tenant"]) == ("/v1/traces", "t")
+    assert [name for name, _ in receiver.sent] == ["mine"]
+
+
+async def test_the_share_that_is_kept_is_of_those_that_begin_here(receiver: Receiver) -> None:
+    settings = TracingSettings.model_validate({"endpoint": receiver.url, "sampleRatio": 0})
+    await call_once(settings, {})
+    assert receiver.sent == []
+    await call_once(settings, {}, **TRACEPARENT)
+    assert [span.trace_id.hex() for _, span in receiver.sent] == [TRACE]
+
+
+async def test_the_service_sends_what_is_left_when_it_stops(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = tmp_path / "cluster.yaml"
+    manifests.write_text(yaml.safe_dump_all(OBJECTS))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    async with serving("--manifests", str(manifests)) as (process, url), AsyncClient(base_url=url) as client:
+        await post(client, "/filter", args(pod("p", "c"), "a"), **TRACEPARENT)
+        process.terminate()
+        async with asyncio.timeout(30):
+            await process.communicate()
+        assert process.returncode == 0
+    assert [(span.name, span.trace_id.hex()) for _, span in receiver.sent] == [("solve", TRACE), ("filter", TRACE)]
