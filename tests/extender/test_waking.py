@@ -1,44 +1,18 @@
 """Waking: who is woken when devices appear, how often, and who is left alone."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from allocator.effort import DEFAULT_LIMITS, Limits
-from extender.cluster.api import (
-    PODS,
-    RESOURCES,
-    SLICES,
-    ApiError,
-    ObjectKey,
-    RawObject,
-)
-from extender.cluster.conditions import DEVICES_CHANGED
-from extender.cluster.writer import Writer
-from extender.deciding.decider import Decider
+from allocator.effort import Limits
+from extender.cluster.api import PODS, SLICES, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_service
 from extender.settings import Settings
-from extender.verbs.filter import filter_nodes
-from extender.waking.waker import (
-    AGAIN_SECONDS,
-    ANSWER_SECONDS,
-    LONGEST_SECONDS,
-    LOOK_SECONDS,
-    MOST_AT_ONCE,
-    MOST_PODS,
-    Waker,
-)
+from extender.waking.waker import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.wire import FilterArgs
-from tests.extender.apis import Fault, Transport
 from tests.extender.clusters import (
-    DRIVER,
-    NOW,
-    Cluster,
     Object,
     claim,
     device_class,
@@ -48,96 +22,9 @@ from tests.extender.clusters import (
     parsed,
     pod,
     request,
-    solver,
     taint_rule,
 )
-
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
-NODE_NAMES = ("a", "b")
-WORLD = (GPU, *map(node, NODE_NAMES))
-
-
-def waiting(*names: str, **fields: Any) -> list[Object]:
-    """Pods, each with a claim of its own."""
-    return [each for name in names for each in (pod(name, f"{name}-c", **fields), claim(f"{name}-c"))]
-
-
-@dataclass
-class Scene:
-    """A cluster, a waker, and the time.
-
-    Attributes:
-        now: seconds.
-        ticking: seconds that pass whenever somebody looks at the clock.
-        limits: of a search.
-        transport: to the API server.
-    """
-
-    cluster: Cluster
-    now: float = 0.0
-    ticking: float = 0.0
-    limits: Limits = DEFAULT_LIMITS
-
-    def __post_init__(self) -> None:
-        self.solver = replace(solver(limits=self.limits), clock=self._clock)
-        self.transport = Transport(self.cluster.api)
-        writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
-        self.decider = Decider(self.solver, self.cluster.state.changes_since)
-        self.waker = Waker(self.cluster.state, self.decider, writer)
-
-    @classmethod
-    def of(cls, *objects: Object, ticking: float = 0.0, limits: Limits = DEFAULT_LIMITS) -> "Scene":
-        return cls(Cluster.of(*objects), ticking=ticking, limits=limits)
-
-    def _clock(self) -> float:
-        self.now += self.ticking
-        return self.now
-
-    def reject(self, *names: str, asked: Sequence[str] = NODE_NAMES) -> None:
-        """Filter is asked about pods, and leaves them no node."""
-        snapshot = self.cluster.state.snapshot
-        for name in names:
-            asking = snapshot.pods[ObjectKey("ns", name)]
-            result = filter_nodes(asking, asked, snapshot, self.solver)
-            assert not result.passed
-            self.waker.rejected(asking, asked, snapshot, undecided=result.undecided)
-
-    async def put(self, obj: Object) -> None:
-        """Make an object or change it, status and all."""
-        resource, metadata = RESOURCES[obj["kind"]], dict(obj["metadata"])
-        key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
-        try:
-            old = await self.cluster.api.get(resource, key)
-        except ApiError:
-            self.cluster.load(obj)
-            return
-        metadata |= {name: old["metadata"][name] for name in ("uid", "resourceVersion")}
-        new = await self.cluster.api.update(resource, {**obj, "metadata": metadata})
-        await self.cluster.api.update_status(resource, {**new, "status": obj.get("status", {})})
-
-    async def take_away(self, obj: Object) -> None:
-        metadata = obj["metadata"]
-        await self.cluster.api.delete(
-            RESOURCES[obj["kind"]], ObjectKey(metadata.get("namespace", ""), metadata["name"])
-        )
-
-    async def woken(self) -> list[str]:
-        """Look once; the pods that were changed by that."""
-        before = await self._marks()
-        count = await self.waker.look()
-        after = await self._marks()
-        found = sorted(name for name, mark in after.items() if mark != before.get(name, ""))
-        assert len(found) == count
-        return found
-
-    async def _marks(self) -> Mapping[str, str]:
-        pods = (await self.cluster.api.list(PODS)).items
-        return {each["metadata"]["name"]: _mark(each) for each in pods}
-
-
-def _mark(obj: RawObject) -> str:
-    conditions = obj.get("status", {}).get("conditions", [])
-    return next((str(c["message"]) for c in conditions if c["type"] == DEVICES_CHANGED), "")
+from tests.extender.waking_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 
 
 async def test_a_slice_wakes_the_pod_that_waits_for_it_once() -> None:
@@ -374,110 +261,6 @@ async def test_what_a_search_finds_out_in_the_end_is_not_asked_again() -> None:
     assert scene.decider.asked == solved
 
 
-# --- writing ------------------------------------------------------------------------------------------------
-
-
-async def test_other_conditions_stay_and_the_message_tells_one_time_from_the_next() -> None:
-    waiting_pod, own = waiting("p")
-    waiting_pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False"}]
-    scene = Scene.of(*WORLD, waiting_pod, own)
-    seen = []
-    for name in NODE_NAMES:
-        scene.reject("p", asked=[name])
-        await scene.put(local_slice(name))
-        assert await scene.woken() == ["p"]
-        conditions = (await scene.cluster.api.get(PODS, ObjectKey("ns", "p")))["status"]["conditions"]
-        assert [c["type"] for c in conditions] == ["PodScheduled", DEVICES_CHANGED]
-        seen.append(conditions[1]["message"])
-    assert seen[0] != seen[1]
-
-
-async def test_a_pod_that_could_not_be_woken_for_want_of_an_answer_is_woken_the_next_time() -> None:
-    scene = Scene.of(*WORLD, *waiting("p"))
-    scene.reject("p")
-    await scene.put(local_slice("a"))
-    scene.transport.script("patch_status pods", Fault(lost=True))
-    assert await scene.woken() == []
-    assert await scene.woken() == ["p"]
-
-
-async def test_a_pod_that_others_change_meanwhile_is_woken_by_that() -> None:
-    scene = Scene.of(*WORLD, *waiting("p"))
-    scene.reject("p")
-    await scene.put(local_slice("a"))
-    scene.transport.script("patch_status pods", Fault(refused=ApiError(409, "Conflict", "changed")))
-    assert await scene.woken() == []
-    assert await scene.woken() == []
-
-
-async def test_a_pod_that_filter_is_asked_about_before_it_is_woken_is_left_alone() -> None:
-    scene = Scene.of(*WORLD, *waiting("p", "q"))
-    scene.reject("p", "q")
-    await scene.put(local_slice("a", 2))
-
-    async def asked() -> None:
-        scene.waker.forget(parsed(pod("q", "q-c")))
-
-    scene.transport.script("patch_status pods", Fault(before=asked))
-    assert await scene.woken() == ["p"]
-
-
-# --- who is known -------------------------------------------------------------------------------------------
-
-
-async def test_pods_that_were_rejected_before_we_started_are_known_by_their_scheduler() -> None:
-    ours, others = waiting("early"), waiting("foreign")
-    others[0]["spec"]["schedulerName"] = "another"
-    scene = Scene.of(*WORLD, *ours, *others, *waiting("p"))
-    scene.reject("p", asked=["b"])
-    await scene.put(local_slice("a", 3))
-    assert await scene.woken() == ["early"]
-
-
-async def test_of_very_many_pods_those_rejected_last_are_remembered() -> None:
-    scene = Scene.of(*WORLD, network_slice("net", 0))
-    snapshot = scene.cluster.state.snapshot
-    for number in range(MOST_PODS + 1):
-        scene.waker.rejected(parsed(pod(f"p{number}")), ["a"], snapshot)
-    for name in ("p0", f"p{MOST_PODS}"):
-        scene.cluster.load(pod(name, "c"))
-    await scene.put(claim("c"))
-    await scene.put(network_slice("net", 2))
-    assert await scene.woken() == [f"p{MOST_PODS}"]
-
-
-async def test_what_goes_wrong_unexpectedly_ends_one_round_only() -> None:
-    cluster = Cluster.of(*WORLD, *waiting("p"))
-    transport = Transport(cluster.api)
-    service = make_service(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
-    assert not (await service.filter(FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES))).passed
-    cluster.load(local_slice("a"))
-    again = asyncio.Event()
-
-    async def fail() -> None:
-        raise RuntimeError
-
-    async def tell() -> None:
-        again.set()
-
-    transport.script("patch_status pods", Fault(before=fail), Fault(before=tell))
-    running = asyncio.create_task(service.aftercare.run())
-    async with asyncio.timeout(10):
-        await again.wait()
-    running.cancel()
-
-
-async def test_the_service_wakes_whom_filter_has_rejected() -> None:
-    cluster = Cluster.of(*WORLD, *waiting("p"))
-    service = cluster.service()
-    asking = FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES)
-    assert not (await service.filter(asking)).passed
-    cluster.load(local_slice("a"))
-    await service.aftercare.tend()
-    assert _mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
-    assert list((await service.filter(asking)).passed) == ["a"]
-
-
 async def test_the_service_looks_again_for_whom_a_search_was_stopped() -> None:
     scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY, limits=HURRY)
     cluster = scene.cluster
@@ -486,6 +269,6 @@ async def test_the_service_looks_again_for_whom_a_search_was_stopped() -> None:
     assert (await service.filter(asking)).undecided
     scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0
     await service.aftercare.tend()
-    assert _mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
+    assert mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
     scene.ticking = BUSY
     assert list((await service.filter(asking)).passed) == ["a"], "what was found is remembered"

@@ -1,0 +1,112 @@
+"""What bind is tried on: two nodes with devices, a binder, and a watch that may be behind."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.cluster.state import ClusterState, Event
+from extender.cluster.writer import Writer
+from extender.verbs.bind import Binder, BindError
+from extender.verbs.clashes import Clashes
+from tests.extender import virtualtime
+from tests.extender.apis import NOW, Fault, Transport, memory_api
+from tests.extender.clusters import device_class, local_slice, node, solver
+
+PROTECT, ALLOCATE, BIND = "update resourceclaims", "update_status resourceclaims", "bind pods"
+GET_CLAIM = "get resourceclaims"
+FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
+DEADLINE = 4.0
+
+
+class Lagging:
+    """A watch that is behind: it keeps what it hears of claims until it is told to go on."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._kept: list[Event] = []
+        self.is_behind = False
+
+    def apply(self, event: Event) -> None:
+        if self.is_behind and event.resource == CLAIMS:
+            self._kept.append(event)
+        else:
+            self._state.apply(event)
+
+    def replace(self, resource: Any, objects: Any, at: int) -> bool:
+        return self._state.replace(resource, objects, at)
+
+    def catch_up(self) -> None:
+        self.is_behind = False
+        while self._kept:
+            self._state.apply(self._kept.pop(0))
+
+
+class Scene:
+    """Nodes n and m with two devices each, and a binder over an API server."""
+
+    now = NOW
+
+    def __init__(self, *objects: RawObject) -> None:
+        nodes = [node("n"), node("m"), local_slice("n", 2), local_slice("m", 2), device_class()]
+        self.api = memory_api(*nodes, *objects)
+        self.state = ClusterState()
+        self.watch = Lagging(self.state)
+        self.api.follow(self.watch)
+        self.transport = Transport(self.api)
+        writer = Writer(self.transport, self.state, lambda: self.now)
+        self.counted: list[None] = []
+        self.told: list[tuple[str, str]] = []
+        self.clashes = Clashes(
+            count=lambda: self.counted.append(None), tell=lambda pod, note: self.told.append((pod.name, note.reason))
+        )
+        self.binder = Binder(self.state, writer, solver(), deadline=DEADLINE, clashes=self.clashes)
+
+    async def bind(self, name: str = "p", node_name: str = "n", **more: Any) -> None:
+        await self.binder.bind(ObjectKey("ns", name), more.pop("uid", f"uid-{name}"), node_name, **more)
+
+    def run(self, *binds: Coroutine[Any, Any, None]) -> list[str]:
+        """Run calls at the same time; their errors, empty for those that succeed."""
+
+        async def answer(bind: Coroutine[Any, Any, None]) -> str:
+            try:
+                await bind
+            except BindError as error:
+                return str(error)
+            return ""
+
+        async def all_of_them() -> list[str]:
+            return await asyncio.gather(*map(answer, binds))
+
+        return virtualtime.run(all_of_them())
+
+    def get(self, name: str) -> RawObject:
+        return virtualtime.run(self.api.get(CLAIMS, ObjectKey("ns", name)))
+
+    def devices(self, name: str) -> list[str]:
+        allocation = self.get(name).get("status", {}).get("allocation") or {"devices": {"results": []}}
+        return [f"{result['pool']}/{result['device']}" for result in allocation["devices"]["results"]]
+
+    def users(self, name: str) -> list[str]:
+        return [consumer["name"] for consumer in self.get(name).get("status", {}).get("reservedFor", [])]
+
+    def node_of(self, name: str) -> str | None:
+        found: RawObject = virtualtime.run(self.api.get(PODS, ObjectKey("ns", name)))
+        bound: str | None = found["spec"].get("nodeName")
+        return bound
+
+    @property
+    def held(self) -> set[str]:
+        pools = self.state.snapshot.usage.pools.items()
+        return {f"{pool.pool}/{device}" for pool, devices in pools for device in devices}
+
+
+def action(what: Callable[[], Any]) -> Fault:
+    """Something that happens just before a call arrives."""
+
+    async def before() -> None:
+        result = what()
+        if asyncio.iscoroutine(result):
+            await result
+
+    return Fault(before=before)

@@ -1,0 +1,97 @@
+"""What special claims are tried on: nodes with devices, one with a device plugin, and a binder."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from allocator.features import Features
+from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.cluster.objects import SPECIAL
+from extender.cluster.state import ClusterState
+from extender.cluster.writer import Writer
+from extender.verbs.bind import Binder, BindError
+from extender.verbs.clashes import Clashes
+from extender.verbs.filter import filter_nodes
+from tests.extender import virtualtime
+from tests.extender.apis import NOW, Fault, Transport, memory_api
+from tests.extender.clusters import device_class, local_slice, node, pod, solver
+
+EVERYTHING = Features()
+GPU = "example.com/gpu"
+FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
+CREATE, PROTECT, ALLOCATE = "create resourceclaims", "update resourceclaims", "update_status resourceclaims"
+TELL, BIND, DELETE = "patch_status pods", "bind pods", "delete resourceclaims"
+
+
+def asking(amount: str = "1", *claims: str, name: str = "p", **resources: str) -> RawObject:
+    return pod(name, *claims, resources={GPU: amount, "cpu": "1", **resources})
+
+
+class Scene:
+    """Nodes n and o have two devices each, m has a device plugin with four; a class serves example.com/gpu."""
+
+    def __init__(self, *objects: RawObject) -> None:
+        there = [
+            node("n"),
+            node("o"),
+            node("m", allocatable={GPU: "4"}),
+            local_slice("n", 2),
+            local_slice("o", 2),
+            device_class(extended=GPU),
+        ]
+        self.api = memory_api(*there, *objects)
+        self.new_process()
+
+    def new_process(self) -> None:
+        """The extender starts anew: it knows what the API server has."""
+        self.state = ClusterState()
+        self.api.follow(self.state)
+        self.transport = Transport(self.api)
+        clashes = Clashes(lambda: None, lambda _pod, _note: None)
+        writer = Writer(self.transport, self.state, lambda: NOW)
+        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes)
+
+    def filter(
+        self, name: str = "p", nodes: Sequence[str] = ("n", "m", "o"), features: Features = EVERYTHING
+    ) -> dict[str, str]:
+        """The reason against each node; empty for those that will do."""
+        snapshot = self.state.snapshot
+        result = filter_nodes(snapshot.pods[ObjectKey("ns", name)], nodes, snapshot, solver(features=features))
+        return dict.fromkeys(result.passed, "") | dict(result.unresolvable) | dict(result.failed)
+
+    def bind(self, on: str = "n", name: str = "p") -> str:
+        return virtualtime.run(self._bind(on, name))
+
+    async def _bind(self, on: str, name: str = "p") -> str:
+        try:
+            await self.binder.bind(ObjectKey("ns", name), f"uid-{name}", on)
+        except BindError as error:
+            return str(error)
+        return ""
+
+    @property
+    def special(self) -> list[RawObject]:
+        claims = virtualtime.run(self.api.list(CLAIMS)).items
+        return [each for each in claims if each["metadata"].get("annotations", {}).get(SPECIAL) == "true"]
+
+    def status(self, name: str = "p") -> dict[str, Any]:
+        found: RawObject = virtualtime.run(self.api.get(PODS, ObjectKey("ns", name)))
+        return {"nodeName": found["spec"].get("nodeName"), **(found["status"].get("extendedResourceClaimStatus") or {})}
+
+    @property
+    def held(self) -> set[str]:
+        pools = self.state.snapshot.usage.pools.items()
+        return {f"{pool.pool}/{device}" for pool, devices in pools for device in devices}
+
+
+def devices(raw: RawObject) -> list[str]:
+    results = (raw["status"].get("allocation") or {"devices": {"results": []}})["devices"]["results"]
+    return [f"{each['pool']}/{each['device']}" for each in results]
+
+
+def left_behind(scene: Scene) -> str:
+    """A bind on n ends just before its Binding; what is left is a special claim on n."""
+    scene.transport.script(BIND, *[Fault(lost=True)] * 9)
+    assert "outcome unknown" in scene.bind("n")
+    scene.new_process()
+    (made,) = scene.special
+    return str(made["metadata"]["uid"])

@@ -1,0 +1,119 @@
+"""Waking: what it writes, and which pods it knows."""
+
+import asyncio
+
+from prometheus_client import CollectorRegistry
+
+from extender.cluster.api import PODS, ApiError, ObjectKey
+from extender.cluster.conditions import DEVICES_CHANGED
+from extender.metrics import Metrics
+from extender.serving import make_service
+from extender.settings import Settings
+from extender.waking.waker import MOST_PODS
+from extender.wire import FilterArgs
+from tests.extender.apis import Fault, Transport
+from tests.extender.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver
+from tests.extender.waking_scene import NODE_NAMES, WORLD, Scene, mark, waiting
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+async def test_other_conditions_stay_and_the_message_tells_one_time_from_the_next() -> None:
+    waiting_pod, own = waiting("p")
+    waiting_pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False"}]
+    scene = Scene.of(*WORLD, waiting_pod, own)
+    seen = []
+    for name in NODE_NAMES:
+        scene.reject("p", asked=[name])
+        await scene.put(local_slice(name))
+        assert await scene.woken() == ["p"]
+        conditions = (await scene.cluster.api.get(PODS, ObjectKey("ns", "p")))["status"]["conditions"]
+        assert [c["type"] for c in conditions] == ["PodScheduled", DEVICES_CHANGED]
+        seen.append(conditions[1]["message"])
+    assert seen[0] != seen[1]
+
+
+async def test_a_pod_that_could_not_be_woken_for_want_of_an_answer_is_woken_the_next_time() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    await scene.put(local_slice("a"))
+    scene.transport.script("patch_status pods", Fault(lost=True))
+    assert await scene.woken() == []
+    assert await scene.woken() == ["p"]
+
+
+async def test_a_pod_that_others_change_meanwhile_is_woken_by_that() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    await scene.put(local_slice("a"))
+    scene.transport.script("patch_status pods", Fault(refused=ApiError(409, "Conflict", "changed")))
+    assert await scene.woken() == []
+    assert await scene.woken() == []
+
+
+async def test_a_pod_that_filter_is_asked_about_before_it_is_woken_is_left_alone() -> None:
+    scene = Scene.of(*WORLD, *waiting("p", "q"))
+    scene.reject("p", "q")
+    await scene.put(local_slice("a", 2))
+
+    async def asked() -> None:
+        scene.waker.forget(parsed(pod("q", "q-c")))
+
+    scene.transport.script("patch_status pods", Fault(before=asked))
+    assert await scene.woken() == ["p"]
+
+
+# --- who is known -------------------------------------------------------------------------------------------
+
+
+async def test_pods_that_were_rejected_before_we_started_are_known_by_their_scheduler() -> None:
+    ours, others = waiting("early"), waiting("foreign")
+    others[0]["spec"]["schedulerName"] = "another"
+    scene = Scene.of(*WORLD, *ours, *others, *waiting("p"))
+    scene.reject("p", asked=["b"])
+    await scene.put(local_slice("a", 3))
+    assert await scene.woken() == ["early"]
+
+
+async def test_of_very_many_pods_those_rejected_last_are_remembered() -> None:
+    scene = Scene.of(*WORLD, network_slice("net", 0))
+    snapshot = scene.cluster.state.snapshot
+    for number in range(MOST_PODS + 1):
+        scene.waker.rejected(parsed(pod(f"p{number}")), ["a"], snapshot)
+    for name in ("p0", f"p{MOST_PODS}"):
+        scene.cluster.load(pod(name, "c"))
+    await scene.put(claim("c"))
+    await scene.put(network_slice("net", 2))
+    assert await scene.woken() == [f"p{MOST_PODS}"]
+
+
+async def test_what_goes_wrong_unexpectedly_ends_one_round_only() -> None:
+    cluster = Cluster.of(*WORLD, *waiting("p"))
+    transport = Transport(cluster.api)
+    service = make_service(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
+    assert not (await service.filter(FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES))).passed
+    cluster.load(local_slice("a"))
+    again = asyncio.Event()
+
+    async def fail() -> None:
+        raise RuntimeError
+
+    async def tell() -> None:
+        again.set()
+
+    transport.script("patch_status pods", Fault(before=fail), Fault(before=tell))
+    running = asyncio.create_task(service.aftercare.run())
+    async with asyncio.timeout(10):
+        await again.wait()
+    running.cancel()
+
+
+async def test_the_service_wakes_whom_filter_has_rejected() -> None:
+    cluster = Cluster.of(*WORLD, *waiting("p"))
+    service = cluster.service()
+    asking = FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES)
+    assert not (await service.filter(asking)).passed
+    cluster.load(local_slice("a"))
+    await service.aftercare.tend()
+    assert mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
+    assert list((await service.filter(asking)).passed) == ["a"]

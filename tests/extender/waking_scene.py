@@ -1,0 +1,102 @@
+"""What waking is tried on: a cluster, a waker, and the time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allocator.effort import DEFAULT_LIMITS, Limits
+from extender.cluster.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
+from extender.cluster.conditions import DEVICES_CHANGED
+from extender.cluster.writer import Writer
+from extender.deciding.decider import Decider
+from extender.verbs.filter import filter_nodes
+from extender.waking.waker import Waker
+from tests.extender.apis import Transport
+from tests.extender.clusters import DRIVER, NOW, Cluster, Object, claim, device_class, node, pod, solver
+
+GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+NODE_NAMES = ("a", "b")
+WORLD = (GPU, *map(node, NODE_NAMES))
+
+
+def waiting(*names: str, **fields: Any) -> list[Object]:
+    """Pods, each with a claim of its own."""
+    return [each for name in names for each in (pod(name, f"{name}-c", **fields), claim(f"{name}-c"))]
+
+
+@dataclass
+class Scene:
+    """A cluster, a waker, and the time.
+
+    Attributes:
+        now: seconds.
+        ticking: seconds that pass whenever somebody looks at the clock.
+        limits: of a search.
+        transport: to the API server.
+    """
+
+    cluster: Cluster
+    now: float = 0.0
+    ticking: float = 0.0
+    limits: Limits = DEFAULT_LIMITS
+
+    def __post_init__(self) -> None:
+        self.solver = replace(solver(limits=self.limits), clock=self._clock)
+        self.transport = Transport(self.cluster.api)
+        writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
+        self.decider = Decider(self.solver, self.cluster.state.changes_since)
+        self.waker = Waker(self.cluster.state, self.decider, writer)
+
+    @classmethod
+    def of(cls, *objects: Object, ticking: float = 0.0, limits: Limits = DEFAULT_LIMITS) -> "Scene":
+        return cls(Cluster.of(*objects), ticking=ticking, limits=limits)
+
+    def _clock(self) -> float:
+        self.now += self.ticking
+        return self.now
+
+    def reject(self, *names: str, asked: Sequence[str] = NODE_NAMES) -> None:
+        """Filter is asked about pods, and leaves them no node."""
+        snapshot = self.cluster.state.snapshot
+        for name in names:
+            asking = snapshot.pods[ObjectKey("ns", name)]
+            result = filter_nodes(asking, asked, snapshot, self.solver)
+            assert not result.passed
+            self.waker.rejected(asking, asked, snapshot, undecided=result.undecided)
+
+    async def put(self, obj: Object) -> None:
+        """Make an object or change it, status and all."""
+        resource, metadata = RESOURCES[obj["kind"]], dict(obj["metadata"])
+        key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
+        try:
+            old = await self.cluster.api.get(resource, key)
+        except ApiError:
+            self.cluster.load(obj)
+            return
+        metadata |= {name: old["metadata"][name] for name in ("uid", "resourceVersion")}
+        new = await self.cluster.api.update(resource, {**obj, "metadata": metadata})
+        await self.cluster.api.update_status(resource, {**new, "status": obj.get("status", {})})
+
+    async def take_away(self, obj: Object) -> None:
+        metadata = obj["metadata"]
+        await self.cluster.api.delete(
+            RESOURCES[obj["kind"]], ObjectKey(metadata.get("namespace", ""), metadata["name"])
+        )
+
+    async def woken(self) -> list[str]:
+        """Look once; the pods that were changed by that."""
+        before = await self._marks()
+        count = await self.waker.look()
+        after = await self._marks()
+        found = sorted(name for name, mark in after.items() if mark != before.get(name, ""))
+        assert len(found) == count
+        return found
+
+    async def _marks(self) -> Mapping[str, str]:
+        pods = (await self.cluster.api.list(PODS)).items
+        return {each["metadata"]["name"]: mark(each) for each in pods}
+
+
+def mark(obj: RawObject) -> str:
+    conditions = obj.get("status", {}).get("conditions", [])
+    return next((str(c["message"]) for c in conditions if c["type"] == DEVICES_CHANGED), "")
