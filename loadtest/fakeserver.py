@@ -7,7 +7,7 @@ Watches never end.
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from typing import Final
@@ -24,13 +24,13 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "/apis/policy/v1": ("poddisruptionbudgets",),
     "/apis/resource.k8s.io/v1": ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"),
 }
-_DISCOVERY: Final[Mapping[str, RawObject]] = {
+DISCOVERY: Final[Mapping[str, RawObject]] = {
     "/api": {"versions": ["v1"]},
     "/apis/policy": {"versions": [{"version": "v1"}]},
     "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
     **{path: {"resources": [{"name": name} for name in names]} for path, names in _GROUPS.items()},
 }
-_STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 _TICKS: Final = 50
 """In which the events of a second come."""
 
@@ -63,7 +63,7 @@ class Cluster:
         revisions = count(1000)
         made: dict[str, list[bytes]] = {plural: [] for names in _GROUPS.values() for plural in names}
         for plural, number, make in _makers(sizes):
-            made[plural] = [_line("ADDED", make(index, next(revisions))) for index in range(number)]
+            made[plural] = [event_line("ADDED", make(index, next(revisions))) for index in range(number)]
         return cls(made, next(revisions))
 
     def events(self, sizes: Sizes) -> Iterator[tuple[str, bytes]]:
@@ -73,7 +73,7 @@ class Cluster:
         for step, plural in enumerate(cycle(order)):
             number, make = makers[plural]
             self.revision += 1
-            yield plural, _line("MODIFIED", make(step * 7919 % number, self.revision))
+            yield plural, event_line("MODIFIED", make(step * 7919 % number, self.revision))
 
 
 def _makers(sizes: Sizes) -> list[tuple[str, int, Callable[[int, int], RawObject]]]:
@@ -90,11 +90,13 @@ def _makers(sizes: Sizes) -> list[tuple[str, int, Callable[[int, int], RawObject
     ]
 
 
-def _line(kind: str, obj: RawObject) -> bytes:
+def event_line(kind: str, obj: RawObject) -> bytes:
+    """An event, as a watch tells it."""
     return orjson.dumps({"type": kind, "object": obj}) + b"\n"
 
 
-def _chunk(data: bytes) -> bytes:
+def chunk(data: bytes) -> bytes:
+    """A piece of a body that comes bit by bit."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -114,14 +116,15 @@ async def _answer(cluster: Cluster, sizes: Sizes, reader: asyncio.StreamReader, 
             if "sendInitialEvents" in query and sizes.pages:
                 writer.write(b"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n")
             elif "sendInitialEvents" in query:
-                await _list(cluster, plural, writer)
+                writer.write(STREAM_HEAD)
+                await listed(writer, cluster.lines[plural], cluster.revision)
             elif "watch" in query:
-                writer.write(_STREAM_HEAD)
+                writer.write(STREAM_HEAD)
                 cluster.watchers[plural] = writer
             elif "limit" in query:
                 _write(writer, _page(cluster, plural, int(query.get("continue", "0")), int(query["limit"])))
             else:
-                _write(writer, orjson.dumps(_DISCOVERY.get(path, {"status": {"allowed": True}})))
+                _write(writer, orjson.dumps(DISCOVERY.get(path, {"status": {"allowed": True}})))
     except (asyncio.IncompleteReadError, ConnectionError):
         for task in tasks:
             task.cancel()
@@ -143,15 +146,14 @@ def _page(cluster: Cluster, plural: str, start: int, limit: int) -> bytes:
     return b'{"metadata":%b,"items":[%b]}' % (metadata, b",".join(items))
 
 
-async def _list(cluster: Cluster, plural: str, writer: asyncio.StreamWriter) -> None:
+async def listed(writer: asyncio.StreamWriter, lines: Iterable[bytes], revision: int) -> None:
     """The list at the start of a watch."""
-    writer.write(_STREAM_HEAD)
-    for line in cluster.lines[plural]:
-        writer.write(_chunk(line))
+    for each in lines:
+        writer.write(chunk(each))
         if writer.transport.get_write_buffer_size() > _HIGH_WATER:
             await writer.drain()
-    metadata = {"resourceVersion": str(cluster.revision), "annotations": {"k8s.io/initial-events-end": "true"}}
-    writer.write(_chunk(_line("BOOKMARK", {"metadata": metadata})))
+    metadata = {"resourceVersion": str(revision), "annotations": {"k8s.io/initial-events-end": "true"}}
+    writer.write(chunk(event_line("BOOKMARK", {"metadata": metadata})))
     await writer.drain()
 
 
@@ -165,7 +167,7 @@ async def _flow(cluster: Cluster, sizes: Sizes) -> None:
             plural, line = next(events)
             watcher = cluster.watchers.get(plural)
             if watcher is not None and not watcher.is_closing():
-                watcher.write(_chunk(line))
+                watcher.write(chunk(line))
         due += 1 / _TICKS
         await asyncio.sleep(due - clock())
 

@@ -1,0 +1,208 @@
+"""What a filter call costs on the wire, beside an application that parses the same body and sends it back.
+
+``python -m loadtest.wire_bench``: the service as ``dra-extender serve`` starts it, over HTTP on loopback, 5,000 nodes
+of 8 devices, names alone. Subjects take turns, round by round; figures are medians of the rounds' medians, and ratios
+medians of the rounds' ratios. "Computed" is what the server's process computed, which other work disturbs less.
+"""
+
+import argparse
+import asyncio
+import random
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+import orjson
+import uvicorn
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from extender.serving import server_config
+from extender.settings import Settings
+from loadtest.stage import (
+    NAMESPACE,
+    Connection,
+    Process,
+    Stage,
+    asked_names,
+    free_port,
+    machine,
+    process,
+    stage,
+    verb,
+    waiting_pod,
+)
+
+_NODES: Final = 5000
+_PAUSE_SECONDS: Final = 0.005
+"""Before each call: what was written to the API server gets to the service."""
+
+_Message = MutableMapping[str, Any]
+Requests = AsyncGenerator[bytes, bytes | None]
+"""Requests, each after the answer to the one before."""
+
+
+async def echo(
+    scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[..., Awaitable[None]]
+) -> None:
+    """The application to compare with: reads JSON, sends it back as it came."""
+    del scope
+    chunks, more = [], True
+    while more:
+        message = await receive()
+        chunks.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    body = b"".join(chunks)
+    orjson.loads(body)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds for a call: that passed for the client, and that the server's process computed."""
+
+    passed: float
+    computed: float
+
+
+@dataclass(slots=True)
+class Subject:
+    """Who answers, and what is asked.
+
+    Attributes:
+        goal: at most so many times what the echo takes; 0: the echo itself.
+        rounds: what each round found.
+    """
+
+    name: str
+    server: Process
+    connection: Connection
+    requests: Requests
+    goal: float = 0.0
+    rounds: list[Spent] = field(default_factory=list)
+    _answer: bytes | None = None
+
+    async def round(self, calls: int) -> None:
+        """Ask so many times."""
+        found = [await self._call() for _ in range(calls)]
+        self.rounds.append(
+            Spent(statistics.median(s.passed for s in found), statistics.median(s.computed for s in found))
+        )
+
+    async def _call(self) -> Spent:
+        request = await self.requests.asend(self._answer)
+        await asyncio.sleep(_PAUSE_SECONDS)
+        computed, started = self.server.computed(), time.perf_counter()
+        self._answer = await self.connection.send(request)
+        return Spent(time.perf_counter() - started, self.server.computed() - computed)
+
+
+class Asked:
+    """Requests to a stage."""
+
+    def __init__(self, on: Stage, connection: Connection) -> None:
+        self._stage = on
+        self._connection = connection
+        self._names = on.names
+        self._chance = random.Random(1)
+
+    async def without_claims(self) -> Requests:
+        """Pods that need nothing of us."""
+        for number in count():
+            yield self._filter(waiting_pod(f"plain-{number}"))
+
+    async def with_claims(self) -> Requests:
+        """Pods with a claim each; the one before gets its device, and is bound."""
+        for pod in self._stage.objects["pods"]:
+            answer = yield self._filter(pod)
+            if answer is not None:
+                await self._bind(pod, self._chance.choice(orjson.loads(answer)["NodeNames"]))
+
+    def _filter(self, pod: dict[str, Any]) -> bytes:
+        return verb("filter", {"Pod": pod, "NodeNames": asked_names(self._names, self._chance.shuffle)})
+
+    async def _bind(self, pod: dict[str, Any], node: str) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        args = {"PodName": name, "PodNamespace": NAMESPACE, "PodUID": uid, "Node": node}
+        answer = orjson.loads(await self._connection.send(verb("bind", args)))
+        if answer:
+            raise RuntimeError(f"{name} is not bound: {answer}")
+
+
+async def measured(rounds: int, calls: int) -> list[Subject]:
+    """Everybody's rounds, after one that does not count."""
+    port = free_port()
+    command = [sys.executable, "-m", "loadtest.wire_bench", "--echo", str(port)]
+    async with stage(_NODES, (rounds + 1) * calls) as on, process(command) as (pid, output):
+        await output.readline()
+        echoing, service = await Connection.to(port), await Connection.to(on.service.port)
+        asked = Asked(on, service)
+        subjects = [
+            Subject("echo", Process(pid, port), echoing, asked.without_claims()),
+            Subject("pod without claims", on.service, service, asked.without_claims(), goal=1.5),
+            Subject("next pod with a claim", on.service, service, asked.with_claims(), goal=2.5),
+        ]
+        for _ in range(rounds + 1):
+            for subject in subjects:
+                await subject.round(calls)
+    for subject in subjects:
+        del subject.rounds[0]
+    return subjects
+
+
+def report(subjects: Sequence[Subject]) -> Table:
+    """Times and ratios. What counts for a goal is the time that passes."""
+    table = Table("filter, 5,000 names", "ms", "to echo", "goal", "computed, ms", "to echo")
+    base = subjects[0]
+    for each in subjects:
+        passed, computed = ([getattr(r, name) for r in each.rounds] for name in ("passed", "computed"))
+        of_passed, of_computed = (
+            statistics.median(
+                getattr(r, name) / getattr(b, name) for r, b in zip(each.rounds, base.rounds, strict=True)
+            )
+            for name in ("passed", "computed")
+        )
+        verdict = f"{each.goal}x {'met' if of_passed <= each.goal else 'MISSED'}" if each.goal else ""
+        table.add_row(
+            each.name,
+            f"{statistics.median(passed) * 1e3:.2f}",
+            f"{of_passed:.2f}x",
+            verdict,
+            f"{statistics.median(computed) * 1e3:.2f}",
+            f"{of_computed:.2f}x",
+        )
+    return table
+
+
+async def _echo(port: int) -> None:
+    listener = socket.create_server(("127.0.0.1", port))
+    print(port, flush=True)
+    await uvicorn.Server(server_config(echo, Settings())).serve(sockets=[listener])
+
+
+def main() -> None:
+    """Measure and print, or be what is compared with."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=50, help="in a round, of each subject")
+    parser.add_argument("--echo", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.echo:
+        uvloop.run(_echo(arguments.echo))
+        return
+    before = machine()
+    subjects = uvloop.run(measured(arguments.rounds, arguments.calls))
+    Console().print(report(subjects))
+    Console().print(f"before: {before}; after: {machine()}")
+
+
+if __name__ == "__main__":
+    main()
