@@ -8,7 +8,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal, NoReturn
 
@@ -17,7 +16,6 @@ import typer
 from rich.console import Console
 
 from allocator.model import JSON
-from allocator.policy import POLICIES
 from extender import __version__, serving
 from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.autoscaler.templates import TemplateError
@@ -28,6 +26,20 @@ from extender.cluster.manifests import load as load_manifests
 from extender.cluster.snapshot import Snapshot
 from extender.embedded import EmbeddedCluster, check_expression
 from extender.inquiry import Inquiry, InquiryError, asked, explained
+from extender.options import (
+    ConfigOption,
+    ContextOption,
+    ExplainOutput,
+    ExplainOutputOption,
+    KubeconfigOption,
+    ManifestsOption,
+    MorePathsArgument,
+    Output,
+    OutputOption,
+    PathsArgument,
+    PolicyOption,
+    spread,
+)
 from extender.report import Table, print_table
 from extender.settings import Settings, SettingsError
 from extender.settings import load as load_settings
@@ -39,7 +51,7 @@ OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
 _EXIT_CODES = (
     "Exit codes: 0 done; 1 the manifests have errors, an audit finds a rule broken, a pod that is explained fits "
     "nowhere, or `config check` finds a wrong setting; "
-    "2 the command line, a file or a setting cannot be used."
+    "2 the command line or a setting cannot be used, or a file cannot be read."
 )
 
 _MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
@@ -55,38 +67,6 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=_MARKUP, help=f"Look at the settings.\n\n{_EXIT_CODES}")
 app.add_typer(config_app, name="config")
-
-
-class ExplainOutput(StrEnum):
-    """How an explanation is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class Output(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-ManifestsOption = Annotated[
-    list[Path] | None,
-    typer.Option("--manifests", "-m", metavar="PATH...", help="Files and folders of YAML or JSON; several, and again."),
-]
-PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders of YAML or JSON.")]
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as in config/extender.yaml.")
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
-KubeconfigOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Of the live cluster; else KUBECONFIG, else the pod we run in.")
-]
-ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Of the kubeconfig; else its current one.")]
-PolicyOption = Annotated[
-    str | None, typer.Option("--policy", help=f"Which devices to prefer: {', '.join(sorted(POLICIES))}.")
-]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,21 +88,6 @@ def _common(
     ] = False,
 ) -> None:
     del version
-
-
-def spread(arguments: Iterable[str], *options: str) -> list[str]:
-    """Repeat an option before each of its values: ``-m a b`` becomes ``-m a -m b``, as parsers of options want it."""
-    result: list[str] = []
-    taking, values = "", 0
-    for argument in arguments:
-        if argument.startswith("-") and argument != "-":
-            name, equals, _ = argument.partition("=")
-            taking, values = (name if name in options else ""), int(bool(equals))
-        elif taking:
-            result += [taking] if values else []
-            values += 1
-        result.append(argument)
-    return result
 
 
 @app.command()
@@ -175,7 +140,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
 
 @app.command(name="simulate")
 def simulate_command(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="The same as --manifests.")] = None,
+    paths: MorePathsArgument = None,
     manifests: ManifestsOption = None,
     config: ConfigOption = None,
     policy: PolicyOption = None,
@@ -197,7 +162,7 @@ def simulate_command(
 
 @app.command(name="audit")
 def audit_command(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="The same as --manifests.")] = None,
+    paths: MorePathsArgument = None,
     manifests: ManifestsOption = None,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = "",
@@ -230,7 +195,7 @@ def explain_command(
     server: Annotated[str, typer.Option(metavar="URL", help="Ask a running service, e.g. http://127.0.0.1:8888.")] = "",
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = "",
-    output: Annotated[ExplainOutput, typer.Option("--output", "-o", help="How to print it.")] = ExplainOutput.TEXT,
+    output: ExplainOutputOption = ExplainOutput.TEXT,
 ) -> None:
     """Say where a pod fits and why there; or why it fits nowhere, and what would change that. Nothing is written.
 
@@ -293,16 +258,16 @@ def _settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
 def _read_settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
     try:
         text = config.read_text(encoding="utf-8") if config else None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         _fail(f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}")
     return load_settings(text, file=str(config), environment=os.environ, flags=flags)
 
 
 def _load(paths: Sequence[Path]) -> Loaded:
-    for path in paths:
-        if not path.exists():
-            _fail(f"{path}: no such file or folder")
-    return load_manifests(paths, check_expression)
+    loaded = load_manifests(paths, check_expression)
+    if loaded.unreadable:
+        _fail(*loaded.unreadable)
+    return loaded
 
 
 def _load_one_cluster(command: str, paths: Sequence[Path]) -> Loaded:

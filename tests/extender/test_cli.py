@@ -12,7 +12,8 @@ import yaml
 from typer.testing import CliRunner
 
 from extender import __version__
-from extender.cli import FOUND_PROBLEMS, OK, USAGE, app, spread
+from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
+from extender.options import spread
 from extender.settings import load
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 
@@ -192,6 +193,10 @@ def test_node_templates_that_can_not_be_used_are_told(manifests: Path, tmp_path:
         (["simulate", "/nowhere"], "/nowhere: no such file or folder"),
         (["simulate", "/", "--policy", "best"], 'flags: scheduling.policy: unknown policy "best"'),
         (["validate", "/nowhere"], "/nowhere: no such file or folder"),
+        (["validate", "x" * 300], f"{'x' * 300}: cannot be read: File name too long"),
+        (["validate", "a\0b"], "a\0b: cannot be read: embedded null byte"),
+        (["simulate", "/proc/self/mem"], "/proc/self/mem: cannot be read: Input/output error"),
+        (["config", "check", "-c", "/proc/self/mem"], "/proc/self/mem: cannot be read: Input/output error"),
         (["config", "print", "-c", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
         (["config", "check", "-c", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
     ],
@@ -201,6 +206,29 @@ def test_what_cannot_be_used_is_told_on_stderr_with_status_2(arguments: list[str
     result = RUNNER.invoke(app, arguments, env=nowhere)
     assert (result.exit_code, result.stdout) == (USAGE, "")
     assert result.stderr.startswith(f"error: {message}")
+
+
+def test_a_folder_without_manifests_can_not_be_used(tmp_path: Path) -> None:
+    result = RUNNER.invoke(app, ["validate", str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (USAGE, f"error: {tmp_path}: no manifests in this folder\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", ""],
+        ["simulate", ""],
+        ["audit", ""],
+        ["serve", "-m", ""],
+        ["serve", "--kubeconfig", ""],
+        ["explain", "p", "-m", ""],
+        ["config", "check", "-c", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(arguments: list[str]) -> None:
+    result = RUNNER.invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (USAGE, "")
+    assert "a path is empty" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["serve", "--prot", "1"], ["validate"], ["simulate", "-o", "xml"]])
