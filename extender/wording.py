@@ -26,6 +26,7 @@ _WANTED: Final = {
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "{le} or less",
     "literal_error": "{expected}",
+    "enum": "{expected}",
 }
 """What was to be there, by pydantic's name for what is wrong."""
 

@@ -5,12 +5,12 @@ and ``{"error": ...}``.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +25,7 @@ from extender.http.views import add_views
 from extender.service import Service
 from extender.settings import Settings
 from extender.tracing import UNTRACED, Tracing
+from extender.wording import expected, suggestion
 
 
 def create_app(
@@ -79,17 +80,23 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return Response(wire.as_line({"error": message}), error.status_code, error.headers, media_type="application/json")
 
 
-async def _bad_parameters(_: Request, error: Exception) -> Response:
+async def _bad_parameters(request: Request, error: Exception) -> Response:
     """Parameters of the query that are unknown or have values that they can't have, each by name and value."""
     if not isinstance(error, RequestValidationError):
         raise error
-    problems = [_problem(item) for item in error.errors()]
+    problems = [_problem(request, item) for item in error.errors()]
     body = wire.as_line({"error": "; ".join(problems)})
     return Response(body, HTTPStatus.BAD_REQUEST, media_type="application/json")
 
 
-def _problem(item: Mapping[str, Any]) -> str:
+def _problem(request: Request, item: ErrorDetails) -> str:
     name = str(item["loc"][-1])
     if item["type"] == "extra_forbidden":
-        return f'unknown parameter "{name}"'
-    return f"{name}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}"
+        return f'unknown parameter "{name}"{suggestion(name, _parameters(request))}'
+    return f"{name}: {expected(item)}"
+
+
+def _parameters(request: Request) -> list[str]:
+    """What the query of a path may have, as it is documented."""
+    operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    return [each["name"] for each in operation["parameters"] if each["in"] == "query"]

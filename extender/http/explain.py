@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,11 +20,22 @@ from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
 from extender.http.endpoint import TooLargeError, read_body
-from extender.http.negotiation import accepts_json
+from extender.http.negotiation import Format, format_for
 from extender.service import RefusedError, Service
 from extender.settings import Settings
 
-NodeQuery = Annotated[list[str] | None, Query(description="Look at this node only; may be given several times.")]
+
+class Nodes(BaseModel):
+    """Which nodes; unknown parameters are refused, for they are misspelt ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node: list[str] | None = Field(
+        default=None, description="Look at this node only; may be given several times.", min_length=1
+    )
+
+
+NodesQuery = Annotated[Nodes, Query()]
 
 _EXAMPLE: Final[JSON] = {
     "metadata": {"name": "plain", "namespace": "default"},
@@ -35,7 +47,9 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
         "description": "The explanation: text, or JSON where that is accepted.",
         "content": {"text/plain": {"example": _TEXT}, "application/json": {}},
     },
+    400: {"description": "A parameter that is unknown, or a body that can't be read."},
     404: {"description": "There is no such pod, or it needs no devices."},
+    406: {"description": "Neither text nor JSON is accepted."},
     503: {"description": "The cluster is not known well enough."},
 }
 
@@ -50,13 +64,14 @@ def add_explain(app: FastAPI, service: Service, settings: Settings) -> None:
         responses=_ANSWERS,
         response_class=Response,
     )
-    async def explain_known(request: Request, namespace: str, pod: str, node: NodeQuery = None) -> Response:
+    async def explain_known(request: Request, namespace: str, pod: str, query: NodesQuery) -> Response:
+        form = format_for(request)
         try:
             found = service.pod(ObjectKey(namespace, pod))
             if found is None:
                 text = f"pod {namespace}/{pod} does not exist, or it needs no devices"
                 return _error(HTTPStatus.NOT_FOUND, text)
-            return _reply(request, await service.explain(found, node))
+            return _reply(form, await service.explain(found, query.node))
         except RefusedError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
@@ -68,11 +83,12 @@ def add_explain(app: FastAPI, service: Service, settings: Settings) -> None:
         response_class=Response,
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"example": _EXAMPLE}}}},
     )
-    async def explain_any(request: Request, node: NodeQuery = None) -> Response:
+    async def explain_any(request: Request, query: NodesQuery) -> Response:
+        form = format_for(request)
         limit = settings.server.body_limit_bytes
         try:
             pod, names = _decoded(await read_body(request, limit))
-            return _reply(request, await service.explain(pod, node or names))
+            return _reply(form, await service.explain(pod, query.node or names))
         except TooLargeError:
             return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than the limit of {limit} bytes")
         except (WireError, InvalidObjectError) as error:
@@ -95,8 +111,8 @@ def _with_uid(pod: Pod) -> Pod:
     return pod if pod.uid else replace(pod, uid=f"of {pod}")
 
 
-def _reply(request: Request, explanation: Explanation) -> Response:
-    if accepts_json(request.headers.get("accept", "")):
+def _reply(form: Format, explanation: Explanation) -> Response:
+    if form is Format.JSON:
         return Response(wire.as_line(as_json(explanation)), media_type="application/json")
     return Response(as_text(explanation), media_type="text/plain")
 

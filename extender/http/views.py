@@ -6,13 +6,14 @@ from typing import Annotated, Any, Final, Literal
 
 import anyio.to_thread
 from fastapi import FastAPI, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.model import JSON
 from extender import wire
-from extender.http.negotiation import accepts_json
+from extender.cluster.api import RESOURCES
+from extender.http.negotiation import Format, format_for
 from extender.views.claims import ClaimState, claims
 from extender.views.devices import DeviceState, devices, pools
 from extender.views.overview import Overview
@@ -83,13 +84,6 @@ _EXAMPLES: Final[dict[str, dict[str, JSON]]] = {
 """A row of each table."""
 
 
-class Format(Enum):
-    """How a table is written."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 class Paging(BaseModel):
     """Which rows, and how they are written. Unknown parameters are refused, for they are misspelt ones."""
 
@@ -125,10 +119,18 @@ class Claims(Paging):
     pod: str = Field(default="", description="Reserved for a pod of this name.", examples=["plain"])
 
 
+def _kind(name: str) -> str:
+    if name not in RESOURCES:
+        raise ValueError(f'unknown kind "{name}" (known: {", ".join(RESOURCES)})')
+    return name
+
+
 class Problems(Paging):
     """Which objects that can't be read."""
 
-    kind: str = Field(default="", description="Of this kind.", examples=["ResourceSlice"])
+    kind: Annotated[str, AfterValidator(_kind)] = Field(
+        default="", description="Of this kind.", examples=["ResourceSlice"], json_schema_extra={"enum": [*RESOURCES]}
+    )
 
 
 class Decisions(Paging):
@@ -176,14 +178,12 @@ def add_views(app: FastAPI, overview: Overview) -> None:
 
 async def _reply(request: Request, query: Paging, view: View) -> Response:
     """A page, worked out in a thread: there may be tens of thousands of rows."""
+    form = query.format or format_for(request)
     try:
         found = await anyio.to_thread.run_sync(lambda: page(view, limit=query.limit, token=query.token))
     except TokenError as error:
         return Response(wire.as_line({"error": str(error)}), HTTPStatus.BAD_REQUEST, media_type="application/json")
-    wants_json = (
-        accepts_json(request.headers.get("accept", "")) if query.format is None else query.format is Format.JSON
-    )
-    if wants_json:
+    if form is Format.JSON:
         return Response(wire.as_line(found.as_json()), media_type="application/json")
     return Response(found.as_text(), media_type="text/plain")
 
@@ -196,6 +196,7 @@ def _answers(name: str) -> dict[int | str, dict[str, Any]]:
             "content": content,
         },
         400: {"description": "A parameter that is unknown, or has a value that it can't have."},
+        406: {"description": "Neither text nor JSON is accepted."},
     }
 
 

@@ -64,7 +64,8 @@ async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
         ("*/*", "text/plain"),
         ("application/json", "application/json"),
         ("text/plain, application/json", "text/plain"),
-        ("application/json;q=0.9, text/plain", "application/json"),
+        ("application/json;q=0.9, text/plain", "text/plain"),
+        ("application/json;q=0", "text/plain"),
         ("text/html", "text/plain"),
     ],
 )
@@ -116,6 +117,27 @@ async def test_any_pod_can_be_asked_about_and_nothing_is_written(client: AsyncCl
     by_query = await client.post("/explain?node=a", content=orjson.dumps({"Pod": mine, "NodeNames": ["b"]}))
     assert by_query.text.startswith("pod ns/other does not fit on node a")
     assert cluster.state.snapshot is before
+
+
+@pytest.mark.parametrize("path", ["/explain/ns/p", "/explain"])
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("nodes=a", 'unknown parameter "nodes", did you mean "node"?'),
+        ("node=a&format=json", 'unknown parameter "format" (known: node)'),
+    ],
+)
+async def test_unknown_parameters_are_named_with_those_there_are(
+    client: AsyncClient, path: str, query: str, error: str
+) -> None:
+    method = "POST" if path == "/explain" else "GET"
+    reply = await client.request(method, f"{path}?{query}", content=orjson.dumps(pod("p", "c")))
+    assert (reply.status_code, reply.json()) == (400, {"error": error})
+
+
+async def test_who_takes_neither_text_nor_json_gets_neither(client: AsyncClient) -> None:
+    reply = await client.get("/explain/ns/p", headers={"accept": "text/plain;q=0"})
+    assert (reply.status_code, reply.json()) == (406, {"error": "there is text/plain and application/json"})
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,17 @@ async def test_terminals_get_text(client: AsyncClient) -> None:
         ("application/json", "?format=text", False),
         ("*/*", "?format=json", True),
         ("text/html,application/xhtml+xml", "", False),
+        ("application/json;q=0", "", False),
+        ("application/json;q=0, */*", "", False),
+        ("text/plain;q=0, */*", "", True),
+        ("application/*", "", True),
+        ("application/json, */*", "", True),
+        ("*/*;q=0.1, Application/JSON; charset=utf-8; Q=0.2", "", True),
+        ("application/json;q=0.9, text/plain", "", False),
+        ("text/plain;q=0.9, application/json", "", True),
+        ("application/json, text/plain", "", True),
+        ("application/json;q=x", "", True),
+        ("text/plain;q=0", "?format=text", False),
     ],
 )
 async def test_who_accepts_json_gets_json(client: AsyncClient, accept: str, query: str, is_json: bool) -> None:
@@ -251,19 +262,36 @@ async def test_who_accepts_json_gets_json(client: AsyncClient, accept: str, quer
     assert (response.headers["content-type"] == "application/json") is is_json
 
 
+@pytest.mark.parametrize("accept", ["text/plain;q=0", "*/*;q=0", "application/json;q=0, text/*;q=0, text/html"])
+async def test_who_takes_neither_gets_neither(client: AsyncClient, accept: str) -> None:
+    response = await client.get("/pools", headers={"accept": accept})
+    assert response.status_code == 406
+    assert response.json() == {"error": "there is text/plain and application/json"}
+
+
 @pytest.mark.parametrize(
     ("path", "error"),
     [
-        ("/devices?fre=true", 'unknown parameter "fre"'),
-        ("/devices?free=perhaps", "free: input should be a valid boolean"),
-        ("/devices?state=lost", "state: input should be 'allocated', 'shared'"),
-        ("/pools?limit=0", "limit: input should be greater than or equal to 1, not '0'"),
-        ("/pools?limit=1000000", "limit: input should be less than or equal to 10000"),
+        ("/devices?fre=true", 'unknown parameter "fre", did you mean "free"?'),
+        ("/devices?State=free", 'unknown parameter "State", did you mean "state"?'),
+        ("/claims?pods=x", 'unknown parameter "pods", did you mean "pod"?'),
+        (
+            "/pools?x=1&nod=2",
+            'unknown parameter "x" (known: continue, driver, format, limit, node); unknown parameter "nod"',
+        ),
+        ("/cluster?kind=Pod", 'unknown parameter "kind" (known: continue, format, limit)'),
+        ("/decisions?ns=x", 'unknown parameter "ns"'),
+        ("/problems?kinds=x", 'unknown parameter "kinds", did you mean "kind"?'),
+        ("/problems?kind=resourceslices", 'kind: unknown kind "resourceslices" (known: Node, Pod, ResourceClaim,'),
+        ("/devices?free=perhaps", 'free: expected true or false, not "perhaps"'),
+        ("/devices?state=lost", "state: expected 'allocated', 'shared'"),
+        ("/pools?limit=0", 'limit: expected 1 or more, not "0"'),
+        ("/pools?limit=1000000", 'limit: expected 10000 or less, not "1000000"'),
         ("/claims?continue=x", 'continue: "x" is not a token of a page before this'),
         ("/claims?continue=bnVsbA", 'continue: "bnVsbA" is not a token of a page before this'),
         ("/claims?continue=%FF", "is not a token of a page before this"),
-        ("/decisions?verb=prioritize", "verb: input should be 'filter', 'preempt' or 'bind'"),
-        ("/cluster?format=yaml", "format: input should be 'text' or 'json'"),
+        ("/decisions?verb=prioritize", "verb: expected 'filter', 'preempt' or 'bind'"),
+        ("/cluster?format=yaml", "format: expected 'text' or 'json'"),
     ],
 )
 async def test_what_can_not_be_asked_is_an_error_that_names_it(client: AsyncClient, path: str, error: str) -> None:
