@@ -41,11 +41,14 @@ class Ground:
 
     Attributes:
         structure: of everything but attributes.
+        devices: of a roaming pool, which devices of it these nodes see: what is held of them is known by name. None for
+            other pools.
         faces: of what is seen through a lens, each worked out when it is first needed.
     """
 
     view: NodePool
     structure: int
+    devices: int | None
     faces: dict[Lens, int] = field(default_factory=dict)
 
     def face(self, lens: Lens, numbers: Numbers) -> int:
@@ -87,8 +90,8 @@ class Outlook:
     def settled(self, runs: Sequence[Sequence[int]]) -> Hashable:
         """The same for outlooks of one picture that differ only in which devices of a run are held."""
         states = tuple(
-            (ground.view.id, states) if used is None else settled(states, lengths)
-            for ground, used, states, lengths in zip(self.grounds, self.used, self.states, runs, strict=True)
+            settled(states, lengths) if ground.devices is None else (ground.devices, states)
+            for ground, states, lengths in zip(self.grounds, self.states, runs, strict=True)
         )
         return self.skips_operations, states
 
@@ -111,14 +114,16 @@ class Surveyor:
         views = snapshot.inventory.for_node(node, self._features)
         pools, roaming = snapshot.usage.pools, snapshot.inventory.roaming
         used = tuple([None if v.id in roaming else pools.get(v.id, NOTHING_USED) for v in views])
-        grounds = tuple([known.get(view) or self._ground(view) for view in views])
+        grounds = tuple([known.get(v) or self._ground(v, roams=v.id in roaming) for v in views])
         rules = snapshot.taint_rules
         states = tuple(
             [circumstances(v, node, held or NOTHING_USED, rules) for v, held in zip(views, used, strict=True)]
         )
         skips = NODE_OPERATIONS_FEATURE in node.declared_features
-        shared = tuple([v.id for v, held in zip(views, used, strict=True) if held is None])
+        shared = tuple([ground.devices for ground in grounds if ground.devices is not None])
         return Outlook(node, grounds, used, states, skips, self.numbers.of((skips, states, shared)))
 
-    def _ground(self, view: NodePool) -> Ground:
-        return Ground(view, self.numbers.of(structure(view)))
+    def _ground(self, view: NodePool, *, roams: bool) -> Ground:
+        number = self.numbers.of
+        devices = (*(c.device for c in view.candidates), *view.elsewhere) if roams else ()
+        return Ground(view, number(structure(view)), number(tuple([d.id for d in devices])) if roams else None)

@@ -9,7 +9,7 @@ from allocator.quantity import Quantity
 from extender.cluster.api import RESOURCES
 from extender.cluster.state import Event, EventType
 from extender.deciding.decider import Decided, Decider
-from tests.extender.clusters import DRIVER, Object, claim, local_slice, solver, state_of
+from tests.extender.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of
 
 NAMES = ("a", "b", "c")
 
@@ -65,3 +65,34 @@ def pool_of(name: str, *devices: Object) -> Object:
 def texts(**values: str) -> Object:
     """A device with attributes of text."""
     return {"attributes": {name: {"string": value} for name, value in values.items()}}
+
+
+def wants(count: int = 1, selector: str = "", memory: str = "", name: str = "gpu", **fields: Any) -> Object:
+    """A request for so many devices, or for so much memory of each."""
+    raw = request(name, count=count, selectors=[selector] if selector else [])
+    raw["exactly"] |= fields | ({"capacity": {"requests": {"memory": memory}}} if memory else {})
+    return raw
+
+
+def everything() -> Object:
+    """A request for all devices."""
+    raw = request()
+    return raw | {"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+
+
+def tolerates(**toleration: str) -> Object:
+    """A request for one device, tainted or not."""
+    return wants(tolerations=[toleration])
+
+
+def named(raw: Object, name: str, *, slices: int = 1, **spec: Any) -> Object:
+    """A slice under another name and with other fields; None takes one away."""
+    fields = {**raw["spec"], "pool": {**raw["spec"]["pool"], "resourceSliceCount": slices}, **spec}
+    kept = {key: value for key, value in fields.items() if value is not None}
+    return raw | {"metadata": raw["metadata"] | {"name": name}, "spec": kept}
+
+
+def zone(*names: str) -> Object:
+    """For the nodes of zones, one term for each."""
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]} for name in names]
+    return {"nodeSelector": {"nodeSelectorTerms": terms}}

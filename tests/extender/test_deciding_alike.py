@@ -11,7 +11,7 @@ from allocator.features import ALL_FEATURES
 from allocator.outcome import Allocation
 from extender.cluster.state import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, network_slice, node, request, taint_rule
-from tests.extender.deciding_scene import Scene, asked, pool_of, texts
+from tests.extender.deciding_scene import Scene, asked, everything, named, pool_of, texts, tolerates, wants, zone
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 VALUE = f"device.attributes['{DRIVER}'].model"
@@ -22,21 +22,6 @@ SHARED = HAS_ROOM | {"allowMultipleAllocations": True}
 SICK = {"taints": [{"key": "sick", "value": "very", "effect": "NoSchedule"}]}
 BINDS = {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
 SKIPS: Object = {"skipNodeOperations": ["Prepare"]}
-
-
-def wants(count: int = 1, selector: str = "", memory: str = "", name: str = "gpu", **fields: Any) -> Object:
-    raw = request(name, count=count, selectors=[selector] if selector else [])
-    raw["exactly"] |= fields | ({"capacity": {"requests": {"memory": memory}}} if memory else {})
-    return raw
-
-
-def everything() -> Object:
-    raw = request()
-    return raw | {"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
-
-
-def tolerates(**toleration: str) -> Object:
-    return wants(tolerations=[toleration])
 
 
 def model(**value: Any) -> Object:
@@ -81,13 +66,6 @@ def holdings(both: Sequence[Object], held: Sequence[str], *wanted: Object, match
     return Pair(devices(both, both).objects, wanted or (request(),), match, held)
 
 
-def named(raw: Object, name: str, *, slices: int = 1, **spec: Any) -> Object:
-    """A slice under another name and with other fields; None takes one away."""
-    fields = {**raw["spec"], "pool": {**raw["spec"]["pool"], "resourceSliceCount": slices}, **spec}
-    kept = {key: value for key, value in fields.items() if value is not None}
-    return raw | {"metadata": raw["metadata"] | {"name": name}, "spec": kept}
-
-
 def with_counters(pool: str, parts: int, *devices: Object) -> list[Object]:
     raw = pool_of(pool, *devices)
     counters = [{"name": "set", "counters": {"parts": {"value": str(parts)}}}]
@@ -108,12 +86,6 @@ def spread(name: str, *elsewhere: Object) -> list[Object]:
 def counted(a: tuple[int, Sequence[Object]], b: tuple[int, Sequence[Object]], *wanted: Object) -> Pair:
     """Nodes whose devices draw on so many parts."""
     return Pair([node("a"), node("b"), *with_counters("a", a[0], *a[1]), *with_counters("b", b[0], *b[1])], wanted)
-
-
-def zone(*names: str) -> Object:
-    """For the nodes of zones, one term for each."""
-    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]} for name in names]
-    return {"nodeSelector": {"nodeSelectorTerms": terms}}
 
 
 def zoned(a: Object, b: Object, *, pools: str = "pp", held: Sequence[str] = ()) -> Pair:
@@ -226,6 +198,7 @@ PLACES = {
         [*devices([{}], [{"name": "other"}]).objects, taint_rule("r", driver=DRIVER, device="gpu-0")]
     ),
     "which roaming pool": zoned({}, {}, pools="pq", held=["q/gpu-b"]),
+    "which devices of a roaming pool": zoned({}, {}, held=["p/gpu-b"]),
     "terms of the slice": zoned({}, TWO_TERMS | zone("b", "c")),
     "terms of the device": zoned(each_its_own("a", **zone("a")), each_its_own("b", **zone("b", "c"))),
     "terms, or the node's own": zoned(each_its_own("a", nodeName="a"), each_its_own("b", **zone("b", "c"))),
@@ -310,6 +283,19 @@ def test_a_pool_that_roams_changes_for_all_nodes(raw: Object, kind: EventType) -
     after = scene.ask(names=("a", "c"))
     found = [[verdict.merit is not None for verdict in decided.verdicts] for decided in (before, after)]
     assert found == [[True, True], [False, False]]
+
+
+def test_what_is_held_of_a_pool_that_roams_goes_by_name() -> None:
+    def published(*names: str) -> Object:
+        devices = [{"name": name, **fields} for name, fields in zip(names, (FIRST, SECOND), strict=True)]
+        return named(network_slice("net"), "net", devices=devices)
+
+    scene = Scene(GPU, node("a"), published("gpu-0", "gpu-1"))
+    scene.takes("net", "gpu-0")
+    before = scene.ask(wants(selector=IS_X), names=("a",))
+    scene.happens(published("gpu-1", "gpu-0"))
+    after = scene.ask(wants(selector=IS_X), names=("a",))
+    assert [decided.verdicts[0].merit is not None for decided in (before, after)] == [False, True]
 
 
 def test_a_value_of_an_unknown_type_fails_the_claims_where_it_is_read() -> None:

@@ -1,0 +1,247 @@
+"""The law of nodes that are alike but for one thing: neither gets the other's answer, unless it is its own.
+
+`test_deciding_alike.py` has the things that are known to make a difference, one by one; here chance looks for more.
+Each world is about one theme and has next to nothing else in it, so that what differs often matters.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.errors import AllocatorError
+from allocator.features import ALL_FEATURES, Features
+from allocator.outcome import Allocation
+from tests.extender.clusters import DRIVER, Object, device_class, node, taint_rule
+from tests.extender.deciding_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
+
+EXAMPLES: Final = int(os.environ.get("DECIDING_EXAMPLES", "300"))
+GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+MODEL = f"device.attributes['{DRIVER}'].model"
+ROOT = f"{DRIVER}/root"
+HAS_MODEL = f"'model' in device.attributes['{DRIVER}']"
+READS_ALL = f"device.attributes['{DRIVER}'].exists(name, name == 'model') && {MODEL} == \"x\""
+SICK = {"key": "sick", "value": "very", "effect": "NoSchedule"}
+
+Facts = Mapping[str, Any]
+"""What is so of a node, and of its devices: name of a fact (of a device with its number) to a value."""
+
+OF_NODES: Final[dict[str, Sequence[Any]]] = {
+    "declares": (False, True),
+    "place": ("its own", "zone", "zones", "each its own", "each in zone", "each in zones"),
+    "skips": (False, True),
+    "parts": (2, 1, 3),
+}
+OF_DEVICES: Final[dict[str, Sequence[Any]]] = {
+    "root": ("r", "s", "rs", "st", None),
+    "model": ("x", "y", 1, True, None),
+    "taint": (None, SICK, SICK | {"value": "barely"}, SICK | {"key": "hot"}, SICK | {"effect": "None"}),
+    "rule": (False, True),
+    "shared": (True, False),
+    "size": ("2Gi", "1Gi", None),
+    "held": ((), ("whole",), ("1Gi",), ("2Gi",), ("1Gi", "whole"), ("1Gi", "1Gi")),
+    "draws": (1, 2, 0),
+    "binds": (False, True),
+    "waits": (False, True),
+}
+"""Values that facts may have; the first one is the plainest."""
+
+DEVICES: Final = 3
+"""Of a node; the last one is in a pool of its own if the theme has one."""
+
+
+@dataclass(frozen=True)
+class Theme:
+    """A kind of world.
+
+    Attributes:
+        facts: that are up to chance; others are plain or absent.
+        wishes: requests, and an attribute to match; a pod has one of them.
+        two_pools: the last device of each node is in another pool than the others.
+        one_pool: the nodes' slices are of the same pool.
+    """
+
+    facts: Sequence[str]
+    wishes: Sequence[tuple[Sequence[Object], str]]
+    two_pools: bool = False
+    one_pool: bool = False
+
+
+ONE_OR_ALL = [([wants()], ""), ([wants(2)], ""), ([everything()], ""), ([wants(adminAccess=True), wants(name="b")], "")]
+SOME_MEMORY = [
+    ([wants(memory="1Gi")], ""),
+    ([wants(memory="2Gi")], ""),
+    ([wants(memory="1Gi"), wants(memory="1Gi", name="more")], ""),
+    ([wants(2, memory="1Gi")], ""),
+    ([wants()], ""),
+]
+IN_COMMON = [([wants(2)], ROOT), ([wants(), wants(name="more")], ROOT), ([wants(3)], ROOT)]
+TOLERATING = [
+    ([wants()], ""),
+    ([wants(2)], ""),
+    ([tolerates(operator="Exists")], ""),
+    ([tolerates(key="sick", operator="Exists")], ""),
+    ([tolerates(key="sick", operator="Equal", value="very")], ""),
+]
+SELECTED = [([wants(selector=each)], "") for each in (HAS_MODEL, f'{MODEL} == "x"', f"{MODEL} == 1", READS_ALL)]
+PLACING = ("declares", "place", "skips", "binds")
+
+THEMES: Final = {
+    "what is read": Theme(["model", "held"], [*SELECTED, ([wants(2, selector=HAS_MODEL)], "")]),
+    "what is held": Theme(["held", "taint"], [*ONE_OR_ALL, *SOME_MEMORY]),
+    "shares": Theme(["shared", "size", "held"], SOME_MEMORY),
+    "values in common": Theme(["root", "held"], IN_COMMON),
+    "values in common from pool to pool": Theme(["root"], IN_COMMON, two_pools=True),
+    "taints": Theme(["taint", "rule"], TOLERATING),
+    "counters": Theme(["parts", "draws", "held"], ONE_OR_ALL),
+    "places": Theme([*PLACING, "held"], ONE_OR_ALL),
+    "places in one pool": Theme([*PLACING, "held"], ONE_OR_ALL, one_pool=True),
+    "pools that others reach": Theme(["held", "shared", "place"], [*ONE_OR_ALL, *SOME_MEMORY], two_pools=True),
+    "readiness": Theme(["waits", "held"], ONE_OR_ALL, two_pools=True),
+}
+
+
+def facts_of(theme: Theme) -> dict[str, Sequence[Any]]:
+    """What is up to chance, of nodes and of each device."""
+    of_nodes = {name: values for name, values in OF_NODES.items() if name in theme.facts}
+    of_devices = {name: values for name, values in OF_DEVICES.items() if name in theme.facts}
+    return of_nodes | {f"{name} {number}": of_devices[name] for name in of_devices for number in range(DEVICES)}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Nodes "a" and "b", which share everything but one fact or two, and what a pod asks for."""
+
+    theme: Theme
+    sides: Mapping[str, Facts]
+    wanted: Sequence[Object]
+    match: str
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> Pair:
+    theme = THEMES[draw(st.sampled_from(sorted(THEMES)))]
+    values = facts_of(theme)
+    common = draw(st.fixed_dictionaries({name: st.sampled_from(values[name]) for name in values}))
+    others = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=2, unique=True))
+    different = {name: draw(st.sampled_from(values[name])) for name in others}
+    wanted, match = draw(st.sampled_from(theme.wishes))
+    return Pair(theme, {"a": common, "b": common | different}, wanted, match)
+
+
+# --- the world of a pair -------------------------------------------------------------------------------------
+
+
+def device(facts: Facts, number: int, place: Object) -> Object:
+    def fact(name: str) -> Any:
+        return facts.get(f"{name} {number}")
+
+    found: Object = {"name": f"gpu-{number}", "attributes": {}, **place}
+    if fact("size"):
+        found["capacity"] = {"memory": {"value": fact("size")}}
+    if fact("root"):
+        found["attributes"]["root"] = {"strings": list(fact("root"))} if len(fact("root")) > 1 else text(fact("root"))
+    if fact("model") is not None:
+        kinds = {bool: "bool", int: "int", str: "string"}
+        found["attributes"]["model"] = {kinds[type(fact("model"))]: fact("model")}
+    if fact("taint"):
+        found["taints"] = [fact("taint")]
+    if fact("draws"):
+        counters = {"parts": {"value": str(fact("draws"))}}
+        found["consumesCounters"] = [{"counterSet": "set", "counters": counters}]
+    if fact("waits"):
+        found |= {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
+    flags = {"allowMultipleAllocations": fact("shared"), "bindsToNode": fact("binds")}
+    return found | {name: True for name, value in flags.items() if value}
+
+
+def text(value: str) -> Object:
+    return {"string": value}
+
+
+def slices(side: str, facts: Facts, theme: Theme) -> Iterator[Object]:
+    """Those of a node's pools, which are called after it, but for one that both nodes have."""
+    kind = facts.get("place", "its own")
+    place, each_its_own = place_of(side, kind), kind.startswith("each")
+    devices = [device(facts, number, place if each_its_own else {}) for number in range(DEVICES)]
+    fields: Object = {"nodeName": None, "perDeviceNodeSelection": True} if each_its_own else {"nodeName": None, **place}
+    if facts.get("skips"):
+        fields["skipNodeOperations"] = ["Prepare"]
+    if theme.one_pool:
+        listed = [{**each, "name": f"{side}-{each['name']}"} for each in devices]
+        yield named(pool_of("p"), f"{side}-slice", slices=2, **fields, devices=listed)
+        return
+    count = 2 if "parts" in facts else 1
+    if theme.two_pools:
+        yield named(pool_of(f"{side}-more"), f"{side}-more", **fields, devices=[devices.pop()])
+    yield named(pool_of(side), side, slices=count, **fields, devices=devices)
+    if "parts" in facts:
+        counters = [{"name": "set", "counters": {"parts": {"value": str(facts["parts"])}}}]
+        yield named(pool_of(side), f"{side}-counters", slices=count, devices=None, sharedCounters=counters)
+
+
+def place_of(side: str, kind: str) -> Object:
+    """For whom slices or devices are: the node, its zone, or its zone and another one."""
+    match kind.split()[-1]:
+        case "zone":
+            return zone(side)
+        case "zones":
+            return zone(side, "c")
+        case _:
+            return {"nodeName": side}
+
+
+def cluster_node(side: str, facts: Facts) -> Object:
+    raw = node(side, labels={"zone": side})
+    features = ["DRAOptionalNodeOperations"] if facts.get("declares") else []
+    return raw | {"status": {**raw["status"], "declaredFeatures": features}}
+
+
+def identity(side: str, number: int, theme: Theme) -> tuple[str, str]:
+    """Pool and name of a device."""
+    if theme.one_pool:
+        return "p", f"{side}-gpu-{number}"
+    return f"{side}-more" if theme.two_pools and number == DEVICES - 1 else side, f"gpu-{number}"
+
+
+def scene_of(pair: Pair, features: Features) -> Scene:
+    objects = [GPU]
+    for side, facts in pair.sides.items():
+        objects += [cluster_node(side, facts), *slices(side, facts, pair.theme)]
+    scene = Scene(*objects, features=features)
+    for side, facts in pair.sides.items():
+        for number in range(DEVICES):
+            pool, name = identity(side, number, pair.theme)
+            if facts.get(f"rule {number}"):
+                scene.happens(taint_rule(f"rule-{pool}-{number}", driver=DRIVER, pool=pool, device=name))
+            for index, size in enumerate(facts.get(f"held {number}", ())):
+                share = {} if size == "whole" else {"share": f"share-{index}", "size": size}
+                scene.takes(pool, name, **share, uid=f"uid-{pool}-{name}-{index}")
+    return scene
+
+
+def fresh(scene: Scene, name: str, pair: Pair) -> object:
+    """A node's answer without any memory."""
+    snapshot = scene.state.snapshot
+    claims = (asked(*pair.wanted, match=pair.match),)
+    answer = scene.decider.solver.judge(snapshot, snapshot.nodes[name].node, claims)
+    return (answer.merit, "") if isinstance(answer, Allocation) else (None, answer.reason)
+
+
+@settings(max_examples=EXAMPLES)
+@given(pairs(), st.permutations("ab").map(tuple), st.sampled_from([ALL_FEATURES, Features()]))
+def test_neither_of_two_nodes_gets_the_others_answer(pair: Pair, names: tuple[str, ...], features: Features) -> None:
+    scene = scene_of(pair, features)
+    try:
+        wanted: object = [fresh(scene, name, pair) for name in names]
+    except AllocatorError as error:
+        wanted = type(error), str(error)
+    try:
+        decided = scene.ask(*pair.wanted, names=names, match=pair.match)
+        found: object = [(verdict.merit, verdict.reason) for verdict in decided.verdicts]
+    except AllocatorError as error:
+        found = type(error), str(error)
+    assert found == wanted
