@@ -185,7 +185,7 @@ def slices(side: str, facts: Facts, theme: Theme) -> Iterator[Object]:
 
 def place_of(side: str, kind: str) -> Object:
     """For whom slices or devices are: the node, its zone, or its zone and another one."""
-    match kind.split()[-1]:
+    match kind.rpartition(" ")[-1]:
         case "zone":
             return zone(side)
         case "zones":
