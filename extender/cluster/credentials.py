@@ -5,20 +5,26 @@ kubernetes-asyncio reads the configuration: tokens, certificates, exec plugins, 
 
 import asyncio
 import importlib
-import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import yaml
 
+from extender.cluster.kubeconfig import Choice, KubeconfigError, choose
+
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _LOADER_ERRORS: Final = (OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
-"""What kubernetes-asyncio raises over files that are no kubeconfig, besides its own error."""
+"""What kubernetes-asyncio raises over what can't be used, besides its own error."""
+
+_SLIPS: Final = (TypeError, LookupError, AttributeError, AssertionError)
+"""Those of them whose text says nothing to people."""
+
+_T = TypeVar("_T")
 
 _Reload = Callable[[], Awaitable[None]]
 
@@ -122,8 +128,11 @@ class Credentials:
             if refused is not None and refused != self.headers:
                 return
             await self._reload()
-            if self.tls is not None:
-                _load_certificate(self.tls, self._configuration)
+            try:
+                if self.tls is not None:
+                    _load_certificate(self.tls, self._configuration)
+            except ValueError as error:
+                raise ConnectError(str(error)) from error
 
 
 async def load_credentials(origin: Origin) -> Credentials:
@@ -136,22 +145,34 @@ async def load_credentials(origin: Origin) -> Credentials:
     client = importlib.import_module("kubernetes_asyncio.client")
     config = importlib.import_module("kubernetes_asyncio.config")
     configuration: _Configuration = client.Configuration()
+    choice = await _choice(origin)
+    source = f"{origin}: credential plugin {choice.plugin}" if choice.plugin else str(origin)
     failures = (config.ConfigException, *_LOADER_ERRORS)
+
+    async def explained(load: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await load()
+        except failures as error:
+            raise ConnectError(f"{source}: {_reason(error)}") from error
+
+    reload = await explained(partial(_load, config, configuration, origin, choice))
+    if choice.plugin and not configuration.api_key and not configuration.cert_file:
+        raise ConnectError(f"{source}: it gives neither status.token nor status.clientCertificateData")
     try:
-        reload = await _load(config, configuration, origin)
-
-        async def checked_reload() -> None:
-            try:
-                await reload()
-            except failures as error:
-                raise _unusable(origin, error) from error
-
-        return Credentials(configuration, checked_reload)
-    except failures as error:
-        raise _unusable(origin, error) from error
+        return Credentials(configuration, partial(explained, reload))
+    except ValueError as error:
+        raise ConnectError(f"{origin}: {error}") from error
 
 
-async def _load(config: ModuleType, configuration: _Configuration, origin: Origin) -> _Reload:
+async def _choice(origin: Origin) -> Choice:
+    """What of the kubeconfig is to be used; nothing where there is none."""
+    try:
+        return await asyncio.to_thread(choose, origin.files, origin.context) if origin.files else Choice("")
+    except KubeconfigError as error:
+        raise ConnectError(*error.problems) from error
+
+
+async def _load(config: ModuleType, configuration: _Configuration, origin: Origin, choice: Choice) -> _Reload:
     """Fill the configuration; what is returned does it again."""
     if not origin.files:
 
@@ -160,27 +181,29 @@ async def _load(config: ModuleType, configuration: _Configuration, origin: Origi
 
         await reload()
         return reload
-    if not await asyncio.to_thread(_exists, origin.files):
-        raise FileNotFoundError("no such file")
     loader = await config.load_kube_config(
         config_file=origin.files,
-        context=origin.context or None,
+        context=choice.context,
         client_configuration=configuration,
         persist_config=False,
     )
     return partial(loader.load_and_set, configuration)
 
 
-def _exists(files: str) -> bool:
-    return any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file)
-
-
-def _unusable(origin: Origin, error: Exception) -> ConnectError:
-    return ConnectError(f"{origin}: {str(error) or type(error).__name__}")
+def _reason(error: Exception) -> str:
+    """What went wrong, where it is more than a Python program's own slip over what it was given."""
+    if isinstance(error, _SLIPS):
+        return "what it gives is no credential"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
 
 
 def _tls(configuration: _Configuration) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    except OSError as error:
+        raise ValueError(f"certificate-authority: is no certificate: {_tls_reason(error)}") from error
     # Certificates that clusters make for themselves lack extensions that newer Pythons insist on; kubectl does not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
@@ -191,5 +214,23 @@ def _tls(configuration: _Configuration) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, configuration: _Configuration) -> None:
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.cert_file:
+        return
+    try:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file, password=_no_password)
+    except OSError as error:
+        raise ValueError(
+            f"client-certificate and client-key: are no certificate and its key: {_tls_reason(error)}"
+        ) from error
+
+
+def _tls_reason(error: OSError) -> str:
+    """OpenSSL's word for it; of what is not even PEM it says nothing but where in its code that was."""
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not PEM"
+    return error.strerror or str(error)
+
+
+def _no_password() -> str:
+    """Else OpenSSL would ask for one on the terminal."""
+    raise ValueError("client-key: is encrypted; a key that needs a password can't be used")
