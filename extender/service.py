@@ -6,7 +6,6 @@ about which next to nothing has to be found out: a busy machine takes longer to 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
@@ -26,11 +25,10 @@ from extender.metrics import Metrics
 from extender.offload import Offload, in_thread
 from extender.settings import SchedulingSettings
 from extender.solver import Solver
-from extender.verbs.best import best
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.case import refreshed
 from extender.verbs.decisions import Decision, DecisionStore
-from extender.verbs.filter import FilterResult, filter_nodes
+from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
 from extender.verbs.turns import Turns
@@ -250,11 +248,8 @@ class Service:
     ) -> FilterResult:
         """Filter with what was decided before, and name the best nodes only."""
         self._decider.follow(snapshot)
-        result = filter_nodes(pod, names, snapshot, solver, decider=decider or self._decider, sent=sent, until=until)
-        if not result.merits:
-            return result
-        merits = best(result.merits, self._most(len(names)), solver.policy)
-        return replace(result, passed=tuple(merits), merits=merits)
+        bounds = Bounds(until, self._most(len(names)))
+        return filter_nodes(pod, names, snapshot, solver, decider=decider or self._decider, sent=sent, bounds=bounds)
 
     def _known(self) -> Snapshot:
         """The cluster as it is now.

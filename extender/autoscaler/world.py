@@ -19,7 +19,7 @@ from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
 from extender.verbs.case import found_on, refreshed
-from extender.verbs.filter import FilterResult, filter_nodes, selector_reason
+from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 
 DEVICE_BYTES: Final = 700
 """What a device of a made-up node takes, about: its attributes are shared with its template."""
@@ -101,7 +101,7 @@ class World:
         for node in sent:
             snapshot = snapshot.with_node(node)
         pod, snapshot = with_claims(pod, snapshot)
-        return filter_nodes(pod, names, snapshot, solver, until=until)
+        return filter_nodes(pod, names, snapshot, solver, bounds=Bounds(until))
 
     def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
         """With a pod on a node, holding its devices there; or why it can't be there.

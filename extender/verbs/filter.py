@@ -4,9 +4,8 @@ Rejections for devices are "unresolvable": of a node in ``FailedNodes`` the sche
 help, though its dry run knows nothing of devices. The one exception is a node that a pod is nominated for.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
@@ -18,12 +17,23 @@ from extender.deciding.decider import AtHand, Decided, Decider
 from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict
 from extender.solver import Solver
 from extender.special import Needs
+from extender.verbs.best import Ranking
 from extender.verbs.case import Case, after_departures, fits, held_for_nominated, open_case
 
-_merit: Callable[[Verdict], Merit | None] = attrgetter("merit")
-_lasting: Callable[[Verdict], bool] = attrgetter("lasting")
-
 WAITING = "waiting for devices of terminating pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far to go.
+
+    Attributes:
+        until: when to stop, by the solver's clock.
+        most: how many of the nodes that will do are to be named, the best of them; None: all.
+    """
+
+    until: float = float("inf")
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +41,10 @@ class FilterResult:
     """What becomes of each node.
 
     Attributes:
-        passed: nodes that will do, in the order asked.
+        passed: nodes that will do, or the best of them, in the order asked.
         failed: nodes that will do once terminating pods are gone, with the reason.
         unresolvable: nodes that will not do, with the reason.
-        merits: what speaks for each of the nodes that will do; empty for pods that need nothing of us.
+        merits: what speaks for each of the nodes that passed; empty for pods that need nothing of us.
         steps: devices tried.
         undecided: no node will do, but of one it is not known: its search was stopped.
     """
@@ -55,7 +65,7 @@ def filter_nodes(
     *,
     decider: Decider | AtHand | None = None,
     sent: Mapping[str, Mapping[str, JSON]] | None = None,
-    until: float = float("inf"),
+    bounds: Bounds = Bounds(),
 ) -> FilterResult:
     """Decide a pod on each of the nodes.
 
@@ -66,7 +76,7 @@ def filter_nodes(
         solver: the allocator.
         decider: remembers decisions of this solver; None: nothing is remembered.
         sent: the Node objects, where whole nodes were sent: their labels count, and they need not exist.
-        until: when to stop, by the solver's clock.
+        bounds: to the work and to the answer.
 
     Raises:
         TimeoutError: time was up before any node was found.
@@ -85,7 +95,7 @@ def filter_nodes(
         return _nowhere(names, waits(waiting))
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    question = Question(case, decider or Decider(solver, lambda _: None), nodes, until)
+    question = Question(case, decider or Decider(solver, lambda _: None), nodes, bounds.until, bounds.most)
     try:
         if pod.nominated_node in names:
             # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
@@ -116,12 +126,14 @@ class Question:
     Attributes:
         sent: the nodes, where whole nodes were sent.
         until: when to stop.
+        most: how many nodes are to be named; None: all that will do.
     """
 
     case: Case
     decider: Decider | AtHand
     sent: Mapping[str, NodeObject] | None
     until: float
+    most: int | None = None
 
     def answer(self, names: Sequence[str]) -> FilterResult:
         """What becomes of the nodes.
@@ -164,16 +176,15 @@ class Question:
         return self.decider.decide(pending, names, world, sent=self.sent, until=self.until)
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
-        found = list(map(_merit, decided.verdicts))
-        merits = {name: merit for name, merit in zip(names, found, strict=True) if merit is not None}
-        if not merits and any(verdict is TOO_LATE for verdict in decided.verdicts):
+        ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)
+        merits = ranking.best(self.most)
+        if not merits and TOO_LATE in decided.verdicts:
             raise TimeoutError
-        refused = zip(names, decided.verdicts, strict=True) if len(merits) < len(names) else ()
-        unresolvable = {name: verdict.reason for name, verdict in refused if verdict.merit is None}
+        unresolvable = dict(ranking.refused())
         failed = dict(self._waiting(unresolvable))
         for name in failed:
             del unresolvable[name]
-        undecided = not merits and not all(map(_lasting, decided.verdicts))
+        undecided = not merits and not all(verdict.lasting for verdict in decided.verdicts)
         return FilterResult(tuple(merits), failed, unresolvable, merits, decided.steps, undecided)
 
     def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from extender.cluster.writer import Writer
 from extender.deciding.decider import Decider
 from extender.deciding.shape import shape_of
 from extender.verbs.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
-from extender.verbs.filter import filter_nodes
+from extender.verbs.filter import Bounds, filter_nodes
 from extender.waking.relief import NO_RELIEF, Relief, relief
 
 MOST_PODS: Final = 1024
@@ -306,9 +306,9 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
         TimeoutError: not all nodes were judged in time.
         _UndecidedError: the search on one of them was stopped.
     """
-    solver, undecided = decider.solver, False
+    solver, bounds, undecided = decider.solver, Bounds(until), False
     for start in range(0, len(names), _CHUNK):
-        result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, until=until)
+        result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, bounds=bounds)
         if result.passed:
             found = found_on(snapshot.nodes[result.passed[0]], pod, snapshot, solver)
             return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE

@@ -1,11 +1,17 @@
 """The best nodes: how many are named, and which."""
 
+from collections.abc import Sequence
+from string import ascii_lowercase
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocator.outcome import Merit
-from allocator.policy import BEST_FIT, FIRST_FIT
+from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from extender.deciding.verdict import Verdict
 from extender.settings import SchedulingSettings, Settings
-from extender.verbs.best import best
+from extender.verbs.best import Ranking
 from extender.wire import FilterArgs
 from tests.extender.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
 
@@ -25,20 +31,53 @@ def test_a_setting_names_as_many_as_it_says_and_0_all(setting: int, named: int) 
     assert SchedulingSettings.model_validate({"bestNodes": setting}).most_nodes(5000) == named
 
 
-def test_few_nodes_are_all_named() -> None:
-    merits = {"a": LOW, "b": HIGH}
-    assert best(merits, 2, BEST_FIT) is merits
+def best(merits: Sequence[Merit | None], most: int | None, policy: Policy) -> str:
+    """Nodes a, b, c, ... with these merits, None for those that will not do: which are named."""
+    kinds = {id(merit): Verdict(merit) for merit in merits}
+    names = ascii_lowercase[: len(merits)]
+    ranking = Ranking.of(names, [kinds[id(merit)] for merit in merits], policy)
+    found = ranking.best(most)
+    assert all(found[name] is merits[names.index(name)] for name in found)
+    return "".join(found)
 
 
-def test_the_best_are_named_in_the_order_asked() -> None:
-    merits = {"a": LOW, "b": HIGH, "c": LOW, "d": HIGH}
-    assert list(best(merits, 2, FIRST_FIT)) == ["b", "d"]
-    assert list(best(merits, 3, FIRST_FIT)) == ["a", "b", "d"]
+@pytest.mark.parametrize(
+    ("merits", "most", "named"),
+    [
+        pytest.param([], 2, "", id="no nodes"),
+        pytest.param([None], 2, "", id="one that will not do"),
+        pytest.param([HIGH], 1, "a", id="one that will do"),
+        pytest.param([None, None], 2, "", id="none will do"),
+        pytest.param([LOW, HIGH], 2, "ab", id="few are all named"),
+        pytest.param([LOW, HIGH, LOW, HIGH], None, "abcd", id="all are asked for"),
+        pytest.param([LOW, None, HIGH], 2, "ac", id="those that will not do take no room"),
+        pytest.param([LOW, HIGH, LOW, HIGH], 2, "bd", id="the best, in the order asked"),
+        pytest.param([LOW, HIGH, LOW, HIGH], 3, "abd", id="of the next best the first"),
+        pytest.param([HIGH, LOW, LOW, HIGH, LOW], 4, "abcd", id="of the next best the first two"),
+        pytest.param([HIGH, HIGH, HIGH, HIGH], 3, "abc", id="of equals the first"),
+    ],
+)
+def test_which_nodes_are_named(merits: Sequence[Merit | None], most: int | None, named: str) -> None:
+    assert best(merits, most, FIRST_FIT) == named
 
 
-def test_among_equals_those_that_stand_first_are_named() -> None:
-    merits = {name: Merit(preference=8) for name in "dbca"}
-    assert list(best(merits, 3, BEST_FIT)) == ["d", "b", "c"]
+def test_equals_need_not_be_the_same_object() -> None:
+    assert best([Merit(preference=8) for _ in range(4)], 3, BEST_FIT) == "abc"
+
+
+def test_nodes_that_will_not_do_are_told_with_their_reasons() -> None:
+    full, unknown = Verdict(reason="full"), Verdict(reason="unknown")
+    ranking = Ranking.of("abcd", [full, Verdict(HIGH), unknown, full], BEST_FIT)
+    assert ranking.refused() == {"a": "full", "c": "unknown", "d": "full"}
+
+
+@given(st.lists(st.sampled_from([None, *map(Merit, range(8, 12))]), max_size=30), st.integers(1, 30))
+def test_nobody_is_left_out_for_one_that_scores_less_or_comes_later(merits: list[Merit | None], most: int) -> None:
+    scores = FIRST_FIT.scores({index: merit for index, merit in enumerate(merits) if merit is not None})
+    ranked = sorted(scores, key=lambda index: (-scores[index], index))[:most]
+    verdicts = [Verdict(merit) for merit in merits]
+    names = [str(index) for index in range(len(merits))]
+    assert list(Ranking.of(names, verdicts, FIRST_FIT).best(most)) == [str(index) for index in sorted(ranked)]
 
 
 async def test_an_answer_names_the_best_nodes_and_prioritize_scores_them() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from allocator.effort import Limits
 from allocator.errors import SelectorError
-from extender.verbs.filter import FilterResult, filter_nodes, selector_reason
+from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 from tests.extender.clusters import (
     DRIVER,
     Object,
@@ -163,14 +163,14 @@ def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
     ticks = iter(range(100))
     ticking = replace(solver(), clock=lambda: float(next(ticks)))
     world = snapshot_of(*TWO_NODES, local_slice("b", 2), claim("c"))
-    result = filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, ticking, until=0.0)
+    result = filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, ticking, bounds=Bounds(until=0.0))
     assert (list(result.passed), result.unresolvable) == (["a"], {"b": "not looked at in time"})
 
 
 def test_when_time_is_up_before_any_node_was_found_there_is_no_answer() -> None:
     world = snapshot_of(*TWO_NODES, claim("c"))
     with pytest.raises(TimeoutError):
-        filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, solver(), until=-1.0)
+        filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, solver(), bounds=Bounds(until=-1.0))
 
 
 # --- nominations --------------------------------------------------------------------------------------------
