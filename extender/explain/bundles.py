@@ -15,7 +15,7 @@ from allocator.pools import NodePool
 from extender.claims import PodClaims
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.explain.changes import Change, Kind, Target, add_devices, complete, release, renew, users
+from extender.explain.changes import Change, Kind, Target, add_devices, complete, release, renew
 from extender.explain.edits import (
     ask_for,
     ask_for_capacity,
@@ -28,6 +28,7 @@ from extender.explain.edits import (
     tolerate,
 )
 from extender.explain.holders import Holders
+from extender.explain.holdings import users
 from extender.explain.survey import OF_STATE, Survey
 
 Bundle = frozenset[Change]
@@ -124,7 +125,7 @@ class Bundles:
         if seen.obstacle.cause is Cause.CAPACITY:
             if target.is_written:
                 yield from (drop_capacity(target, way, each) for each in ([name] if name in asked else asked))
-            if seen.left is not None and seen.left.nano > 0 and name in asked and target.is_written:
+            if seen.left is not None and target.is_written and name in asked and 0 < seen.left.nano < asked[name].nano:
                 yield ask_for_capacity(target, way, name, seen.left)
             drawing = self.holders.claims(device.id)
         else:

@@ -6,7 +6,6 @@ Here is what is done to the cluster; what is asked for otherwise is in `extender
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final
 
 from allocator.explain.obstacles import Wanted
 from allocator.model import (
@@ -21,9 +20,9 @@ from allocator.model import (
     Slice,
 )
 from allocator.quantity import Quantity
-from extender.cluster.api import ObjectKey
 from extender.cluster.objects import ClaimObject
 from extender.cluster.snapshot import Snapshot
+from extender.explain.holdings import in_words, users
 
 Fork = Callable[[Snapshot], Snapshot]
 
@@ -104,7 +103,7 @@ class Target:
 
 def release(claim: ClaimObject, snapshot: Snapshot) -> Change:
     """Free what a claim holds: by deleting the pods that use it, or, where there are none, the claim."""
-    pods, held = users(claim, snapshot), _named(held_by(claim, snapshot))
+    pods, held = users(claim, snapshot), in_words(claim, snapshot)
     if pods:
         text = f"delete {' and '.join(f'pod {pod}' for pod in pods)}, which frees {held}"
         how = "; ".join(f"kubectl delete pod -n {pod.namespace} {pod.name}" for pod in pods)
@@ -119,7 +118,7 @@ def release(claim: ClaimObject, snapshot: Snapshot) -> Change:
 
 def renew(claim: ClaimObject, snapshot: Snapshot) -> Change:
     """Let a claim that nobody else uses be allocated again, elsewhere."""
-    held = _named(held_by(claim, snapshot))
+    held = in_words(claim, snapshot)
     text = f"delete claim {claim.key} and make it again, so that it can have other devices than {held}"
     return Change(Kind.FREE, f"claim {claim.key}", text, _deletion(claim), _freed(claim), weight=-1)
 
@@ -135,30 +134,6 @@ def _freed(claim: ClaimObject) -> Fork:
 
 def _deletion(claim: ClaimObject) -> str:
     return f"kubectl delete resourceclaim -n {claim.key.namespace} {claim.key.name}"
-
-
-def held_by(claim: ClaimObject, snapshot: Snapshot) -> tuple[DeviceId, ...]:
-    """The devices that a claim holds."""
-    results = (r for a in snapshot.held_by(claim.claim.uid) for r in a.results if not r.admin_access)
-    return tuple(dict.fromkeys(r.device for r in results))
-
-
-def _named(devices: Sequence[DeviceId]) -> str:
-    """Some devices by name."""
-    more = f" and {len(devices) - MAX_NAMED} more" if len(devices) > MAX_NAMED else ""
-    return ", ".join(str(device) for device in devices[:MAX_NAMED]) + more
-
-
-MAX_NAMED: Final = 3
-"""Devices named in one line."""
-
-
-def users(claim: ClaimObject, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
-    """The pods that a claim is reserved for, or that it is just being allocated for."""
-    names = {ObjectKey(claim.key.namespace, each.name) for each in claim.claim.reserved_for if each.resource == "pods"}
-    flight = snapshot.in_flight.get(claim.claim.uid)
-    pod = snapshot.pod(flight.pod_uid) if flight else None
-    return tuple(sorted(names | ({pod.key} if pod else set())))
 
 
 def add_devices(like: Device, node: str, count: int) -> Change:

@@ -46,11 +46,17 @@ def _fallout(fallout: Fallout) -> dict[str, object]:
     return {
         "cause": fallout.obstacle.cause.name.lower().replace("_", "-"),
         "text": obstacle_text(fallout.obstacle),
+        "need": fallout.obstacle.need or None,
         "count": fallout.count,
         "values": [{"values": dict(values), "devices": count} for values, count in fallout.values if values],
         "devices": [_device(device) for device in fallout.devices],
         "holders": [
-            {"device": _device(device), "claim": holder.claim or None, "pods": list(holder.pods)}
+            {
+                "device": _device(device),
+                "claim": holder.claim or None,
+                "pods": list(holder.pods),
+                "consumedCapacity": dict(holder.share) or None,
+            }
             for device, holder in fallout.holders
         ],
     }

@@ -12,6 +12,9 @@ from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Change, Kind, Target
 
+_WHOLE = 100
+"""Weight of doing without a capacity; that of less of it is what is given up, in percent."""
+
 
 def tolerate(target: Target, wanted: Wanted, taint: DeviceTaint) -> Change:
     """Tolerate a taint of devices."""
@@ -114,6 +117,7 @@ def ask_for_capacity(target: Target, wanted: Wanted, name: str, left: Quantity) 
         f"ask for {left} of {name} instead of {asked} in request {wanted.label}",
         f'in {target.at(wanted)}: capacity: {{requests: {{{name}: "{left}"}}}}',
         target.edited_request(wanted, edit),
+        weight=_WHOLE - left.nano * _WHOLE // asked.nano,
     )
 
 
@@ -129,7 +133,7 @@ def drop_capacity(target: Target, wanted: Wanted, name: str) -> Change:
         f"do not ask for capacity {name} in request {wanted.label}",
         f"in {target.at(wanted)}: remove {name} from capacity.requests",
         target.edited_request(wanted, edit),
-        weight=1,
+        weight=_WHOLE,
     )
 
 

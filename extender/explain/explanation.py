@@ -8,6 +8,7 @@ from allocator.explain.conditions import Values
 from allocator.explain.obstacles import Obstacle
 from allocator.model import DeviceId
 from extender.explain.changes import Change
+from extender.explain.holdings import amounts_text
 
 
 class Verdict(Enum):
@@ -22,15 +23,21 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a device: a claim and the pods that use it, or (claim empty) a pod for which it is kept."""
+    """Who has a device: a claim and the pods that use it, or (claim empty) a pod for which it is kept.
+
+    Attributes:
+        share: of a device that several may have: capacity to how much of it, as (name, amount).
+    """
 
     claim: str
     pods: tuple[str, ...] = ()
     note: str = ""
+    share: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         pods = f"{'pod' if len(self.pods) == 1 else 'pods'} {', '.join(self.pods)}" if self.pods else "used by no pod"
-        text = f"claim {self.claim} ({pods})" if self.claim else pods
+        has = f" has {amounts_text(self.share)}" if self.share else ""
+        text = f"claim {self.claim} ({pods}){has}" if self.claim else pods
         return f"{text}, {self.note}" if self.note else text
 
 
@@ -41,7 +48,7 @@ class Fallout:
     Attributes:
         values: what was seen on them, and on how many, most frequent first.
         devices: the first few.
-        holders: of those few, where they are in use.
+        holders: of those few, where they are in use or shares of them are; those first that have most.
         exists: some device has the value that the obstacle's condition wants, where it wants just one.
     """
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from allocator.model import DeviceId, PoolId
 from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.explain.changes import users
 from extender.explain.explanation import Holder
+from extender.explain.holdings import share_of, users
 
 
 class Holders:
@@ -20,7 +20,14 @@ class Holders:
     def of(self, device: DeviceId) -> tuple[Holder, ...]:
         """The holders of a device, exclusive and shared."""
         claims = self.claims(device)
-        return tuple(self._holder(claim) for claim in claims) or self._kept()
+        return tuple(self._holder(claim, device) for claim in claims) or self._kept()
+
+    def sharing(self, device: DeviceId, capacity: str, consumed: int) -> tuple[Holder, ...]:
+        """Who consumes a capacity (in units of 10**-9) of a device, those first that have most of it."""
+        shares = [(share_of(device, claim, self._snapshot).get(capacity), claim) for claim in self.claims(device)]
+        known = sorted(((amount.nano, claim) for amount, claim in shares if amount), key=lambda each: -each[0])
+        kept = self._kept("a share of it") if consumed > sum(amount for amount, _ in known) else ()
+        return (*(self._holder(claim, device) for _, claim in known), *kept)
 
     def claims(self, device: DeviceId) -> list[ClaimObject]:
         """The claims that hold a device or a share of it."""
@@ -44,12 +51,13 @@ class Holders:
             self._pools[pool] = found
         return self._pools[pool]
 
-    def _holder(self, claim: ClaimObject) -> Holder:
+    def _holder(self, claim: ClaimObject, device: DeviceId) -> Holder:
         in_flight = claim.claim.uid in self._snapshot.in_flight
         pods = tuple(str(pod) for pod in users(claim, self._snapshot))
-        return Holder(str(claim.key), pods, "being allocated now" if in_flight else "")
+        share = tuple((name, str(amount)) for name, amount in share_of(device, claim, self._snapshot).items())
+        return Holder(str(claim.key), pods, "being allocated now" if in_flight else "", share)
 
-    def _kept(self) -> tuple[Holder, ...]:
+    def _kept(self, what: str = "it") -> tuple[Holder, ...]:
         """Nobody holds it, and yet it is not free: it is kept for pods that are nominated for their nodes."""
         pods = sorted(
             f"{pod}"
@@ -57,4 +65,4 @@ class Holders:
             for pod in self._snapshot.nominated_to(node)
             if pod.uid != self._pod.uid and pod.priority >= self._pod.priority
         )
-        return (Holder("", tuple(pods), "nominated and of no lower priority: it is kept free"),) if pods else ()
+        return (Holder("", tuple(pods), f"nominated and of no lower priority: {what} is kept free"),) if pods else ()

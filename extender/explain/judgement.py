@@ -16,10 +16,11 @@ from extender.cluster.objects import ClaimObject, NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decider
 from extender.explain.bundles import Bundles
-from extender.explain.changes import Target, held_by
+from extender.explain.changes import Target
 from extender.explain.edits import constraint_text
 from extender.explain.explanation import Clash, Explanation, NodeGroup, Place, PlacedDevice, Proposal, Verdict
 from extender.explain.holders import Holders
+from extender.explain.holdings import held_by
 from extender.explain.merits import ranking, why_here
 from extender.explain.proposals import Trials, one_of_each, promising, proposals_on
 from extender.explain.references import targets_of

@@ -10,8 +10,9 @@ from extender.cluster.api import ObjectKey
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import ClaimObject, Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
-from extender.explain.changes import Change, Kind, Target, users
+from extender.explain.changes import Change, Kind, Target
 from extender.explain.edits import rename_reference, use_class
+from extender.explain.holdings import users
 
 
 def with_claims_made(pod: Pod, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from allocator.pools import Candidate, NodePool
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Target
-from extender.explain.explanation import Fallout, RequestReport, UnusablePool
+from extender.explain.explanation import Fallout, Holder, RequestReport, UnusablePool
 from extender.explain.holders import Holders
 from extender.solver import Solver
 
@@ -158,9 +158,18 @@ class Survey:
             len(devices),
             tuple(Counter(devices.values()).most_common()),
             first,
-            tuple((d, h) for d in first for h in holders.of(d)) if obstacle.cause is Cause.IN_USE else (),
+            tuple((d, h) for d in first for h in self._holders(obstacle, d, holders)),
             exists=not obstacle.wanted or self._exists(obstacle),
         )
+
+    def _holders(self, obstacle: Obstacle, device: DeviceId, holders: Holders) -> tuple[Holder, ...]:
+        """Who has a device, or the shares of it that leave too little."""
+        if obstacle.cause is Cause.IN_USE:
+            return holders.of(device)
+        consumed = self.inspector.usage.device(device).consumed
+        if obstacle.cause is not Cause.CAPACITY or obstacle.subject not in consumed:
+            return ()
+        return holders.sharing(device, obstacle.subject, consumed[obstacle.subject])
 
     def _exists(self, obstacle: Obstacle) -> bool:
         """Is there a device with the value that a condition wants, whatever else speaks against it?"""

@@ -1,6 +1,7 @@
 """An explanation in words, for terminals: what kubectl's users know, and nothing of this code."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from allocator.explain.conditions import Values
@@ -62,12 +63,20 @@ def _request_lines(report: RequestReport) -> Iterator[str]:
     yield f"  {_counted(report.considered, 'device')} considered, {_free(report)}"
     for fallout in report.fallouts:
         yield f"  {fallout.count} {obstacle_text(fallout.obstacle)}{_seen(fallout)}"
-        yield from (f"      {device}: {holder}" for device, holder in fallout.holders)
+        yield from _holder_lines(fallout)
         if fallout.holders and fallout.count > len(fallout.devices):
             yield f"      and {fallout.count - len(fallout.devices)} more"
     for pool in report.pools:
         state = "incomplete" if pool.incomplete else "invalid"
         yield f"  {pool.devices} more in pool {pool.pool}, which is {state} and not used: {pool.problem}"
+
+
+def _holder_lines(fallout: Fallout) -> Iterator[str]:
+    for device, found in groupby(fallout.holders, key=lambda each: each[0]):
+        holders = [holder for _, holder in found]
+        yield from (f"      {device}: {holder}" for holder in holders[:MAX_NAMED])
+        if len(holders) > MAX_NAMED:
+            yield f"      {device}: {_counted(len(holders) - MAX_NAMED, 'more claim')}"
 
 
 def _free(report: RequestReport) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 import pytest
@@ -151,14 +152,19 @@ def partition(name: str, memory: int, **fields: Any) -> Object:
 
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G"}}}
+SHARED_MEMORY = {
+    "allowMultipleAllocations": True,
+    "capacity": {"bandwidth": {"value": "10G"}, "memory": {"value": "40Gi"}},
+}
 PARTITIONS = (pool("a", counters={"memory": {"value": "40Gi"}}, resourceSliceCount=2),)
 
 
-def consuming(name: str, amount: str) -> tuple[Object, Object]:
+def consuming(name: str, bandwidth: str, device: str = "a/gpu-0", **more: str) -> tuple[Object, Object]:
     """A running pod with a share of a device."""
-    user, own = held(name, "a/gpu-0")
+    user, own = held(name, device)
     result = own["status"]["allocation"]["devices"]["results"][0]
-    result |= {"shareID": "7ad1f94f-1f42-4a85-a8a4-0a7f0a4b6d5e", "consumedCapacity": {"bandwidth": amount}}
+    share = str(uuid5(NAMESPACE_URL, name))
+    result |= {"shareID": share, "consumedCapacity": {"bandwidth": bandwidth, **more}}
     return user, own
 
 
@@ -238,6 +244,26 @@ CASES: Mapping[str, Case] = {
             node("a"),
             pool("a", {"name": "gpu-0", **SHARED}),
             *consuming("x", "7G"),
+        )
+    ),
+    "too little left of shared devices": Case(
+        (
+            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "6G", "memory": "1Gi"}})),
+            node("a"),
+            pool("a", *({"name": f"gpu-{n}", **SHARED_MEMORY} for n in range(2)), {**SHARED, "name": "gpu-2"}),
+            *(each for n in range(1, 8) for each in consuming(f"x{n}", f"{n * 250}M", memory="1Gi")),
+            *(each for n in range(2) for each in consuming(f"y{n}", "4G", "a/gpu-1", memory="2Gi")),
+            *consuming("z", "10G", "a/gpu-2"),
+        )
+    ),
+    "a share that is kept for a nominated pod": Case(
+        (
+            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "6G"}})),
+            node("a"),
+            pool("a", {"name": "gpu-0", **SHARED}),
+            *consuming("x", "1G"),
+            claim("theirs", with_fields(request(), capacity={"requests": {"bandwidth": "7G"}})),
+            pod("first", "theirs", nominated="a", priority=9),
         )
     ),
     "an amount that the policy forbids": Case(
@@ -473,6 +499,17 @@ def test_json_says_what_the_text_says(name: str) -> None:
     said += [fallout["text"] for report in document["requests"] for fallout in report["fallouts"]]
     said += [change["how"] for proposal in document["proposals"] for change in proposal["changes"] if change["how"]]
     assert [each for each in said if each not in text] == []
+
+
+def test_json_has_shares_by_capacity() -> None:
+    (report,) = orjson.loads(orjson.dumps(as_json(CASES["too little left of shared devices"].explained())))["requests"]
+    shared, _ = report["fallouts"]
+    assert shared["need"] == "6G"
+    shares = [(each["device"]["device"], each["claim"], each["consumedCapacity"]) for each in shared["holders"]]
+    assert [claim for _, claim, _ in shares] == [*(f"ns/x{n}-gpu" for n in range(7, 0, -1)), "ns/y0-gpu", "ns/y1-gpu"]
+    assert shares[0] == ("gpu-0", "ns/x7-gpu", {"bandwidth": "1750M", "memory": "1Gi"})
+    (report,) = orjson.loads(orjson.dumps(as_json(CASES["in use"].explained())))["requests"]
+    assert [each["consumedCapacity"] for each in report["fallouts"][0]["holders"]] == [None, None]
 
 
 @pytest.mark.parametrize("name", CASES)
