@@ -1,4 +1,4 @@
-"""The law of nodes that are alike but for one thing: neither gets the other's answer, unless it is its own.
+"""The law of nodes that are alike but for one thing: neither gets the other's answer, or its own of before.
 
 `test_deciding_alike.py` has the things that are known to make a difference, one by one; here chance looks for more.
 Each world is about one theme and has next to nothing else in it, so that what differs often matters.
@@ -6,7 +6,7 @@ Each world is about one theme and has next to nothing else in it, so that what d
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hypothesis import given, settings
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from allocator.errors import AllocatorError
 from allocator.features import ALL_FEATURES, Features
 from allocator.outcome import Allocation
+from extender.cluster.state import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, node, taint_rule
 from tests.extender.deciding_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
 
@@ -207,41 +208,57 @@ def identity(side: str, number: int, theme: Theme) -> tuple[str, str]:
     return f"{side}-more" if theme.two_pools and number == DEVICES - 1 else side, f"gpu-{number}"
 
 
-def scene_of(pair: Pair, features: Features) -> Scene:
-    objects = [GPU]
+def arrange(scene: Scene, pair: Pair) -> None:
+    """Make the world that of a pair, whatever it was."""
     for side, facts in pair.sides.items():
-        objects += [cluster_node(side, facts), *slices(side, facts, pair.theme)]
-    scene = Scene(*objects, features=features)
-    for side, facts in pair.sides.items():
+        for raw in (cluster_node(side, facts), *slices(side, facts, pair.theme)):
+            scene.happens(raw)
         for number in range(DEVICES):
             pool, name = identity(side, number, pair.theme)
-            if facts.get(f"rule {number}"):
-                scene.happens(taint_rule(f"rule-{pool}-{number}", driver=DRIVER, pool=pool, device=name))
-            for index, size in enumerate(facts.get(f"held {number}", ())):
-                share = {} if size == "whole" else {"share": f"share-{index}", "size": size}
-                scene.takes(pool, name, **share, uid=f"uid-{pool}-{name}-{index}")
-    return scene
+            rule = taint_rule(f"rule-{side}-{number}", driver=DRIVER, pool=pool, device=name)
+            scene.happens(rule, EventType.MODIFIED if facts.get(f"rule {number}") else EventType.DELETED)
+            hold(scene, pool, name, facts.get(f"held {number}", ()))
 
 
-def fresh(scene: Scene, name: str, pair: Pair) -> object:
-    """A node's answer without any memory."""
-    snapshot = scene.state.snapshot
+def hold(scene: Scene, pool: str, name: str, sizes: Sequence[str]) -> None:
+    """This is what is held of a device."""
+    for number in range(2):
+        uid = f"uid-{pool}-{name}-{number}"
+        scene.state.forget(uid)
+        if number < len(sizes):
+            share = {} if sizes[number] == "whole" else {"share": f"share-{number}", "size": sizes[number]}
+            scene.takes(pool, name, **share, uid=uid)
+
+
+def swapped(pair: Pair) -> Pair:
+    return replace(pair, sides={"a": pair.sides["b"], "b": pair.sides["a"]})
+
+
+def fresh(scene: Scene, pair: Pair, names: Sequence[str]) -> object:
+    """What is found without any memory."""
+    snapshot, solver = scene.state.snapshot, scene.decider.solver
     claims = (asked(*pair.wanted, match=pair.match),)
-    answer = scene.decider.solver.judge(snapshot, snapshot.nodes[name].node, claims)
-    return (answer.merit, "") if isinstance(answer, Allocation) else (None, answer.reason)
+    try:
+        answers = [solver.judge(snapshot, snapshot.nodes[name].node, claims) for name in names]
+    except AllocatorError as error:
+        return type(error), str(error)
+    return [(each.merit, "") if isinstance(each, Allocation) else (None, each.reason) for each in answers]
+
+
+def decided(scene: Scene, pair: Pair, names: tuple[str, ...]) -> object:
+    try:
+        verdicts = scene.ask(*pair.wanted, names=names, match=pair.match).verdicts
+    except AllocatorError as error:
+        return type(error), str(error)
+    return [(verdict.merit, verdict.reason) for verdict in verdicts]
 
 
 @settings(max_examples=EXAMPLES)
 @given(pairs(), st.permutations("ab").map(tuple), st.sampled_from([ALL_FEATURES, Features()]))
-def test_neither_of_two_nodes_gets_the_others_answer(pair: Pair, names: tuple[str, ...], features: Features) -> None:
-    scene = scene_of(pair, features)
-    try:
-        wanted: object = [fresh(scene, name, pair) for name in names]
-    except AllocatorError as error:
-        wanted = type(error), str(error)
-    try:
-        decided = scene.ask(*pair.wanted, names=names, match=pair.match)
-        found: object = [(verdict.merit, verdict.reason) for verdict in decided.verdicts]
-    except AllocatorError as error:
-        found = type(error), str(error)
-    assert found == wanted
+def test_neither_of_two_nodes_gets_the_others_answer_nor_that_of_before(
+    pair: Pair, names: tuple[str, ...], features: Features
+) -> None:
+    scene = Scene(GPU, features=features)
+    for each in (pair, swapped(pair)):
+        arrange(scene, each)
+        assert decided(scene, each, names) == fresh(scene, each, names)
