@@ -32,7 +32,7 @@ class Counters:
     def full(self, pool: PoolId) -> Mapping[CounterKey, int]:
         """What there is when nothing is taken, in units of 10**-9."""
         if pool not in self._full:
-            self._full[pool] = _full(self._pools[pool])
+            self._full[pool] = full(self._pools[pool])
         return self._full[pool]
 
     def shortage(self, device: Device) -> CounterKey | None:
@@ -74,7 +74,8 @@ class Counters:
         return left
 
 
-def _full(pool: NodePool) -> dict[CounterKey, int]:
+def full(pool: NodePool) -> dict[CounterKey, int]:
+    """What there is of a pool's counters when nothing is taken, in units of 10**-9."""
     return {
         (pool.id, name, counter): amount.nano
         for name, counters in pool.counter_sets.items()

@@ -37,8 +37,9 @@ from allocator.usage import DeviceUsage, PoolUsage
 
 _ABSENT: Final = object()
 _FREE_OR_HELD: Final = frozenset({0, 1})
+_TEXTS: Final = {str}
 _PLAIN: Final = frozenset({str, bool, int, object})
-"""Types of values that are equal only if they are the same to everybody, told apart from each other."""
+"""Types of values of which those of one type are equal only if they are the same to everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,24 +112,25 @@ def structure(view: NodePool) -> Hashable:
 
 def column(view: NodePool, attribute: str) -> Hashable:
     """The values of an attribute, device by device."""
-    values = [c.device.attributes.get(attribute, _ABSENT) for c in view.candidates]
-    types = tuple(map(type, values))
-    return (tuple(values), types) if _PLAIN.issuperset(types) else tuple(map(_told_apart, values))
+    values = tuple([of_device.get(attribute, _ABSENT) for of_device in view.attributes])
+    types = set(map(type, values))
+    if len(types) == 1 and _PLAIN.issuperset(types):
+        return types.pop(), values
+    return tuple(map(_told_apart, values))
 
 
 def all_columns(view: NodePool) -> Hashable:
     """The values of all attributes, device by device."""
     return tuple(
-        tuple((name, _told_apart(value)) for name, value in sorted(c.device.attributes.items()))
-        for c in view.candidates
+        tuple((name, _told_apart(value)) for name, value in sorted(of_device.items())) for of_device in view.attributes
     )
 
 
 def pattern(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
     """Which devices of some pools have a value of an attribute in common; of lists, the values themselves."""
-    values = [c.device.attributes.get(attribute, ()) for view in views for c in view.candidates]
+    values = [of_device.get(attribute, ()) for view in views for of_device in view.attributes]
     numbers: dict[Hashable, int] = {}
-    if all(type(value) is str for value in values):
+    if set(map(type, values)) == _TEXTS:
         return tuple([numbers.setdefault(value, len(numbers)) for value in values])
     if any(value and isinstance(value, tuple) for value in values):
         return tuple(map(_told_apart, values))

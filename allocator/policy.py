@@ -4,13 +4,15 @@ An order never turns yes into no: every policy finds an allocation exactly when 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
 from allocator.counters import Counters, demand
 from allocator.model import ConstraintKind
 from allocator.plan import Plan
+from allocator.quantity import Quantity
 from allocator.score import Scores, by_preference, by_waste
 
 
@@ -26,13 +28,39 @@ class View:
 Orders = Callable[[Alternative], Sequence[int]]
 """Candidates of an alternative in the order in which they are to be tried."""
 
+Sizes: TypeAlias = tuple[tuple[str, int], ...]
+"""What a device has of each capacity, in units of 10**-9."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What devices are like that are free and suit, where one is needed and nothing else counts.
+
+    Attributes:
+        breaks: they would break counter sets of which nothing is taken yet, and need no others.
+        is_short: the counters that they draw on don't suffice.
+        broken: how many counter sets they would break.
+    """
+
+    sizes: Sizes
+    breaks: bool
+    is_short: bool
+    broken: int
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """In which order candidates are tried (`orders` is asked once for a search), and how nodes compare."""
+    """Which devices are taken, and how nodes compare.
+
+    Attributes:
+        orders: in which order candidates are tried; asked once for a search.
+        single: where one device is needed and nothing else counts: like which of those there are it will be. They come
+            with the place of the first; None if none can be had. It is the first in order that can be.
+    """
 
     name: str
     orders: Callable[[View], Orders]
+    single: Callable[[Mapping[Choice, int]], Choice | None]
     scores: Scores
 
 
@@ -53,10 +81,22 @@ def _best_fit(view: View) -> Orders:
     return lambda alternative: orders[id(alternative)]
 
 
-FIRST_FIT = Policy("first-fit", _first_fit, by_preference)
+def _first(places: Mapping[Choice, int]) -> Choice | None:
+    return min((choice for choice in places if not choice.is_short), key=places.__getitem__, default=None)
+
+
+def _least_waste(places: Mapping[Choice, int]) -> Choice | None:
+    left = [choice for choice in places if not choice.is_short]
+    if len(left) < 2:
+        return left[0] if left else None
+    largest = _largest(choice.sizes for choice in places)
+    return min(left, key=lambda choice: (choice.breaks, _waste(choice.sizes, largest), places[choice]))
+
+
+FIRST_FIT = Policy("first-fit", _first_fit, _first, by_preference)
 """Upstream's choice, device for device."""
 
-BEST_FIT = Policy("best-fit", _best_fit, by_waste)
+BEST_FIT = Policy("best-fit", _best_fit, _least_waste, by_waste)
 """Tight groups first, then devices of partitioned hardware that is broken already, then small ones."""
 
 POLICIES: Mapping[str, Policy] = {p.name: p for p in (FIRST_FIT, BEST_FIT)}
@@ -68,11 +108,9 @@ def _by_waste(view: View, alternative: Alternative) -> Sequence[int]:
     if len(suits) < 2:
         return suits
     groups = _group_sizes(view, alternative, suits)
-    largest: dict[str, int] = {}
-    for index in suits:
-        for name, quantity in candidates.all[index].device.quantities.items():
-            largest[name] = max(largest.get(name, 0), quantity.nano)
-    return sorted(suits, key=lambda i: (groups.get(i, 0), _breakage(view, i), _waste(candidates, i, largest)))
+    largest = _largest(sizes_of(candidates.all[i].device.quantities) for i in suits)
+    left = {i: _left_of(candidates, i) for i in suits}
+    return sorted(suits, key=lambda i: (groups.get(i, 0), _breakage(view, i), _waste(left[i], largest)))
 
 
 def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
@@ -98,13 +136,30 @@ def _breakage(view: View, index: int) -> int:
     return int(all(left[key] == full[key] for key, _ in demand(device)))
 
 
-def _waste(candidates: Candidates, index: int, largest: Mapping[str, int]) -> float:
-    """What the device has, by the largest of its kind; of a shared device, what is still free of it."""
+def sizes_of(quantities: Mapping[str, Quantity]) -> Sizes:
+    """Capacities as plain numbers."""
+    return tuple([(name, quantity.nano) for name, quantity in quantities.items()])
+
+
+def _largest(devices: Iterable[Sizes]) -> dict[str, int]:
+    """The most that a device has of each capacity."""
+    largest: dict[str, int] = {}
+    for sizes in devices:
+        for name, size in sizes:
+            largest[name] = max(largest.get(name, 0), size)
+    return largest
+
+
+def _left_of(candidates: Candidates, index: int) -> Sizes:
+    """What a device has; of a shared one, what is still free of it."""
     device = candidates.all[index].device
-    used = candidates.usage.device(device.id).consumed if candidates.is_shared(index) else {}
-    total = 0.0
-    for name, quantity in device.quantities.items():
-        if largest[name] > 0:
-            taken = used.get(name, 0) or used.get(name.partition("/")[2], 0)
-            total += (quantity.nano - taken) / largest[name]
-    return total
+    sizes = sizes_of(device.quantities)
+    if not candidates.is_shared(index):
+        return sizes
+    used = candidates.usage.device(device.id).consumed
+    return tuple([(name, size - (used.get(name, 0) or used.get(name.partition("/")[2], 0))) for name, size in sizes])
+
+
+def _waste(left: Sizes, largest: Mapping[str, int]) -> float:
+    """What a device has, by the largest of its kind."""
+    return sum([size / largest[name] for name, size in left if largest[name] > 0])

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 from immutables import Map
 
 from allocator.features import Features
-from allocator.model import Device, Node, Placement, PoolId, Slice
+from allocator.model import AttributeValue, Device, Node, Placement, PoolId, Slice
 from allocator.nodes import placement_matches
 from allocator.quantity import Quantity
 
@@ -46,6 +46,7 @@ class NodePool:
         problem: why the pool can't be used (then it has no candidates), empty if it can.
         incomplete: the problem is that slices are missing.
         candidates: devices that the node can reach, slices by name, devices as listed.
+        attributes: theirs, in the same order.
         elsewhere: devices that other nodes reach and that draw on the pool's counters.
         counter_sets: counter set to counter to its full value.
         has_binding_conditions: such pools come last, so that simpler devices are preferred.
@@ -55,6 +56,7 @@ class NodePool:
     problem: str = ""
     incomplete: bool = False
     candidates: tuple[Candidate, ...] = ()
+    attributes: tuple[Mapping[str, AttributeValue], ...] = ()
     elsewhere: tuple[Device, ...] = ()
     counter_sets: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
     has_binding_conditions: bool = False
@@ -268,6 +270,7 @@ def _view(pool_id: PoolId, relevant: list[Slice], usable: tuple[Slice, ...], fea
     return NodePool(
         pool_id,
         candidates=tuple(Candidate(d, s, _unsupported(d)) for s in relevant for d in s.devices),
+        attributes=tuple([d.attributes for s in relevant for d in s.devices]),
         elsewhere=tuple(d for s in others for d in s.devices if d.consumes_counters),
         counter_sets={name: counters for s in known for name, counters in s.counter_sets},
         has_binding_conditions=any(d.binding_conditions is not None for s in relevant for d in s.devices),

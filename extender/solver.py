@@ -1,17 +1,20 @@
 """The allocator with everything that stays the same from pod to pod."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from allocator.allocate import Task, allocate
-from allocator.effort import Clock, Limits
+from allocator.effort import Clock, Effort, Limits
 from allocator.errors import NodeUnsuitableError, SearchLimitError
 from allocator.features import Features
-from allocator.model import Claim, Node
+from allocator.model import Claim, DeviceClass, Node
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policy import BEST_FIT, Policy
+from allocator.pools import NodePool
 from allocator.selectors import Selectors
+from allocator.single import Single, single_of
+from allocator.usage import Usage
 from extender.cluster.snapshot import Snapshot
 
 STOPPED: Final = "search stopped by the limit on"
@@ -82,3 +85,17 @@ class Solver:
         except SearchLimitError as error:
             return No(f"{STOPPED} {error.limit}", error.steps, stopped=True)
         return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
+
+    def single(
+        self, claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass], node: Node, views: tuple[NodePool, ...]
+    ) -> Single | None:
+        """What tells the answer of nodes that are like this one, but for what is held; None: that takes a search.
+
+        Args:
+            claims: ask for one device.
+            classes: by name.
+            node: one of the nodes.
+            views: what it sees of the pools.
+        """
+        task = Task(node=node, claims=claims, classes=classes, pools=views, usage=Usage(), features=self.features)
+        return single_of(task, self.selectors, self.policy, Effort(self.limits, self.clock))

@@ -54,7 +54,8 @@ class Obstacle:
     Attributes:
         subject: the selector's place, the taint, the capacity, ``set/counter``, the feature gate.
         condition: the part of the selector that does not hold, or that fails.
-        number, part: of a selector of the request: which one, and which of its conditions; -1 for a class's.
+        number: of a selector of the request: which one; -1 for a class's.
+        part: which of its conditions; -1 for all that a class's selector says.
         wanted: the value that the condition compares with, where it is as simple as that.
         need: what is asked for of a capacity or counter.
         error: why an expression fails, where it does.
@@ -156,6 +157,10 @@ class Inspector:
         """Could devices of a pool that can't be used match? Unless the driver alone rules them out, yes."""
         unknown = Device(DeviceId(pool.driver, pool.pool, ""))
         return all(self._error(text, unknown) != "" for _, text, _ in wanted.selectors)
+
+    def holds(self, expression: str, device: Device) -> bool:
+        """Whether an expression is true of a device; one that fails is not."""
+        return self._error(expression, device) is None
 
     def reads(self, expression: str) -> Reads:
         """What an expression reads; everything, if it does not compile."""

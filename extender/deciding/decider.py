@@ -16,6 +16,7 @@ from allocator.likeness import Lens, lens_of, runs_of
 from allocator.model import Claim, Node
 from allocator.outcome import Allocation
 from allocator.selectors import Recent
+from allocator.single import Found, NotFound, Single, is_single
 from allocator.usage import PoolUsage
 from extender.cluster.changes import Change
 from extender.cluster.objects import NodeObject
@@ -44,11 +45,15 @@ class _Memory:
     """What is known of one shape.
 
     Attributes:
+        single_of: where the shape is one device and nothing else.
+        singles: by picture, what tells the answer without a search.
         runs: by picture, which devices may stand for each other.
     """
 
     lens: Lens
+    single_of: Callable[[Outlook], Single | None] | None
     keys: dict[Outlook, tuple[Hashable, int]] = field(default_factory=dict)
+    singles: dict[Hashable, Single | None] = field(default_factory=dict)
     runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     known: _Known = field(default_factory=lambda: _Known(()))
 
@@ -67,10 +72,24 @@ class _Memory:
         return found
 
     def settled(self, outlook: Outlook, key: tuple[Hashable, int]) -> Hashable:
-        """The same for outlooks that are as good as alike: other devices are held, but such that look the same."""
+        """The same for outlooks that are as good as alike: other devices are held, but such that look the same.
+
+        Where the answer can be told without a search, it is that.
+        """
         if self.lens.in_order:
             return key
-        picture = key[0]
+        answer = self._told(outlook, key[0])
+        return self._with_runs(outlook, key[0]) if answer is None else answer
+
+    def _told(self, outlook: Outlook, picture: Hashable) -> Found | NotFound | None:
+        if self.single_of is None or None in outlook.used:
+            return None
+        if picture not in self.singles:
+            self.singles[picture] = self.single_of(outlook)
+        single = self.singles[picture]
+        return None if single is None else single.answer(outlook.states)
+
+    def _with_runs(self, outlook: Outlook, picture: Hashable) -> Hashable:
         runs = self.runs.get(picture)
         if runs is None:
             runs = self.runs[picture] = runs_of([ground.view for ground in outlook.grounds], self.lens)
@@ -79,7 +98,7 @@ class _Memory:
     def trim(self, nodes: int) -> None:
         """Forget all when most of it is about outlooks that are no more."""
         if max(len(self.keys), len(self.known.by_outlook), len(self.known.by_key)) > 4 * nodes + 1000:
-            self.keys, self.runs, self.known = {}, {}, _Known(self.known.roaming)
+            self.keys, self.singles, self.runs, self.known = {}, {}, {}, _Known(self.known.roaming)
 
 
 class NotAtHandError(Exception):
@@ -105,7 +124,7 @@ class Decider:
     Attributes:
         solver: what is not known is asked of it.
         asked: nodes that were decided so far.
-        solved: those of them that were neither known nor like others, so that the solver was asked.
+        solved: those of them that were neither known nor like others.
         stopped: those of these whose search was stopped, so that the solver will be asked again.
 
     Args:
@@ -202,9 +221,17 @@ class Decider:
         if memory is None:
             if at_hand:
                 raise NotAtHandError
-            memory = _Memory(lens_of(claims, snapshot.classes, self.solver.selectors))
+            memory = _Memory(
+                lens_of(claims, snapshot.classes, self.solver.selectors), self._single_of(claims, snapshot)
+            )
             self._memories.keep(shape, memory)
         return memory
+
+    def _single_of(self, claims: Sequence[Claim], snapshot: Snapshot) -> Callable[[Outlook], Single | None] | None:
+        if not is_single(claims):
+            return None
+        asked, classes = tuple(claims), snapshot.classes
+        return lambda seen: self.solver.single(asked, classes, seen.node, tuple([g.view for g in seen.grounds]))
 
 
 @dataclass(slots=True, eq=False)
@@ -244,9 +271,20 @@ class _Inquiry:
                 raise NotAtHandError
             if self.solver.clock() > until:
                 return TOO_LATE
-            found = self._solved(self.solver, outlook.node)
+            found = (
+                self._told(settled)
+                if isinstance(settled, Found | NotFound)
+                else self._solved(self.solver, outlook.node)
+            )
         (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
         return found
+
+    def _told(self, answer: Found | NotFound) -> Verdict:
+        self.solved += 1
+        if isinstance(answer, NotFound):
+            return Verdict(reason=answer.reason)
+        self.steps += 1
+        return Verdict(answer.merit)
 
     def _solved(self, solver: Solver, node: Node) -> Verdict:
         answer = solver.judge(self.snapshot, node, self.claims)

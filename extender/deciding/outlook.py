@@ -49,14 +49,15 @@ class Ground:
     view: NodePool
     structure: int
     devices: int | None
-    faces: dict[Lens, int] = field(default_factory=dict)
+    faces: dict[tuple[str, ...] | None, int] = field(default_factory=dict)
 
     def face(self, lens: Lens, numbers: Numbers) -> int:
         """The number of all that claims with this lens see of the pool, what matters by comparison aside."""
-        found = self.faces.get(lens)
+        names = None if lens.everything else lens.values
+        found = self.faces.get(names)
         if found is None:
-            columns = [all_columns(self.view)] if lens.everything else [column(self.view, name) for name in lens.values]
-            found = self.faces[lens] = numbers.of((self.structure, *columns)) if columns else self.structure
+            columns = [all_columns(self.view)] if names is None else [column(self.view, name) for name in names]
+            found = self.faces[names] = numbers.of((self.structure, *columns)) if columns else self.structure
         return found
 
 

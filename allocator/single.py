@@ -1,0 +1,197 @@
+"""One device for one request, and nothing else to consider: told from what is held, without a search.
+
+Where devices are parts of others, hardly two nodes have the same devices held, and yet they get one of few answers. A
+`Single` is made once for nodes that are alike but for what is held, and tells which of the answers each of them gets:
+that of `allocate`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from allocator.allocate import Task
+from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.counters import CounterKey, demand, full
+from allocator.effort import Effort, TimedSelectors
+from allocator.errors import AllocatorError
+from allocator.families import Choices, Facts, States, families_of
+from allocator.model import AllocationMode, Claim, Device
+from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
+from allocator.plan import plan
+from allocator.policy import Choice, Policy, Sizes, sizes_of
+from allocator.selectors import Selectors
+from allocator.taints import NO_RULES
+from allocator.usage import Usage
+
+_FREE_OR_HELD: Final = frozenset({0, 1})
+
+
+class Found(NamedTuple):
+    """There is a device. Equal for equal merits.
+
+    Attributes:
+        sizes: what it has of each capacity.
+        broken: counter sets of which nothing was taken before.
+        free: share of the devices of its pool that stays free.
+    """
+
+    sizes: Sizes
+    broken: int
+    free: float
+
+    @property
+    def merit(self) -> Merit:
+        """What speaks for the allocation."""
+        return Merit(capacity=dict(self.sizes), free=self.free, broken=self.broken)
+
+
+class NotFound(NamedTuple):
+    """There is none, for these causes."""
+
+    request: str
+    causes: frozenset[Cause]
+
+    @property
+    def reason(self) -> str:
+        """As `Unsatisfiable.summary`."""
+        causes = self.causes or {Cause.UNREACHABLE}
+        return Unsatisfiable(tuple(Reason("", self.request, cause) for cause in causes), 0).summary
+
+
+def is_single(claims: Sequence[Claim]) -> bool:
+    """Whether claims ask for one device, and for nothing besides."""
+    asked = [request for claim in claims for request in claim.spec.requests]
+    if len(asked) != 1 or any(claim.spec.constraints for claim in claims) or asked[0].prioritized:
+        return False
+    return all(
+        each.mode is AllocationMode.EXACT_COUNT and each.count == 1 and not each.admin_access
+        for each in asked[0].alternatives
+    )
+
+
+class Single:
+    """Tells which answer a node gets.
+
+    Args:
+        request: the name of the request.
+        devices: pool by pool those that the node can reach, and then others that draw on the pool's counters.
+        reached: of each pool, how many the node can reach.
+        full: what there is of each counter.
+    """
+
+    def __init__(
+        self,
+        request: str,
+        devices: Sequence[Sequence[Facts]],
+        reached: Sequence[int],
+        full: Mapping[CounterKey, int],
+        policy: Policy,
+    ) -> None:
+        self._request = request
+        self._policy = policy
+        self._devices = tuple(chain.from_iterable(devices))
+        self._all_free = tuple([(0,) * len(of_pool) for of_pool in devices])
+        ends = [sum(map(len, devices[:number])) + count for number, count in enumerate(reached)]
+        self._pools = [(end - count, end) for end, count in zip(ends, reached, strict=True)]
+        choices = Choices()
+        self._families = tuple(families_of(self._devices, full, choices))
+        self._loose: dict[Choice, list[int]] = {}
+        for place, device in enumerate(self._devices):
+            if not device.draws and device.refused is None:
+                self._loose.setdefault(choices.of(device, {}, {}), []).append(place)
+
+    def answer(self, states: Sequence[States]) -> Found | NotFound | None:
+        """The answer of `allocate`; None: it takes a search to tell.
+
+        Args:
+            states: of each pool, as of `likeness.circumstances`: empty if all is free.
+        """
+        by_pool = [of_pool or free for of_pool, free in zip(states, self._all_free, strict=True)]
+        held = by_pool[0] if len(by_pool) == 1 else tuple(chain.from_iterable(by_pool))
+        if len(held) != len(self._devices) or not _FREE_OR_HELD.issuperset(held):
+            return None
+        firsts: dict[Choice, int] = {}
+        for choice, places in self._loose.items():
+            place = next((place for place in places if held[place] == 0), None)
+            if place is not None:
+                firsts[choice] = place
+        for family in self._families:
+            offers = family.offers(held)
+            if offers is None:
+                return None
+            for number, choice in offers:
+                place = family.places[number]
+                if place < firsts.get(choice, place + 1):
+                    firsts[choice] = place
+        chosen = self._policy.single(firsts)
+        if chosen is None:
+            return NotFound(self._request, frozenset(self._causes(held)))
+        return Found(chosen.sizes, chosen.broken, self._free_without(firsts[chosen], held))
+
+    def _free_without(self, place: int, held: States) -> float:
+        """The share of a pool's devices that is free when one more is taken."""
+        start, end = next((start, end) for start, end in self._pools if start <= place < end)
+        return (held[start:end].count(0) - 1) / (end - start)
+
+    def _causes(self, held: States) -> Iterator[Cause]:
+        """What speaks against each device that the node can reach, where none can be had."""
+        for start, end in self._pools:
+            for device, state in zip(self._devices[start:end], held[start:end], strict=True):
+                yield device.if_held if state == 1 else device.refused or Cause.COUNTERS
+
+
+def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) -> Single | None:
+    """Of all nodes that are like the task's but for what is held; None where it takes a search to tell.
+
+    Args:
+        task: its claims ask for one device (`is_single`); what is held does not count.
+        selectors: for the expressions.
+        policy: decides which device is taken.
+        effort: what it may cost.
+    """
+    if any(pool.problem for pool in task.pools):
+        return None
+    timed = TimedSelectors(selectors, effort)
+    candidates = Candidates(task.claims, task.node, task.pools, Usage(), NO_RULES, task.features, timed)
+    if any(_is_special(candidates, index) for index in range(candidates.count)):
+        return None
+    try:
+        effort.step()
+        (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
+        (wanted,) = slot.alternatives
+        reached = iter([_facts(candidates, wanted, index) for index in range(candidates.count)])
+    except AllocatorError:
+        return None
+    devices = [[*islice(reached, len(pool.candidates)), *map(_beyond_reach, pool.elsewhere)] for pool in task.pools]
+    if not task.features.partitionable_devices:
+        devices = [[each._replace(draws=()) for each in of_pool] for of_pool in devices]
+    counters = {key: amount for pool in task.pools for key, amount in full(pool).items()}
+    return Single(wanted.label, devices, [len(pool.candidates) for pool in task.pools], counters, policy)
+
+
+def _is_special(candidates: Candidates, index: int) -> bool:
+    """Whether more counts of a device than that it is free: shares, groups, and on which node it is asked for."""
+    device, published = candidates.all[index].device, candidates.all[index].slice
+    return (
+        candidates.is_shared(index)
+        or published.per_device_placement
+        or bool(published.skip_node_operations)
+        or any(consumed.compatibility_groups for consumed in device.consumes_counters)
+    )
+
+
+def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
+    device, verdict = candidates.all[index].device, candidates.judge(wanted, index)
+    if_free = candidates.refusal_if_free(wanted, index)
+    return Facts(
+        sizes_of(device.quantities),
+        None if verdict is SUITS else verdict.cause,
+        Cause.IN_USE if if_free is None else if_free.cause,
+        bool(device.consumes_counters),
+        demand(device),
+    )
+
+
+def _beyond_reach(device: Device) -> Facts:
+    """A device of other nodes, which draws on the pool's counters."""
+    return Facts((), Cause.UNREACHABLE, Cause.UNREACHABLE, is_part=True, draws=demand(device))

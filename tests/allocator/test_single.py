@@ -1,0 +1,223 @@
+"""What is told without a search is what the search would find: over all that may be held of a node's devices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.candidates import NODE_OPERATIONS_FEATURE
+from allocator.effort import Effort, Limits
+from allocator.features import ALL_FEATURES, Features
+from allocator.likeness import circumstances
+from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placement, Slice
+from allocator.outcome import Allocation, Merit
+from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.single import Found, NotFound, Single, is_single, single_of
+from allocator.taints import NO_RULES
+from allocator.usage import NOTHING_USED, Usage
+from tests.allocator.worlds import (
+    DRIVER,
+    NODE,
+    SELECTORS,
+    World,
+    alternative,
+    claim,
+    device,
+    first_of,
+    held,
+    pool,
+    same,
+    ticks,
+    want,
+)
+
+POLICIES = pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
+IS_FAST = f"device.attributes['{DRIVER}'].fast"
+
+
+def single(world: World, wanted: Claim, **limits: Any) -> Single | None:
+    effort = Effort(Limits(**limits), ticks())
+    return single_of(world.task(wanted), SELECTORS, world.policy, effort)
+
+
+def told(world: World, found: Single, usage: Usage) -> Merit | str | None:
+    """What is told of the world's node where this is held."""
+    pools = world.task().pools
+    states = [circumstances(p, NODE, usage.pools.get(p.id, NOTHING_USED), NO_RULES) for p in pools]
+    answer = found.answer(states)
+    if answer is None:
+        return None
+    return answer.merit if isinstance(answer, Found) else answer.reason
+
+
+def searched(world: World, wanted: Claim, usage: Usage) -> Merit | str:
+    answer = replace(world, usage=usage).allocate(wanted)
+    return answer.merit if isinstance(answer, Allocation) else answer.summary
+
+
+# --- the law ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scene:
+    world: World
+    usages: list[Usage]
+    wanted: Claim
+
+
+@st.composite
+def parts(draw: st.DrawFn, name: str, pool_name: str) -> Device:
+    """A device that may draw on counters, of one set or of two, and perhaps more than there is."""
+    sets = draw(st.lists(st.sampled_from(["a", "a", "b", "c"]), max_size=2, unique=True))
+    draws = {each: {"units": draw(st.integers(0, 2)), **draw(st.sampled_from([{}, {"more": 1}]))} for each in sets}
+    sizes = draw(st.dictionaries(st.sampled_from(["memory", "cores"]), st.sampled_from(["1", "2", "3"])))
+    taints = draw(st.sampled_from([(), (), (), (DeviceTaint("sick", "NoSchedule"),)]))
+    fast = draw(st.sampled_from([True, True, False]))
+    return device(name, {"fast": fast}, draws=draws, capacity=sizes, pool=pool_name, taints=taints)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    slices: list[Slice] = []
+    ids: list[DeviceId] = []
+    for name in draw(st.sampled_from([("p",), ("p",), ("p", "q")])):
+        devices = [draw(parts(f"d{i}", name)) for i in range(draw(st.integers(1, 6)))]
+        far = [draw(parts(f"far-{i}", name)) for i in range(draw(st.sampled_from([0, 0, 2])))]
+        counters = {each: {"units": draw(st.integers(0, 4)), "more": 2} for each in "abc"}
+        count = 3 if far else 2
+        slices += pool(*devices, counters=counters, slice_count=count)
+        if far:
+            elsewhere = Placement(node_name="node-2")
+            slices.append(Slice(f"{name}-far", devices[0].id.pool_id, 1, count, elsewhere, devices=tuple(far)))
+        ids += [each.id for each in (*devices, *far)]
+    usages = draw(st.lists(st.lists(st.sampled_from(ids), unique=True).map(Usage.of), min_size=1, max_size=5))
+    features = draw(st.sampled_from([Features(), Features(), ALL_FEATURES, Features(partitionable_devices=False)]))
+    wanted = claim(want("gpu", 1, *draw(st.sampled_from([(), (IS_FAST,)]))))
+    policy = draw(st.sampled_from([FIRST_FIT, BEST_FIT]))
+    return Scene(World(slices, features=features, policy=policy), usages, wanted)
+
+
+@given(scenes())
+def test_what_is_told_is_what_a_search_finds(scene: Scene) -> None:
+    found = single(scene.world, scene.wanted)
+    assert found is not None
+    for usage in scene.usages:
+        answer = told(scene.world, found, usage)
+        assert answer in (None, searched(scene.world, scene.wanted, usage))
+        if answer is None:
+            assert is_overdrawn(scene, usage)
+
+
+def is_overdrawn(scene: Scene, usage: Usage) -> bool:
+    full: dict[tuple[str, str, str], int] = {}
+    for each in scene.world.slices:
+        for name, counters in each.counter_sets:
+            full |= {(each.pool.pool, name, counter): amount.nano for counter, amount in counters.items()}
+    for part in (d for s in scene.world.slices for d in s.devices if not usage.device(d.id).is_free):
+        for consumed in part.consumes_counters:
+            for counter, amount in consumed.counters.items():
+                full[part.id.pool, consumed.counter_set, counter] -= amount.nano
+    return min(full.values()) < 0
+
+
+# --- what is worked out once ----------------------------------------------------------------------------------
+
+
+def gpus(count: int) -> World:
+    """Each a whole and seven parts."""
+    wholes = [device(f"gpu-{g}", {"fast": False}, draws={f"gpu-{g}": {"parts": 7}}) for g in range(count)]
+    small = [
+        device(f"gpu-{g}-{p}", {"fast": True}, draws={f"gpu-{g}": {"parts": 1}}) for g in range(count) for p in range(7)
+    ]
+    return World(pool(*wholes, *small, counters={f"gpu-{g}": {"parts": 7} for g in range(count)}), policy=BEST_FIT)
+
+
+def test_a_gpu_that_is_broken_already_goes_first() -> None:
+    world = gpus(2)
+    found = single(world, claim(want("gpu", 1, IS_FAST)))
+    assert found is not None
+    assert told(world, found, Usage()) == Merit(free=15 / 16, broken=1)
+    assert told(world, found, held("gpu-1-3")) == Merit(free=14 / 16, broken=0)
+
+
+def test_where_there_is_none_it_is_said_what_is_in_the_way() -> None:
+    world = gpus(2)
+    found = single(world, claim(want("gpu", 1, f"!{IS_FAST}")))
+    assert found is not None
+    assert told(world, found, held("gpu-0-1", "gpu-1-1")) == "not enough shared counters for request gpu"
+    assert told(world, found, held("gpu-0", "gpu-1")) == "no free device for request gpu"
+
+
+def test_nodes_with_equal_merits_get_equal_answers() -> None:
+    found = single(gpus(3), claim(want("gpu", 1, IS_FAST)))
+    assert found is not None
+    positions = [7 + 3, 7 + 12]
+    answers = {found.answer([tuple(int(i == at) for i in range(24))]) for at in positions}
+    assert answers == {Found((), 0, 22 / 24)}
+
+
+def test_a_node_without_devices() -> None:
+    found = single(World([]), claim(want("gpu")))
+    assert found is not None
+    assert found.answer([]) == NotFound("gpu", frozenset())
+    assert told(World([]), found, Usage()) == searched(World([]), claim(want("gpu")), Usage())
+
+
+# --- what takes a search --------------------------------------------------------------------------------------
+
+SEVERAL = [
+    ("two devices", claim(want("gpu", 2))),
+    ("all devices", claim(want("gpu", None))),
+    ("two requests", claim(want("a"), want("b"))),
+    ("a constraint", claim(want("gpu"), same("root"))),
+    ("admin access", claim(want("gpu", admin_access=True))),
+    ("alternatives", claim(first_of("gpu", alternative("one")))),
+]
+
+
+@pytest.mark.parametrize("wanted", [each[1] for each in SEVERAL], ids=[each[0] for each in SEVERAL])
+def test_claims_that_ask_for_more_than_one_device(wanted: Claim) -> None:
+    assert not is_single([wanted])
+    assert is_single([claim(want("gpu"))])
+    assert not is_single([claim(want("gpu")), wanted])
+
+
+def own(**fields: Any) -> list[Slice]:
+    return [replace(each, **fields) for each in pool(device("gpu-0"))]
+
+
+SHARED = device("gpu-0", capacity={"memory": "1Gi"}, allow_multiple_allocations=True)
+SPECIAL: list[tuple[str, Sequence[Slice], Claim]] = [
+    ("a device that is shared", pool(SHARED), claim(want("gpu"))),
+    ("node operations", own(skip_node_operations=("Prepare",)), claim(want("gpu"))),
+    ("a place for each device", own(per_device_placement=True, placement=None), claim(want("gpu"))),
+    ("a pool that is not complete", pool(device("gpu-0"), slice_count=2), claim(want("gpu"))),
+    ("a selector that fails", pool(device("gpu-0")), claim(want("gpu", 1, IS_FAST))),
+    ("a request for nothing", pool(device("gpu-0")), claim(replace(want("gpu"), alternatives=()))),
+]
+
+
+@POLICIES
+@pytest.mark.parametrize(("slices", "wanted"), [each[1:] for each in SPECIAL], ids=[each[0] for each in SPECIAL])
+def test_devices_of_which_more_counts_than_that_they_are_free(
+    slices: Sequence[Slice], wanted: Claim, policy: Policy
+) -> None:
+    features = replace(ALL_FEATURES, optional_node_operations=True)
+    here = Node("node-1", declared_features=frozenset({NODE_OPERATIONS_FEATURE}))
+    placed = [replace(d, placement=Placement(node_name="node-1")) for s in slices for d in s.devices]
+    located = [replace(s, devices=tuple(placed)) if s.per_device_placement else s for s in slices]
+    assert single(World(located, node=here, features=features, policy=policy), wanted) is None
+
+
+def test_where_not_a_step_may_be_tried() -> None:
+    assert single(gpus(1), claim(want("gpu")), steps=0) is None
+
+
+def test_states_that_say_more_than_free_or_held() -> None:
+    found = single(World(pool(device("gpu-0"), device("gpu-1"))), claim(want("gpu")))
+    assert found is not None
+    assert found.answer([(0, (False, True, frozenset()))]) is None
+    assert found.answer([(((), True), ((), True))]) is None
