@@ -1,13 +1,14 @@
 """The allocator's audit over a cluster, and how its findings are shown."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from allocator.audit import Evidence, audit
 from allocator.finding import Finding
 from allocator.selectors import Selectors
-from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, Api, Resource
+from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
 from extender.cluster.credentials import Origin
+from extender.cluster.discovery import OPTIONAL, NotServedError
 from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
@@ -18,26 +19,31 @@ AUDITED = (NODES, SLICES, CLASSES, CLAIMS)
 
 
 async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
-    """What an API server has of some kinds, read once.
+    """What an API server has of some kinds, read once; of one that it need not serve and does not, nothing.
 
     Raises:
         ApiError, OutcomeUnknownError: it can't be read.
     """
     state = ClusterState()
     for resource in resources:
-        listing = await api.list(resource)
+        try:
+            listing = await api.list(resource)
+        except NotServedError:
+            if resource.kind not in OPTIONAL:
+                raise
+            listing = Listing((), 0)
         state.replace(resource, listing.items, listing.revision)
     return state.snapshot
 
 
-async def listed_live(origin: Origin, resources: Iterable[Resource] = AUDITED) -> Snapshot:
+async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED) -> Snapshot:
     """The same of the API server of a kubeconfig.
 
     Raises:
         ConnectError: there is no API server there that we can work with.
         ApiError, OutcomeUnknownError: it can't be read.
     """
-    async with connect(origin, random=random.random) as cluster:
+    async with connect(origin, random=random.random, listing=resources) as cluster:
         return await listed(cluster.api, resources)
 
 

@@ -7,7 +7,7 @@ Errors and logs go to standard error.
 import asyncio
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, NoReturn
 
@@ -19,13 +19,13 @@ from allocator.model import JSON
 from extender import __version__, serving
 from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.autoscaler.templates import TemplateError
-from extender.cluster.api import RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, Resource
+from extender.cluster.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
 from extender.cluster.credentials import ConnectError, find_origin
 from extender.cluster.manifests import FileReport, Loaded, duplicates
 from extender.cluster.manifests import load as load_manifests
 from extender.cluster.snapshot import Snapshot
 from extender.embedded import EmbeddedCluster, check_expression
-from extender.inquiry import Inquiry, InquiryError, asked, explained
+from extender.inquiry import EXPLAINED, Inquiry, InquiryError, asked, explained
 from extender.options import (
     ConfigOption,
     ContextOption,
@@ -210,9 +210,7 @@ def explain_command(
             answer = asked(inquiry, server)
         else:
             solver = serving.make_solver(_settings(None, {}))
-            snapshot = (
-                _snapshot("explain", manifests) if manifests else _listed(kubeconfig, context, RESOURCES.values())
-            )
+            snapshot = _snapshot("explain", manifests) if manifests else _listed(kubeconfig, context, EXPLAINED)
             answer = explained(inquiry, snapshot, solver)
     except InquiryError as error:
         _fail(str(error))
@@ -285,7 +283,7 @@ def _snapshot(command: str, paths: Sequence[Path]) -> Snapshot:
     return cluster.state.snapshot
 
 
-def _listed(kubeconfig: Path | None, context: str, resources: Iterable[Resource] = AUDITED) -> Snapshot:
+def _listed(kubeconfig: Path | None, context: str, resources: Collection[Resource] = AUDITED) -> Snapshot:
     """The live cluster as it is now."""
     try:
         return asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ), resources))

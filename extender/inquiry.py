@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
-from extender.cluster.api import ObjectKey
+from extender.cluster.api import BUDGETS, RESOURCES, ObjectKey
 from extender.cluster.snapshot import Snapshot
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
@@ -18,6 +18,9 @@ from extender.solver import Solver
 _SECONDS: Final = 60.0
 _HEADERS: Final = {"accept": "application/json"}
 _GOOD: Final = frozenset({Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value})
+
+EXPLAINED: Final = tuple(resource for resource in RESOURCES.values() if resource != BUDGETS)
+"""What an explanation looks at."""
 
 
 class InquiryError(Exception):

@@ -1,7 +1,7 @@
 """A live cluster: its API server to write to, and a cache that follows what happens in it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from extender.cluster.connection import open_connection
 from extender.cluster.credentials import ConnectError, Origin
 from extender.cluster.discovery import discover, server_version
 from extender.cluster.follow import Cache, Follower, Pace
-from extender.cluster.permissions import denied, needed
+from extender.cluster.permissions import denied, needed, to_list
 from extender.cluster.remote import Patience, RemoteApi
 from extender.cluster.transport import Transport
 from extender.cluster.watch import Rhythm, Source
@@ -77,6 +77,7 @@ async def connect(
     random: Callable[[], float],
     timing: Timing = Timing(),
     around: Callable[[Transport], Transport] = lambda transport: transport,
+    listing: Collection[Resource] | None = None,
 ) -> AsyncIterator[LiveCluster]:
     """A live cluster that can be used: it has been reached, serves what is needed, and lets us do what we must.
 
@@ -85,12 +86,14 @@ async def connect(
         random: from 0 to 1; spreads retries and watches.
         timing: of everything.
         around: what is put around the way to the server.
+        listing: kinds that will be listed, and nothing else be done; None: all will be followed, and some be written.
 
     Raises:
         ConnectError: all that is in the way.
     """
     async with open_connection(origin) as connection:
-        api = await usable_api(around(connection), connection.url, random=random, patience=timing.patience)
+        transport = around(connection)
+        api = await usable_api(transport, connection.url, random=random, patience=timing.patience, listing=listing)
         fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
         try:
             yield LiveCluster(api, random=random, timing=timing)
@@ -98,17 +101,26 @@ async def connect(
             fresh.cancel()
 
 
-async def usable_api(transport: Transport, url: str, *, random: Callable[[], float], patience: Patience) -> RemoteApi:
-    """The API server behind a transport, if it is one that we can work with.
+async def usable_api(
+    transport: Transport,
+    url: str,
+    *,
+    random: Callable[[], float],
+    patience: Patience,
+    listing: Collection[Resource] | None = None,
+) -> RemoteApi:
+    """The API server behind a transport, if it is one that we can work with; see `connect` for ``listing``.
 
     Raises:
         ConnectError: it can't be reached, lacks kinds, or denies what we can't do without.
     """
     try:
         served = await discover(transport)
-        if served.missing:
-            raise ConnectError(*(_not_served(url, resource) for resource in served.missing))
-        lacking = await denied(transport, needed(served, await server_version(transport)))
+        missing = [resource for resource in served.missing if listing is None or resource in listing]
+        if missing:
+            raise ConnectError(*(_not_served(url, resource) for resource in missing))
+        wanted = needed(served, await server_version(transport)) if listing is None else to_list(served, listing)
+        lacking = await denied(transport, wanted)
     except (ApiError, OutcomeUnknownError) as error:
         raise ConnectError(f"{url}: {error}") from error
     if lacking:

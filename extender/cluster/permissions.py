@@ -55,6 +55,11 @@ def needed(served: Served, version: tuple[int, int]) -> tuple[Permission, ...]:
     return (*reads, *WRITES, *((ALLOCATES,) if version >= ALLOCATES_SINCE else ()))
 
 
+def to_list(served: Served, resources: Iterable[Resource]) -> tuple[Permission, ...]:
+    """What reading some kinds once does not work without."""
+    return tuple(Permission("list", resource) for resource in resources if resource.kind in served.versions)
+
+
 async def denied(transport: Transport, permissions: Iterable[Permission]) -> tuple[Permission, ...]:
     """Those that we don't have; none if the server does not let us ask.
 

@@ -6,7 +6,7 @@ import shutil
 import ssl
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,17 @@ import aiohttp
 import orjson
 import pytest
 
-from extender.cluster.api import CLAIMS
+from extender.auditing import AUDITED, listed_live
+from extender.cluster.api import CLAIMS, RESOURCES, Resource
 from extender.cluster.connection import Connection, open_connection
 from extender.cluster.credentials import ConnectError, Credentials, Origin, find_origin, load_credentials
 from extender.cluster.live import connect
+from extender.cluster.permissions import ALLOCATES, WRITES
 from extender.cluster.state import ClusterState
 from extender.cluster.transport import MERGE_PATCH_TYPE, NotSentError, Request, Stream, TransportError
+from extender.inquiry import EXPLAINED
+from extender.serving import live
+from extender.settings import load
 from tests.extender.fakeapi import FakeApi
 from tests.extender.livecluster import default, half, make_claim, now
 from tests.extender.virtualtime import run
@@ -640,3 +645,35 @@ async def test_a_live_cluster_is_connected_to_synced_and_followed(tmp_path: Path
         assert (await cluster.api.get(CLAIMS, default("b")))["metadata"]["resourceVersion"] == "102"
         following.cancel()
         await asyncio.wait([following])
+
+
+@pytest.mark.parametrize("resources", [AUDITED, EXPLAINED])
+async def test_who_only_reads_a_live_cluster_needs_no_right_to_write_or_watch(
+    tmp_path: Path, resources: Collection[Resource]
+) -> None:
+    writes = {(permission.verb, str(permission).split()[1].partition(".")[0]) for permission in (*WRITES, ALLOCATES)}
+    fake = FakeApi(denied=frozenset(writes | {("watch", resource.plural) for resource in RESOURCES.values()}))
+    fake.put(CLAIMS, make_claim("a"))
+    async with served_over_http(fake) as url:
+        origin = kubeconfig(tmp_path, url, {"token": "t"})
+        assert list((await listed_live(origin, resources)).claims) == [default("a")]
+        with pytest.raises(ConnectError, match="not allowed: watch pods"):
+            async with connect(origin, random=half):
+                pass
+
+
+@pytest.mark.parametrize(("stale", "is_ready"), [(70.0, False), (100.0, True)])
+async def test_the_setting_says_after_how_much_silence_nothing_is_relied_on(
+    tmp_path: Path, stale: float, *, is_ready: bool
+) -> None:
+    settings, fake = load(flags={"cluster.staleSeconds": stale}), FakeApi()
+    async with (
+        served_over_http(fake) as url,
+        live(kubeconfig(tmp_path, url, {"token": "t"}), settings) as cluster,
+        asyncio.timeout(20),
+    ):
+        await cluster.state.passed(CLAIMS, fake.revision)
+        assert cluster.live is not None
+        for follower in cluster.live.followers:
+            follower.check(now() + 80)
+        assert (cluster.state.doubt_of(CLAIMS) == "") is is_ready

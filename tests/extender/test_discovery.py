@@ -1,9 +1,11 @@
 """Which versions are spoken, where objects are, and what an API server must serve and allow."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+import orjson
 import pytest
 
+from extender.auditing import AUDITED, listed
 from extender.cluster.api import (
     BUDGETS,
     CLAIMS,
@@ -24,6 +26,7 @@ from extender.cluster.credentials import ConnectError
 from extender.cluster.discovery import NotServedError, Served, discover
 from extender.cluster.live import usable_api
 from extender.cluster.remote import Patience, RemoteApi
+from extender.inquiry import EXPLAINED
 from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
 from tests.extender.livecluster import SERVED, half
 from tests.extender.virtualtime import run
@@ -103,13 +106,13 @@ def test_discovery_that_is_refused_says_so() -> None:
 # --- an API server that we can work with --------------------------------------------------------------------
 
 
-def use(fake: FakeApi) -> RemoteApi:
-    return run(usable_api(fake, URL, random=half, patience=Patience()))
+def use(fake: FakeApi, listing: Collection[Resource] | None = None) -> RemoteApi:
+    return run(usable_api(fake, URL, random=half, patience=Patience(), listing=listing))
 
 
-def problems(fake: FakeApi) -> tuple[str, ...]:
+def problems(fake: FakeApi, listing: Collection[Resource] | None = None) -> tuple[str, ...]:
     with pytest.raises(ConnectError) as caught:
-        use(fake)
+        use(fake, listing)
     return caught.value.problems
 
 
@@ -158,6 +161,37 @@ def test_the_right_to_bind_claims_is_needed_where_the_server_asks_for_it(version
         assert problems(fake) == (expected,)
     else:
         assert use(fake).served.versions
+
+
+READS: dict[str, Collection[Resource]] = {"audit": AUDITED, "explain": EXPLAINED}
+
+
+@pytest.mark.parametrize("resources", READS.values(), ids=READS)
+def test_who_only_reads_needs_to_list_what_is_read_and_nothing_else(resources: Collection[Resource]) -> None:
+    fake = FakeApi()
+    use(fake, resources)
+    reviews = [orjson.loads(each.body or b"") for each in fake.requests if each.method == "POST"]
+    asked = [
+        (each["spec"]["resourceAttributes"]["verb"], each["spec"]["resourceAttributes"]["resource"]) for each in reviews
+    ]
+    assert asked == [("list", each.plural) for each in resources if each.kind in SERVED.versions]
+
+
+@pytest.mark.parametrize("resources", READS.values(), ids=READS)
+def test_who_only_reads_finds_none_of_what_a_server_need_not_have(resources: Collection[Resource]) -> None:
+    fake = FakeApi()
+    fake.put(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+    snapshot = run(listed(use(fake, resources), resources))
+    assert (list(snapshot.nodes), list(snapshot.rules)) == (["n"], [])
+
+
+def test_who_only_reads_is_told_what_of_that_is_missing() -> None:
+    fake = FakeApi(
+        served=serving(v1=PLURALS - {CLASSES.plural, TEMPLATES.plural}), denied=frozenset({("list", "nodes")})
+    )
+    assert [text.split()[1] for text in problems(fake, AUDITED)] == [CLASSES.plural]
+    fake = FakeApi(denied=frozenset({("list", "nodes"), ("list", "pods"), ("watch", "nodes")}))
+    assert problems(fake, AUDITED) == (f"{URL}: not allowed: list nodes (RBAC of our account)",)
 
 
 def test_kinds_that_are_not_served_need_no_permission() -> None:
