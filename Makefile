@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench bench-cluster test-cluster test-kill test-upstream test-laws clean
+.PHONY: help serve test check format bench loadtest test-cluster test-loadtest test-kill test-upstream test-laws clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -40,6 +40,11 @@ test-cluster: $(VENV)/.dev  ## the suites on a real control plane: built from Go
 	$(BIN)/python -m tests.cluster.harness.binaries
 	$(BIN)/python -m pytest tests/cluster
 
+# Whether a load test works, not how fast anything is.
+test-loadtest: WORKLOAD := short crowded
+test-loadtest: ARGS := --nodes 20 --pods 40 --repetitions 1 --no-thresholds
+test-loadtest: loadtest  ## a short load test, all parts of it: a minute
+
 test-kill: $(VENV)/.dev  ## 200 random kills of the extender in a run of 2,000 pods on a real control plane: 10 to 20 minutes
 	$(BIN)/python -m tests.cluster.harness.binaries
 	$(BIN)/python -m tests.cluster.killing
@@ -48,8 +53,8 @@ test-upstream: $(VENV)/.dev  ## random cases, answered by upstream (Go) and by u
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000
 
-test-laws: $(VENV)/.dev  ## the law of remembered decisions over 10,000 random histories of a cluster: 10 to 20 minutes
-	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_deciding_laws.py
+test-laws: $(VENV)/.dev  ## the laws of remembered decisions: 10,000 random histories of a cluster, 10,000 pairs of nodes: 10 to 20 minutes
+	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_deciding_laws.py tests/extender/test_deciding_pairs.py
 
 bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians with a calibration otherwise
 	$(BIN)/python -m loadtest.cel_bench
@@ -57,11 +62,12 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.decision_bench
 	$(BIN)/python -m loadtest.explain_bench
 	$(BIN)/python -m loadtest.sync_bench
+	$(BIN)/python -m loadtest.memory_bench
 	$(BIN)/python -m loadtest.autoscaler_bench
 
-bench-cluster: $(VENV)/.dev  ## pods per second on a real control plane, beside the in-tree plugin: an hour; ARGS, see ARGS=--help
+loadtest: $(VENV)/.dev  ## pods per second on a real control plane, side by side: WORKLOAD (files or names; all take hours), ARGS (--help)
 	$(BIN)/python -m tests.cluster.harness.binaries
-	$(BIN)/python -m loadtest.endtoend $(ARGS)
+	$(BIN)/python -m loadtest.endtoend $(if $(WORKLOAD),--workloads $(WORKLOAD)) $(ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

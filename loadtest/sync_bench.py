@@ -29,16 +29,15 @@ from extender.cluster.state import ClusterState
 from extender.cluster.transport import Request
 from extender.collector import sparing_survivors
 from extender.settings import LogSettings
+from loadtest.footprint import MEGABYTE, resident_peak
 
 _FULL: Final = {"nodes": 5000, "claims": 20000, "pods": 50000, "pods-with-claims": 10000, "events": 1000}
-_DEVICES: Final = {"nodes": 5000, "events": 0}
 _STEADY_SECONDS: Final = 10.0
 _TICK_SECONDS: Final = 0.005
 _HOURS: Final = 10_000.0
 """In the future everything that is known is too old."""
 
 _CALIBRATION_LOOPS: Final = 5_000_000
-_MEGABYTE: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +96,12 @@ def _measure(runs: int) -> None:
     before = _calibrate()
     full = _runs(_FULL, runs, steady=True)
     paged = _runs(_FULL, runs, steady=False, pages=True)
-    devices = _runs(_DEVICES, runs, steady=False)
     print(f"calibration: {before:.2f} s before, {_calibrate():.2f} s after, for {_CALIBRATION_LOOPS:,} empty loops")
     print("5,000 nodes, 40,000 devices, 20,000 claims, 50,000 pods (10,000 with claims):")
     _print_sync(full)
     print(Goal("  1,000 events a second, share of a core", 50, "%").line([run.steady_share * 100 for run in full]))
     print("the same from a server without streaming lists:")
     _print_sync(paged)
-    print("5,000 nodes, 40,000 devices alone:")
-    print(Goal("  resident memory", 300, "MB").line([run.resident / _MEGABYTE for run in devices]))
 
 
 def _print_sync(runs: Sequence[Figures]) -> None:
@@ -114,7 +110,7 @@ def _print_sync(runs: Sequence[Figures]) -> None:
     _print("longest pause of the event loop", [run.sync_pause for run in runs])
     _print("all listed again, unchanged", [run.relist_seconds for run in runs])
     _print("longest pause of the event loop", [run.relist_pause for run in runs])
-    print(Goal("  resident memory", 500, "MB").line([run.resident / _MEGABYTE for run in runs]))
+    print(Goal("  resident memory", 500, "MB").line([run.resident / MEGABYTE for run in runs]))
 
 
 def _print(name: str, seconds: Sequence[float]) -> None:
@@ -124,10 +120,10 @@ def _print(name: str, seconds: Sequence[float]) -> None:
 def _runs(sizes: dict[str, int], runs: int, *, steady: bool, pages: bool = False) -> list[Figures]:
     """Every run in a process of its own, against the same server."""
     found = []
-    with _server(sizes, pages=pages) as port, tempfile.TemporaryDirectory() as folder:
-        kubeconfig = _kubeconfig(Path(folder), port)
+    with fake_server(sizes, pages=pages) as port, tempfile.TemporaryDirectory() as folder:
+        config = kubeconfig(Path(folder), port)
         for number in range(runs):
-            command = [sys.executable, "-m", "loadtest.sync_bench", "--client", str(kubeconfig)]
+            command = [sys.executable, "-m", "loadtest.sync_bench", "--client", str(config)]
             done = subprocess.run([*command, *(["--steady"] if steady else [])], stdout=subprocess.PIPE, check=True)
             found.append(Figures(**orjson.loads(done.stdout)))
             print(f"run {number + 1} of {runs}: {found[-1]}", file=sys.stderr)
@@ -135,7 +131,7 @@ def _runs(sizes: dict[str, int], runs: int, *, steady: bool, pages: bool = False
 
 
 @contextmanager
-def _server(sizes: dict[str, int], *, pages: bool) -> Iterator[int]:
+def fake_server(sizes: dict[str, int], *, pages: bool = False) -> Iterator[int]:
     """The port of a fake API server that has so much."""
     options = [*(f"--{name}={number}" for name, number in sizes.items()), *(["--pages"] if pages else [])]
     command = [sys.executable, "-m", "loadtest.fakeserver", *options]
@@ -146,7 +142,8 @@ def _server(sizes: dict[str, int], *, pages: bool) -> Iterator[int]:
             process.kill()
 
 
-def _kubeconfig(folder: Path, port: int) -> Path:
+def kubeconfig(folder: Path, port: int) -> Path:
+    """A file in the folder that leads to a fake API server."""
     config = {
         "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
         "users": [{"name": "fake", "user": {"token": "fake"}}],
@@ -177,7 +174,7 @@ async def _client(kubeconfig: Path, *, steady: bool) -> Figures:
         for task in (following, watching):
             task.cancel()
         await asyncio.wait([following, watching])
-    return Figures(synced, used, sync_pause, relisted, relist_pause, _resident_peak(), share)
+    return Figures(synced, used, sync_pause, relisted, relist_pause, resident_peak(), share)
 
 
 async def _ready(state: ClusterState, following: asyncio.Task[None]) -> None:
@@ -215,12 +212,6 @@ async def _live(origin: Origin, state: ClusterState) -> float:
         if state.snapshot.version == version:
             raise RuntimeError("no events came")
     return share
-
-
-def _resident_peak() -> int:
-    """The most that was resident so far, in bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _calibrate() -> float:

@@ -7,7 +7,7 @@ import orjson
 RawObject = dict[str, Any]
 
 _TIME: Final = "2026-01-01T00:00:00Z"
-_DRIVER: Final = "gpu.example.com"
+DRIVER: Final = "gpu.example.com"
 _DIGEST: Final = "a" * 64
 DEVICES_PER_NODE: Final = 8
 
@@ -38,18 +38,18 @@ def resource_slice(number: int, revision: int) -> RawObject:
     """The slice of a node: its devices, each with a uuid of its own."""
     name = node_name(number)
     spec = {
-        "driver": _DRIVER,
+        "driver": DRIVER,
         "nodeName": name,
         "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
         "devices": [_device(number, index) for index in range(DEVICES_PER_NODE)],
     }
-    return _object("ResourceSlice", _DRA, _metadata(f"{name}-{_DRIVER}-abcde", revision, fields=10), spec=spec)
+    return _object("ResourceSlice", _DRA, _metadata(f"{name}-{DRIVER}-abcde", revision, fields=10), spec=spec)
 
 
 def device_class(number: int, revision: int) -> RawObject:
     """A device class; the first one is that of all claims."""
-    name = _DRIVER if number == 0 else f"class-{number}.example.com"
-    selector = {"cel": {"expression": f"device.driver == '{_DRIVER}'"}}
+    name = DRIVER if number == 0 else f"class-{number}.example.com"
+    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
     return _object("DeviceClass", _DRA, _metadata(name, revision, fields=3), spec={"selectors": [selector]})
 
 
@@ -61,15 +61,15 @@ def claim(number: int, revision: int) -> RawObject:
         "finalizers": ["resource.kubernetes.io/delete-protection"],
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "controller": True, **_pod_reference(number)}],
     }
-    expression = f"device.attributes['{_DRIVER}'].productName.startsWith('Example A')"
+    expression = f"device.attributes['{DRIVER}'].productName.startsWith('Example A')"
     exactly = {
-        "deviceClassName": _DRIVER,
+        "deviceClassName": DRIVER,
         "allocationMode": "ExactCount",
         "count": 1,
         "selectors": [{"cel": {"expression": expression}}],
     }
     at = node_name(number // DEVICES_PER_NODE)
-    result = {"request": "gpu", "driver": _DRIVER, "pool": at, "device": f"gpu-{number % DEVICES_PER_NODE}"}
+    result = {"request": "gpu", "driver": DRIVER, "pool": at, "device": f"gpu-{number % DEVICES_PER_NODE}"}
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [at]}]}
     allocation = {
         "devices": {"results": [result]},

@@ -57,7 +57,7 @@ class ClusterState:
     Objects that can't be read are noted in the snapshot's ``problems`` and otherwise as good as absent.
     """
 
-    def __init__(self, *, log_size: int = 100_000) -> None:
+    def __init__(self, *, log_size: int = 20_000) -> None:
         self._snapshot = EMPTY
         self._kinds: Mapping[str, Kind[Any]] = all_kinds()
         self._log = ChangeLog(log_size)
