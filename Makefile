@@ -65,7 +65,7 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.memory_bench
 	$(BIN)/python -m loadtest.autoscaler_bench
 
-loadtest: $(VENV)/.dev  ## pods per second on a real control plane, side by side: WORKLOAD (files or names; all take hours), ARGS (--help)
+loadtest: $(VENV)/.dev  ## pods per second on a real control plane, side by side: WORKLOAD (names or files), ARGS (--help); all: more than an hour
 	$(BIN)/python -m tests.cluster.harness.binaries
 	$(BIN)/python -m loadtest.endtoend $(if $(WORKLOAD),--workloads $(WORKLOAD)) $(ARGS)
 

@@ -46,6 +46,7 @@ class Wish:
     counts: tuple[int, ...] = (1,)
     selector: str = WHOLE_GPUS
     match: str = ""
+    device_class: str = DRIVER
 
 
 def world(
@@ -81,8 +82,7 @@ def world(
 def pending_claim(wish: Wish, name: str = "pending") -> RawObject:
     """A claim without an allocation."""
     requests = [
-        {"name": f"request-{number}", "exactly": _exactly(count, wish.selector)}
-        for number, count in enumerate(wish.counts)
+        {"name": f"request-{number}", "exactly": _exactly(count, wish)} for number, count in enumerate(wish.counts)
     ]
     devices: RawObject = {"requests": requests}
     if wish.match:
@@ -102,9 +102,14 @@ def allocated_claim(name: str, node: str, devices: Sequence[str]) -> RawObject:
     return claim | {"status": {"allocation": allocation}}
 
 
-def _exactly(count: int, selector: str) -> RawObject:
-    selectors = [{"cel": {"expression": selector}}]
-    return {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": count, "selectors": selectors}
+def _exactly(count: int, wish: Wish) -> RawObject:
+    selectors = [{"cel": {"expression": wish.selector}}]
+    return {
+        "deviceClassName": wish.device_class,
+        "allocationMode": "ExactCount",
+        "count": count,
+        "selectors": selectors,
+    }
 
 
 def _node(name: str) -> RawObject:

@@ -1,118 +1,206 @@
 """Pods per second on a real control plane, side by side: ``python -m loadtest.endtoend``.
 
 Three subjects take turns on one control plane, all on one machine: kube-scheduler with its own plugin for claims,
-dra-extender with the configuration that we ship, and an extender that decides nothing. What each has done is audited: a
-run with anything wrong does not count, and ends in exit code 1. Progress goes to stderr, figures to stdout.
+dra-extender with the configuration that we ship, and an extender that decides nothing. What each has done is audited:
+a run with anything wrong does not count. Progress goes to stderr, figures to stdout, results to a folder, anew after
+each run. Exit code 1: a threshold was missed or something was wrong; 2: bad input; 130: interrupted.
+
+``python -m loadtest.endtoend report RESULTS.json ... --html FILE`` makes one page of several results.
 """
 
 import argparse
 import asyncio
 import os
-import platform
+import signal
 import sys
-import time
+from collections.abc import Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from loadtest.endtoend.figures import Run, processor_table, table, verdicts
-from loadtest.endtoend.run import Bench, furnish
-from loadtest.endtoend.subjects import CALLS_PER_SECOND, SUBJECTS
-from loadtest.endtoend.workloads import WORKLOADS
-from tests.cluster.harness.binaries import VERSION, find_binaries
-from tests.cluster.harness.client import connect
-from tests.cluster.harness.controlplane import Options, control_plane
+from extender.report import print_table
+from loadtest.endtoend import machine
+from loadtest.endtoend.campaign import Campaign
+from loadtest.endtoend.files import FileError, read
+from loadtest.endtoend.plan import Choice, PlanError, plan
+from loadtest.endtoend.report import Report
+from loadtest.endtoend.results import Results, Run
+from loadtest.endtoend.run import opened
+from loadtest.endtoend.screen import Screen
+from loadtest.endtoend.thresholds import SHIPPED, Thresholds
+from loadtest.endtoend.workload import FOLDER, ORDER, Workload, named
+from tests.cluster.harness.binaries import BinariesError, find_binaries
 
-_LOOPS: Final = 5_000_000
-
-Runs = dict[str, list[Run]]
-"""By the workload's name."""
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    about = "; ".join(f"{each.name}: {each.about}" for each in WORKLOADS.values())
-    parser.add_argument("--nodes", type=int, nargs="+", default=[500], help="sizes of the clusters; default 500")
-    parser.add_argument("--pods", type=int, default=1000, help="that are to get a node; default 1000")
-    parser.add_argument("--repetitions", type=int, default=3, help="of each run; default 3")
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help=about)
-    parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), help="default all")
-    return parser.parse_args()
+OK, MISSED, USAGE, INTERRUPTED = 0, 1, 2, 130
+STANDARD: Final = ("claims", "none", "templates", "mixed", "churn", "crowded")
+_OUT: Final = Path(__file__).parents[1] / "results"
+_PROGRAM: Final = "python -m loadtest.endtoend"
 
 
-async def _measure(arguments: argparse.Namespace, nodes: int, progress: Progress) -> Runs:
-    """All runs on a cluster of one size, with a control plane of its own."""
-    limits = (f"--kube-api-qps={CALLS_PER_SECOND}", f"--kube-api-burst={CALLS_PER_SECOND}")
-    with TemporaryDirectory(prefix="dra-extender-") as folder:
-        logs = Path(folder)
-        with control_plane(find_binaries(os.environ), logs, logs, Options(controller_flags=limits)) as plane:
-            async with connect(plane.access()) as client:
-                progress.console.print(f"{nodes:,} nodes are made")
-                return await _take_turns(await furnish(plane, client, nodes), arguments, progress)
+class Keeper:
+    """Results on disk, as they are after each run."""
+
+    def __init__(self, path: Path, results: Results) -> None:
+        self.path = path
+        self.results = results
+        self.results.write(path)
+
+    def add(self, run: Run) -> None:
+        """One more."""
+        self.results = self.results.with_run(run)
+        self.results.write(self.path)
 
 
-async def _take_turns(bench: Bench, arguments: argparse.Namespace, progress: Progress) -> Runs:
-    """Subject after subject, each workload, again and again: what drifts meets all of them."""
-    runs: Runs = {key: [] for key in arguments.workloads}
-    for repetition in range(arguments.repetitions):
-        for key in arguments.workloads:
-            for name in arguments.subjects:
-                workload, subject = WORKLOADS[key], SUBJECTS[name]
-                if workload.hopeless and not subject.decides:
-                    continue
-                what = f"{key}, {name}, {repetition + 1} of {arguments.repetitions}"
-                task = progress.add_task(what, total=arguments.pods)
-                tell = partial(_tell, progress, task)
-                run = await bench.run(workload, subject, arguments.pods, tell)
-                progress.remove_task(task)
-                progress.console.print(
-                    f"{what}: {run.rate:.1f} pods/s, {run.processor * 1000:.1f} ms, load {run.load:.1f}",
-                    *run.wrong,
-                    sep="\n  ",
-                )
-                runs[key].append(run)
-    return runs
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line says; the exit code."""
+    try:
+        if arguments[:1] == ["report"]:
+            return _report(_report_parser().parse_args(arguments[1:]))
+        return _measure(_parser().parse_args(arguments))
+    except (FileError, PlanError, BinariesError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
-def _tell(progress: Progress, task: TaskID, bound: int) -> None:
-    progress.update(task, completed=bound)
+def _measure(arguments: argparse.Namespace) -> int:
+    """Do runs, show what came of them, and judge."""
+    workloads, chosen = _workloads(arguments.workloads)
+    thresholds = _thresholds(arguments.thresholds)
+    turns = plan(workloads, chosen, Choice(arguments.nodes, arguments.pods, arguments.repetitions, arguments.subjects))
+    binaries = find_binaries(os.environ)
+    now = partial(datetime.now, UTC)
+    results = Results(began=now(), commit=machine.commit(), machine=machine.described(binaries), workloads=workloads)
+    out = arguments.out or _OUT / f"{results.began:%Y-%m-%dT%H-%M-%SZ}"
+    keeper = Keeper(_new(out / "results.json"), results)
+    with Screen(Console(stderr=True), sum(map(len, turns.values()))) as screen:
+
+        def done(run: Run) -> None:
+            keeper.add(run)
+            screen.done(run)
+
+        open_ = partial(opened, binaries=binaries, logs=_folder(out / "logs"))
+        campaign = Campaign(open_, machine.mood, now, screen.begin, done)
+        is_whole = _to_the_end(campaign.run(turns))
+    report = Report.of([keeper.results], thresholds)
+    _show(report, out / "report.html")
+    if not is_whole:
+        sys.stderr.write("interrupted: what was measured until then is kept\n")
+        return INTERRUPTED
+    return OK if report.is_good else MISSED
 
 
-def _calibrate() -> float:
-    began = time.process_time()
-    for _ in range(_LOOPS):
-        pass
-    return time.process_time() - began
+def _report(arguments: argparse.Namespace) -> int:
+    """Show results that were kept, and judge them again."""
+    results = [read(Results, path) for path in arguments.results]
+    report = Report.of(results, _thresholds(arguments.thresholds))
+    _show(report, arguments.html)
+    return OK if report.is_good else MISSED
 
 
-def main() -> None:
-    """Measure and print."""
-    arguments = _arguments()
-    before = _calibrate()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    found: dict[int, Runs] = {}
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        for nodes in arguments.nodes:
-            found[nodes] = asyncio.run(_measure(arguments, nodes, progress))
+def _to_the_end(work: Coroutine[Any, Any, None]) -> bool:
+    """Do it; False if a signal came before its end, and all that it had started is stopped."""
+    try:
+        # Shells have what they run in the background ignore SIGINT.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _show(report: Report, page: Path) -> None:
+    """Tables for the console; the page, and the pictures beside it."""
     console = Console()
-    for nodes, runs in found.items():
-        console.print(
-            table(nodes, arguments.pods, runs), processor_table(runs), *verdicts(nodes, runs), sep="\n", highlight=False
-        )
-    loads = [run.load for runs in found.values() for each in runs.values() for run in each]
-    console.print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, Kubernetes {VERSION}; "
-        f"repetitions: {arguments.repetitions}; load before a run {min(loads):.1f} to {max(loads):.1f}; "
-        f"calibration {before:.2f} s before, {_calibrate():.2f} s after, for {_LOOPS:,} empty loops"
+    for table in report.tables:
+        print_table(table, console)
+        console.print()
+    drawn = report.pictures()
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(report.page(drawn))
+        for name, png in drawn.items():
+            page.with_name(f"{page.stem}-{name}.png").write_bytes(png)
+    except OSError as error:
+        raise FileError([f"{page}: {error.strerror}"]) from None
+    sys.stderr.write(f"{page}\n")
+    for finding in report.findings:
+        sys.stderr.write(f"{finding}\n")
+
+
+def _workloads(given: Iterable[str]) -> tuple[dict[str, Workload], list[str]]:
+    """Workloads by their names, with those that they are compared with; and the names of those that were asked for."""
+    found: dict[str, Workload] = {}
+    for each in given:
+        name, workload = named(each)
+        if found.setdefault(name, workload) != workload:
+            raise FileError([f'{each}: there is another workload "{name}"'])
+    chosen = list(found)
+    for name in chosen:
+        base = found[name].undisturbed
+        if base and base not in found:
+            found[base] = named(base)[1]
+    return found, chosen
+
+
+def _thresholds(path: Path | None) -> Thresholds:
+    return read(Thresholds, path) if path else Thresholds()
+
+
+def _new(path: Path) -> Path:
+    """A file that is not there yet, in a folder that is."""
+    if path.exists():
+        raise FileError([f"{path}: there are results already; --out names another folder"])
+    return _folder(path.parent) / path.name
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError([f"{path}: {error.strerror}"]) from None
+    return path
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    wrong = [problem for runs in found.values() for each in runs.values() for run in each for problem in run.wrong]
-    if wrong:
-        sys.exit("\n".join(wrong))
+    shipped = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+    parser.add_argument("--workloads", nargs="+", default=STANDARD, help=f"files, or names: {shipped}")
+    parser.add_argument("--nodes", type=_positive, nargs="+", help="sizes of the clusters, for all workloads")
+    parser.add_argument("--pods", type=_positive, help="that are to get a node, for all workloads")
+    parser.add_argument("--repetitions", type=_positive, help="of each run, for all workloads")
+    parser.add_argument("--subjects", nargs="+", choices=ORDER, default=ORDER, help="of those that a workload has")
+    parser.add_argument("--out", type=Path, help="folder for results.json, report.html and logs; default: a new one")
+    _add_thresholds(parser)
+    return parser
+
+
+def _report_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"{_PROGRAM} report", description="One page of several results.")
+    parser.add_argument("results", type=Path, nargs="+", help="files that the load test has written")
+    parser.add_argument("--html", type=Path, required=True, help="the page; pictures go beside it as well")
+    _add_thresholds(parser)
+    return parser
+
+
+def _add_thresholds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--thresholds", type=Path, default=SHIPPED, help="file; default: loadtest/thresholds.yaml")
+    parser.add_argument("--no-thresholds", dest="thresholds", action="store_const", const=None, help="none at all")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

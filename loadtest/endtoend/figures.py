@@ -1,145 +1,150 @@
-"""From what was seen to what is shown: rates, medians, ratios, goals."""
+"""From runs to what is shown of them: medians, ranges, ratios, tables."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.table import Table
-
-from extender.cluster.api import RawObject
-from loadtest.endtoend.subjects import IDLE, IN_TREE, OURS
-from loadtest.endtoend.workloads import CLAIMS, WORKLOADS
-from tests.cluster.harness.objects import is_bound
-
-_ORDER = (IN_TREE, OURS, IDLE)
-
-
-@dataclass(slots=True)
-class Sightings:
-    """When pods got a node, as a watch shows it.
-
-    Attributes:
-        expected: names of the pods that are to get one.
-        at: seconds of a steady clock, by name, in the order of the events.
-        moved: pods that were seen on two nodes.
-    """
-
-    expected: frozenset[str]
-    at: dict[str, float] = field(default_factory=dict)
-    moved: list[str] = field(default_factory=list)
-    _node: dict[str, str] = field(default_factory=dict)
-
-    def see(self, pod: RawObject, now: float) -> None:
-        """A pod as it is at a time."""
-        name = pod["metadata"]["name"]
-        if name not in self.expected or not is_bound(pod):
-            return
-        node = pod["spec"]["nodeName"]
-        before = self._node.setdefault(name, node)
-        if before != node:
-            self.moved.append(f"pod {name} was bound to node {before}, and then to node {node}")
-        self.at.setdefault(name, now)
-
-    @property
-    def rate(self) -> float:
-        """Pods per second from the first that got a node to the last; 0 if there are not two."""
-        times = sorted(self.at.values())
-        spent = times[-1] - times[0] if times else 0.0
-        return (len(times) - 1) / spent if spent else 0.0
+from extender.report import Table
+from loadtest.endtoend.results import Results, Run
+from loadtest.endtoend.workload import IDLE, IN_TREE, ORDER, OURS, SubjectName
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What came of one run.
+class Group:
+    """Runs that differ in subject and repetition only.
 
     Attributes:
-        subject: its name.
-        rate: pods per second; of no meaning if something is wrong.
-        processor: seconds for a pod, on all cores, of the control plane, the scheduler and its extender.
-        load: of the machine before, as ``uptime`` has it over a minute.
-        wrong: pods that got no node, devices that two claims have, and the like.
+        source: which results they are of, counted from 1; 0: there are no others.
+        workload: its name.
+        about: it, in words.
+        undisturbed: name of the workload that it is compared with; empty: of none.
+        runs: those with anything wrong as well.
     """
 
-    subject: str
-    rate: float
-    processor: float
-    load: float
-    wrong: tuple[str, ...] = ()
+    source: int
+    workload: str
+    about: str
+    undisturbed: str
+    nodes: int
+    pods: int
+    runs: tuple[Run, ...]
+
+    def __str__(self) -> str:
+        return f"{self.workload}, {self.nodes:,} nodes, {self.pods:,} pods{self.mark}"
+
+    @property
+    def mark(self) -> str:
+        """Which results, where there are several."""
+        return f" [{self.source}]" if self.source else ""
+
+    @property
+    def subjects(self) -> tuple[SubjectName, ...]:
+        """Those with runs that count."""
+        return tuple(subject for subject in ORDER if self.sound(subject))
+
+    def sound(self, subject: str) -> list[Run]:
+        """The runs of a subject with which nothing is wrong: others don't count."""
+        return [run for run in self.runs if run.subject == subject and not run.findings and run.rate]
+
+    def rates(self, subject: str) -> list[float]:
+        """Pods per second of each run."""
+        return [run.rate for run in self.sound(subject)]
+
+    def processor(self, subject: str) -> list[float]:
+        """Milliseconds of processor time for a pod, of each run."""
+        return [1000 * sum(run.processor.values()) / run.pods for run in self.sound(subject)]
+
+    def processor_parts(self, subject: str) -> dict[str, float]:
+        """The median for each process."""
+        runs = self.sound(subject)
+        return {
+            name: statistics.median(1000 * run.processor.get(name, 0.0) / run.pods for run in runs)
+            for name in dict.fromkeys(name for run in runs for name in run.processor)
+        }
+
+    def ratio_to(self, subject: str) -> float | None:
+        """Our median rate to another subject's; None if one of them was not measured."""
+        return _ratio(self.rates(OURS), self.rates(subject))
+
+    def ratio_undisturbed(self, groups: Iterable["Group"]) -> float | None:
+        """Our median rate to that of the workload that nothing disturbs, in the same results, with as many pods."""
+        wanted = self.undisturbed, self.source, self.nodes, self.pods
+        for base in groups:
+            if (base.workload, base.source, base.nodes, base.pods) == wanted:
+                return _ratio(self.rates(OURS), base.rates(OURS))
+        return None
 
 
-def table(nodes: int, pods: int, runs: Mapping[str, Sequence[Run]]) -> Table:
-    """A row for each workload.
-
-    Args:
-        nodes: how many there were.
-        pods: how many were to get one.
-        runs: by the workload's name.
-    """
-    title = f"{nodes:,} nodes, {pods:,} pods: pods per second from the first binding to the last"
-    made = Table("workload", *_ORDER, "to in-tree", "of idle", title=title)
-    for workload, rates in _rates(runs).items():
-        made.add_row(
-            workload,
-            *(_with_range(rates.get(subject, ())) for subject in _ORDER),
-            _shown(_ratio(rates, IN_TREE), "{:.2f}x"),
-            _shown(_ratio(rates, IDLE), "{:.0%}"),
+def grouped(results: Sequence[Results]) -> list[Group]:
+    """The runs of all results; by workload in the order of the first, then by size. Results stay apart."""
+    found: dict[tuple[str, int, int, int], list[Run]] = {}
+    workloads: dict[str, None] = {}
+    for number, each in enumerate(results, start=1):
+        for run in each.runs:
+            workloads.setdefault(run.workload)
+            key = run.workload, run.nodes, run.pods, number if len(results) > 1 else 0
+            found.setdefault(key, []).append(run)
+    place = {name: index for index, name in enumerate(workloads)}
+    return [
+        Group(source, name, told.about, told.undisturbed, nodes, pods, tuple(runs))
+        for (name, nodes, pods, source), runs in sorted(
+            found.items(), key=lambda item: (place[item[0][0]], item[0][1:])
         )
-    return made
+        for told in [results[max(source - 1, 0)].workloads[name]]
+    ]
 
 
-def processor_table(runs: Mapping[str, Sequence[Run]]) -> Table:
+def rates_table(groups: Iterable[Group]) -> Table:
+    """A row for each group."""
+    rows = [
+        (
+            *_heads(group),
+            *(median_and_range(group.rates(subject)) for subject in ORDER),
+            times(group.ratio_to(IN_TREE)),
+            share(group.ratio_to(IDLE)),
+        )
+        for group in groups
+    ]
+    columns = ("workload", "nodes", "pods", *ORDER, "to in-tree", "of idle")
+    return Table(columns, rows, "Pods per second, from the first binding to the last")
+
+
+def processor_table(groups: Iterable[Group]) -> Table:
     """Processor time for a pod, which other work on the machine disturbs less."""
-    title = "milliseconds of processor time for a pod: control plane, scheduler, extender"
-    made = Table("workload", *_ORDER, title=title)
-    for workload, each in runs.items():
-        spent = {name: [run.processor for run in each if run.subject == name and not run.wrong] for name in _ORDER}
-        made.add_row(workload, *(_with_range([1000 * seconds for seconds in spent[name]]) for name in _ORDER))
-    return made
+    rows = [(*_heads(group), *(median_and_range(group.processor(subject)) for subject in ORDER)) for group in groups]
+    title = "Milliseconds of processor time for a pod: control plane, scheduler, extender, on all cores"
+    return Table(("workload", "nodes", "pods", *ORDER), rows, title)
 
 
-def verdicts(nodes: int, runs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
-    """What was to be reached on so many nodes, and whether it was, as far as it was measured."""
-    rates = _rates(runs)
-    undisturbed = _median(rates.get(CLAIMS.name, {}).get(OURS, ()))
-    for name, found in rates.items():
-        goal, ours = WORKLOADS[name].goal, _median(found.get(OURS, ()))
-        alone = ours / undisturbed if ours and undisturbed else None
-        for what, wanted, form, ratio in (
-            ("of the in-tree plugin", dict(goal.in_tree).get(nodes, 0.0), "{:.2f}x", _ratio(found, IN_TREE)),
-            ("of the idle extender", goal.idle, "{:.0%}", _ratio(found, IDLE)),
-            (f"of {CLAIMS.name}", goal.undisturbed, "{:.0%}", alone),
-        ):
-            if wanted and ratio is not None:
-                verdict = "met" if ratio >= wanted else "MISSED"
-                yield f"{name}: {form.format(ratio)} {what}, goal {form.format(wanted)}: {verdict}"
+def findings(groups: Iterable[Group]) -> Iterator[str]:
+    """All that was wrong, and with which run."""
+    for group in groups:
+        for run in group.runs:
+            for finding in run.findings:
+                yield f"{group}, {run.subject}, run {run.repetition}: {finding}"
 
 
-def _rates(runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, list[float]]]:
-    """By workload and subject; of runs with which nothing is wrong."""
-    found: dict[str, dict[str, list[float]]] = {workload: {} for workload in runs}
-    for workload, run in ((workload, run) for workload, each in runs.items() for run in each):
-        if not run.wrong:
-            found[workload].setdefault(run.subject, []).append(run.rate)
-    return found
-
-
-def _median(rates: Sequence[float]) -> float | None:
-    return statistics.median(rates) if rates else None
-
-
-def _ratio(rates: Mapping[str, Sequence[float]], other: str) -> float | None:
-    """Our median to another subject's."""
-    ours, theirs = (_median(rates.get(subject, ())) for subject in (OURS, other))
-    return ours / theirs if ours and theirs else None
-
-
-def _with_range(rates: Sequence[float]) -> str:
-    """The median, and below it the range if there are several."""
-    if not rates:
+def median_and_range(values: Sequence[float]) -> str:
+    """``53.2 (35.3 to 71.2)``, or the one that there is."""
+    if not values:
         return "-"
-    below = f"\n{min(rates):.0f} to {max(rates):.0f}" if len(rates) > 1 else ""
-    return f"{statistics.median(rates):.1f}{below}"
+    among = f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.1f}{among}"
 
 
-def _shown(ratio: float | None, form: str) -> str:
-    return "-" if ratio is None else form.format(ratio)
+def times(ratio: float | None) -> str:
+    """``2.50x``."""
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def share(ratio: float | None) -> str:
+    """``85 %``."""
+    return "-" if ratio is None else f"{100 * ratio:.0f} %"
+
+
+def _heads(group: Group) -> tuple[str, str, str]:
+    return f"{group.workload}{group.mark}", f"{group.nodes:,}", f"{group.pods:,}"
+
+
+def _ratio(ours: Sequence[float], others: Sequence[float]) -> float | None:
+    return statistics.median(ours) / statistics.median(others) if ours and others else None

@@ -1,9 +1,8 @@
 """One run: a workload's objects are made, a subject schedules them, what it did is judged, and all is cleared away."""
 
 import asyncio
-import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -12,29 +11,21 @@ from typing import Any, Final
 
 import httpx
 
-from extender.auditing import audit_snapshot, listed
-from extender.cluster.api import (
-    CLAIMS,
-    CLASSES,
-    PODS,
-    SLICES,
-    TEMPLATES,
-    ObjectKey,
-    OutcomeUnknownError,
-    RawObject,
-    Resource,
-)
-from loadtest.endtoend.figures import Run, Sightings
-from loadtest.endtoend.subjects import Subject
-from loadtest.endtoend.workloads import NAMESPACE, Workload, batch, unmade
-from loadtest.worlds import Machine, Wish, world
-from tests.cluster.harness.aftermath import losses, why_pending
-from tests.cluster.harness.client import NAMESPACES, Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.objects import add_node
-from tests.cluster.harness.objects import namespace as a_namespace
-from tests.cluster.harness.process import Process
-from tests.cluster.harness.service import grant_rights
+from extender.cluster.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
+from loadtest.endtoend import processor
+from loadtest.endtoend.bench import Bench, furnished, together
+from loadtest.endtoend.campaign import Place, Told
+from loadtest.endtoend.checker import Checker
+from loadtest.endtoend.objects import NAMESPACE, Batch, batch
+from loadtest.endtoend.plan import Site, Turn
+from loadtest.endtoend.results import Mood, Run
+from loadtest.endtoend.sightings import Sightings
+from loadtest.endtoend.subjects import SUBJECTS, Processes, Subject
+from loadtest.endtoend.workload import Arrival
+from tests.cluster.harness.access import ADMIN
+from tests.cluster.harness.aftermath import why_pending
+from tests.cluster.harness.binaries import Binaries
+from tests.cluster.harness.client import key_of
 
 STALL_SECONDS: Final = 120.0
 """Without another pod that gets a node, after which a run is given up."""
@@ -42,83 +33,104 @@ STALL_SECONDS: Final = 120.0
 SETTLE_SECONDS: Final = 60.0
 """After the last Binding, for undos to end and controllers to release what pods held that went."""
 
-CLEAR_SECONDS: Final = 300.0
 _INTERVAL: Final = 0.05
-_AT_A_TIME: Final = 16
-_WRONG_SHOWN: Final = 5
-
-
-class ClearError(Exception):
-    """What a run has left does not go, so there can be no next one."""
+_SETTLE_INTERVAL: Final = 0.5
+_FINDINGS_KEPT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """A control plane with nodes and devices.
+class Trial:
+    """One turn on a bench.
 
     Attributes:
-        nodes: their names.
+        before: the machine's mood.
     """
 
-    plane: ControlPlane
-    client: Client
-    nodes: tuple[str, ...]
+    bench: Bench
+    turn: Turn
+    before: Mood
+    told: Told
 
-    async def run(self, workload: Workload, subject: Subject, pods: int, told: Callable[[int], object]) -> Run:
-        """Do one run.
-
-        Args:
-            workload: what is scheduled.
-            subject: who does it.
-            pods: that are to get a node.
-            told: how many have one by now.
+    async def run(self) -> Run:
+        """Do it, and clear up.
 
         Raises:
-            ClearError: pods or claims do not go.
+            ApiError, OutcomeUnknownError, AuditError, ClearError, WaitError, OSError: the run came to nothing, and
+                has left what it had made. In an ExceptionGroup if it concerns what goes on beside.
         """
-        load = os.getloadavg()[0]
-        made = batch(workload, pods, self.nodes)
-        await self._make(TEMPLATES, made.templates)
-        await self._make(CLAIMS, made.claims)
-        await self._make(PODS, (*made.residents, *made.hopeless))
-        if not workload.from_templates:
-            await self._make(PODS, made.fitting)
+        turn, subject = self.turn, SUBJECTS[self.turn.subject]
+        made = batch(turn.workload, turn.pods, self.bench.nodes)
+        await self._prepare(made)
         sightings = Sightings(frozenset(key_of(each).name for each in made.fitting))
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(_alongside(self._watch(sightings)))
-            running = await stack.enter_async_context(subject.running(self.plane))
-            processes = (*self.plane.components.values(), *running)
-            before = _processor_seconds(processes)
-            if workload.staying < 1:
-                most = int(pods * workload.staying)
-                await stack.enter_async_context(_alongside(self._let_go(sightings, most)))
-            if made.residents:
-                await stack.enter_async_context(_alongside(self._update(made.residents, workload.updates)))
-            if workload.from_templates:
-                await self._make(PODS, made.fitting)
-            wrong = await self._wait(sightings, told)
-            spent = _processor_seconds(processes) - before
-            wrong += await self._judged(sightings, subject)
-        await self._clear()
-        return Run(subject.name, sightings.rate, spent / pods, load, tuple(wrong[:_WRONG_SHOWN]))
+            began = time.monotonic()
+            running = await stack.enter_async_context(subject.running(self.bench.plane))
+            processes = _ids({**self.bench.plane.components, **running})
+            used = processor.used(processes)
+            for work in self._beside(made, sightings):
+                await stack.enter_async_context(_alongside(work))
+            stalled = await self._wait(sightings)
+            spent = processor.spent(used, processor.used(processes))
+            findings = [*stalled, *sightings.moved, *await self._settled(subject)]
+        await self.bench.clear()
+        return Run(
+            workload=turn.name,
+            nodes=len(self.bench.nodes),
+            pods=turn.pods,
+            subject=turn.subject,
+            repetition=turn.repetition,
+            before=self.before,
+            bound_at=sightings.since(began),
+            processor=spent,
+            findings=tuple(findings[:_FINDINGS_KEPT]),
+        )
 
-    async def _make(self, resource: Resource, objects: Iterable[RawObject]) -> None:
-        await _together(self.client.create(resource, each) for each in objects)
+    async def _prepare(self, made: Batch) -> None:
+        """All that is there before the subject starts."""
+        await self.bench.make(TEMPLATES, made.templates)
+        await self.bench.make(CLAIMS, made.claims)
+        await self.bench.make(PODS, (*made.residents, *made.hopeless))
+        if self.turn.workload.arrival.when == "before":
+            await self.bench.make(PODS, made.fitting)
 
     # --- while a subject runs -------------------------------------------------------------------------------
 
     async def _watch(self, sightings: Sightings) -> None:
         """See pods get nodes, until cancelled."""
+        client = self.bench.client
         while True:
-            listing = await self.client.list(PODS, NAMESPACE)
+            listing = await client.list(PODS, NAMESPACE)
             for each in listing.items:
                 sightings.see(each, time.monotonic())
             try:
-                async for event in self.client.watch(PODS, ObjectKey(NAMESPACE, ""), since=listing.revision):
+                async for event in client.watch(PODS, ObjectKey(NAMESPACE, ""), since=listing.revision):
                     if event.type == "MODIFIED":
                         sightings.see(event.object, time.monotonic())
             except (OutcomeUnknownError, httpx.TransportError):
                 continue  # a watch that is silent for long is cut
+
+    def _beside(self, made: Batch, sightings: Sightings) -> list[Coroutine[Any, Any, None]]:
+        """What goes on while pods get nodes."""
+        workload, found = self.turn.workload, list[Coroutine[Any, Any, None]]()
+        if workload.arrival.when == "during":
+            found.append(self._arrive(made.fitting, workload.arrival))
+        if workload.churn.living < 1:
+            found.append(self._let_go(sightings, int(self.turn.pods * workload.churn.living)))
+        if made.residents:
+            found.append(self._update(made.residents, workload.status_updates_per_second))
+        return found
+
+    async def _arrive(self, pods: Sequence[RawObject], arrival: Arrival) -> None:
+        """Make pods, each at its time or one after the other."""
+        if not arrival.per_second:
+            await self.bench.make(PODS, pods)
+            return
+        async with asyncio.TaskGroup() as tasks:
+            numbers = _paced(arrival.per_second)
+            for pod in pods:
+                await anext(numbers)
+                tasks.create_task(self.bench.client.create(PODS, pod))
 
     async def _let_go(self, sightings: Sightings, most: int) -> None:
         """Delete the oldest pods with a node beyond so many, until cancelled."""
@@ -126,103 +138,74 @@ class Bench:
         while True:
             await asyncio.sleep(_INTERVAL)
             leaving = list(sightings.at)[gone : max(gone, len(sightings.at) - most)]
-            await _together(self.client.delete(PODS, ObjectKey(NAMESPACE, name)) for name in leaving)
+            await together(self.bench.client.delete(PODS, ObjectKey(NAMESPACE, name)) for name in leaving)
             gone += len(leaving)
 
-    async def _update(self, residents: tuple[RawObject, ...], per_second: int) -> None:
+    async def _update(self, residents: Sequence[RawObject], per_second: int) -> None:
         """Patch the status of running pods in turn, so often each second, until cancelled."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         async with asyncio.TaskGroup() as tasks:
-            for number in count():
-                await asyncio.sleep(began + number / per_second - loop.time())
+            async for number in _paced(per_second):
                 ready = {"type": "Ready", "status": "True", "message": f"update {number}"}
                 key = key_of(residents[number % len(residents)])
-                tasks.create_task(self.client.patch_status(PODS, key, {"status": {"conditions": [ready]}}))
+                tasks.create_task(self.bench.client.patch_status(PODS, key, {"status": {"conditions": [ready]}}))
 
-    async def _wait(self, sightings: Sightings, told: Callable[[int], object]) -> list[str]:
+    async def _wait(self, sightings: Sightings) -> list[str]:
         """Until all pods have a node; what is wrong if they don't get one."""
         seen, changed = 0, time.monotonic()
         while len(sightings.at) < len(sightings.expected):
             await asyncio.sleep(_INTERVAL)
             if len(sightings.at) > seen:
                 seen, changed = len(sightings.at), time.monotonic()
-                told(seen)
+                self.told(seen)
             if time.monotonic() - changed > STALL_SECONDS:
                 return [await self._stalled(sightings)]
-        told(len(sightings.at))
+        self.told(len(sightings.at))
         return []
 
     async def _stalled(self, sightings: Sightings) -> str:
         missing = sorted(sightings.expected - sightings.at.keys())
-        first = await self.client.get(PODS, ObjectKey(NAMESPACE, missing[0]))
-        return f"{len(missing)} pods have no node; {missing[0]}: {why_pending(first) or 'nobody says why'}"
+        there = {key_of(pod).name: pod for pod in (await self.bench.client.list(PODS, NAMESPACE)).items}
+        first = there.get(missing[0])
+        why = why_pending(first) or "nobody says why" if first else "it is not there"
+        return f"{len(missing):,} of {len(sightings.expected):,} pods have no node; {missing[0]}: {why}"
 
     # --- afterwards -----------------------------------------------------------------------------------------
 
-    async def _judged(self, sightings: Sightings, subject: Subject) -> list[str]:
+    async def _settled(self, subject: Subject) -> list[str]:
         """All that is wrong in the end, once that which passes has passed."""
+        checker = Checker(self.bench.client, self.bench.plane.kubeconfig(ADMIN))
         until = time.monotonic() + SETTLE_SECONDS
-        while found := await self._findings(subject):
+        while found := await checker.findings(audited=subject.decides):
             if time.monotonic() > until:
-                break
-            await asyncio.sleep(10 * _INTERVAL)
-        return [*sightings.moved, *found]
-
-    async def _findings(self, subject: Subject) -> list[str]:
-        """Pods and claims that don't match, and every rule that the allocations break, if they mean something."""
-        twice = audit_snapshot(await listed(self.client)) if subject.decides else ()
-        return [*await losses(self.client, NAMESPACE), *map(str, twice)]
-
-    async def _clear(self) -> None:
-        """Delete pods, and then all that was made for them."""
-        for resource in (PODS, TEMPLATES, CLAIMS):
-            until = time.monotonic() + CLEAR_SECONDS
-            while (await self.client.list(resource, NAMESPACE)).items:
-                if time.monotonic() > until:
-                    raise ClearError(f"{resource} in {NAMESPACE} are not gone after {CLEAR_SECONDS:g} s")
-                await self.client.delete(resource, ObjectKey(NAMESPACE, ""))
-                await asyncio.sleep(10 * _INTERVAL)
+                return found
+            await asyncio.sleep(_SETTLE_INTERVAL)
+        return []
 
 
-async def furnish(plane: ControlPlane, client: Client, nodes: int) -> Bench:
-    """Make so many nodes with eight devices each, and what subjects need."""
-    objects = world(nodes, Machine(), Wish(), in_use=0)
-    names = tuple(each["metadata"]["name"] for each in objects["nodes"])
-    await client.create(NAMESPACES, a_namespace(NAMESPACE))
-    await grant_rights(client)
-    await _together(client.create(CLASSES, unmade(each)) for each in objects["classes"])
-    await _together(add_node(client, name) for name in names)
-    await _together(client.create(SLICES, unmade(each)) for each in objects["slices"])
-    return Bench(plane, client, names)
+@asynccontextmanager
+async def opened(site: Site, binaries: Binaries, logs: Path) -> AsyncIterator[Place]:
+    """A control plane of its own for the runs of a site; as `loadtest.endtoend.bench.furnished`."""
+    async with furnished(site, binaries, logs) as bench:
+        yield lambda turn, before, told: Trial(bench, turn, before, told).run()
 
 
-def _processor_seconds(processes: Iterable[Process]) -> float:
-    """What they have used of all cores so far, by Linux' account."""
-    ticks = 0
-    for process in processes:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])  # in user and in system mode
-    return ticks / os.sysconf("SC_CLK_TCK")
+def _ids(processes: Processes) -> dict[str, int]:
+    return {name: process.pid for name, process in processes.items()}
+
+
+async def _paced(per_second: float) -> AsyncIterator[int]:
+    """Numbers from 0, each at its time."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for number in count():
+        await asyncio.sleep(began + number / per_second - loop.time())
+        yield number
 
 
 @asynccontextmanager
 async def _alongside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Within, something goes on that has no end; should it fail, so does the body."""
+    """Within, something goes on, to its end or to the body's; should it fail, so does the body."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(work)
         yield
         task.cancel()
-
-
-async def _together(calls: Iterable[Coroutine[Any, Any, object]]) -> None:
-    """Make calls, some at a time."""
-    waiting = iter(calls)
-
-    async def work() -> None:
-        for call in waiting:
-            await call
-
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(_AT_A_TIME):
-            tasks.create_task(work())

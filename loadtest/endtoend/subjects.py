@@ -1,13 +1,14 @@
 """What is compared: three ways to schedule pods with claims, each a scheduler with or without an extender."""
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from extender.cluster.api import RawObject
+from loadtest.endtoend.workload import IDLE, IN_TREE, OURS, SubjectName
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.process import Process
@@ -20,19 +21,21 @@ CALLS_PER_SECOND: Final = 5000
 _IDLE: Final = (sys.executable, "-m", "loadtest.idle_extender")
 _SCHEDULER_NAME: Final = "dra-scheduler"
 
+Processes = Mapping[str, Process]
+"""By what they are, which is the same for all subjects."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """One way.
 
     Attributes:
-        decides: knows which devices there are; else pods that fit nowhere get a node, and allocations mean nothing.
+        decides: knows which devices there are; else allocations mean nothing.
         running: it runs over a control plane while this lasts, as these processes.
     """
 
-    name: str
     decides: bool
-    running: Callable[[ControlPlane], AbstractAsyncContextManager[tuple[Process, ...]]]
+    running: Callable[[ControlPlane], AbstractAsyncContextManager[Processes]]
 
 
 def with_extender(text: str, url: str, kubeconfig: Path) -> RawObject:
@@ -65,21 +68,21 @@ def _unhurried(config: RawObject) -> RawObject:
 
 
 @asynccontextmanager
-async def _in_tree(plane: ControlPlane) -> AsyncIterator[tuple[Process, ...]]:
+async def _in_tree(plane: ControlPlane) -> AsyncIterator[Processes]:
     async with scheduler(plane, in_tree(plane.kubeconfig(SCHEDULER)), ()) as process:
-        yield (process,)
+        yield {process.name: process}
 
 
 @asynccontextmanager
-async def _ours(plane: ControlPlane) -> AsyncIterator[tuple[Process, ...]]:
+async def _ours(plane: ControlPlane) -> AsyncIterator[Processes]:
     async with running_extender(plane) as extender, _asking(plane, extender.url) as process:
-        yield (process, extender.process)
+        yield {process.name: process, "extender": extender.process}
 
 
 @asynccontextmanager
-async def _idle(plane: ControlPlane) -> AsyncIterator[tuple[Process, ...]]:
+async def _idle(plane: ControlPlane) -> AsyncIterator[Processes]:
     async with running_extender(plane, serve=_IDLE) as extender, _asking(plane, extender.url) as process:
-        yield (process, extender.process)
+        yield {process.name: process, "extender": extender.process}
 
 
 @asynccontextmanager
@@ -90,16 +93,8 @@ async def _asking(plane: ControlPlane, url: str) -> AsyncIterator[Process]:
         yield process
 
 
-IN_TREE: Final = "in-tree"
-OURS: Final = "dra-extender"
-IDLE: Final = "idle"
-
-SUBJECTS: Final = {
-    each.name: each
-    for each in (
-        Subject(IN_TREE, decides=True, running=_in_tree),
-        Subject(OURS, decides=True, running=_ours),
-        Subject(IDLE, decides=False, running=_idle),
-    )
+SUBJECTS: Final[Mapping[SubjectName, Subject]] = {
+    IN_TREE: Subject(decides=True, running=_in_tree),
+    OURS: Subject(decides=True, running=_ours),
+    IDLE: Subject(decides=False, running=_idle),
 }
-"""By name, in the order in which they take turns."""

@@ -1,12 +1,13 @@
 """A program that runs until it is stopped, with its output in a file."""
 
+import asyncio
 import os
 import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbelow
@@ -123,3 +124,17 @@ class Process:
 
     def _tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+
+@asynccontextmanager
+async def running(process: Process, *, within: float) -> AsyncIterator[float]:
+    """Within, a program runs and is ready; the seconds that its start took.
+
+    It is stopped in the end, also where that comes while it starts.
+    """
+    start = asyncio.create_task(asyncio.to_thread(process.start, within=within))
+    try:
+        yield await asyncio.shield(start)
+    finally:
+        await asyncio.wait([start])
+        await asyncio.to_thread(process.stop)

@@ -1,6 +1,5 @@
 """A kube-scheduler, with the configuration and the flags that we ship."""
 
-import asyncio
 import re
 import shlex
 from collections.abc import AsyncIterator
@@ -13,7 +12,7 @@ import yaml
 
 from extender.cluster.api import RawObject
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
-from tests.cluster.harness.process import Process, answers, free_port
+from tests.cluster.harness.process import Process, answers, free_port, running
 
 SHIPPED: Final = Path(__file__).parents[3] / "config" / "scheduler.yaml"
 
@@ -45,11 +44,8 @@ def localize(text: str, extender_url: str, kubeconfig: Path) -> RawObject:
 async def scheduler(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> AsyncIterator[Process]:
     """A scheduler that is ready, as Kubernetes' own user for it: its built-in roles are all that it has."""
     process = _process(plane, config, flags)
-    plane.seconds[process.name] = await asyncio.to_thread(process.start, within=START_SECONDS)
-    try:
+    async with running(process, within=START_SECONDS) as plane.seconds[process.name]:
         yield process
-    finally:
-        await asyncio.to_thread(process.stop)
 
 
 def _process(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> Process:

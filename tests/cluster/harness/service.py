@@ -1,6 +1,5 @@
 """The extender itself, as a process with the rights that we ship."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ from extender.cluster.api import ApiError, ObjectKey, RawObject, Resource
 from tests.cluster.harness.access import EXTENDER
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
-from tests.cluster.harness.process import Process, answers, free_port
+from tests.cluster.harness.process import Process, answers, free_port, running
 
 _ROOT: Final = Path(__file__).parents[3]
 RIGHTS: Final = _ROOT / "deploy" / "rbac.yaml"
@@ -63,11 +62,8 @@ async def running_extender(
         *("--port", str(port), "--kubeconfig", str(kubeconfig or plane.kubeconfig(EXTENDER))),
     )
     process = Process("dra-extender", command, answers(f"{url}/readyz"), plane.logs / f"dra-extender-{port}.log")
-    plane.seconds[process.name] = await asyncio.to_thread(process.start, within=START_SECONDS)
-    try:
+    async with running(process, within=START_SECONDS) as plane.seconds[process.name]:
         yield Extender(url, process)
-    finally:
-        await asyncio.to_thread(process.stop)
 
 
 async def _create_once(client: Client, resource: Resource, obj: RawObject) -> None:
