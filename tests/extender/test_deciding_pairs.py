@@ -43,12 +43,12 @@ OF_DEVICES: Final[dict[str, Sequence[Any]]] = {
     "rule": (False, True),
     "shared": (True, False),
     "size": ("2Gi", "1Gi", None),
-    "held": ((), ("whole",), ("1Gi",), ("2Gi",), ("1Gi", "whole"), ("1Gi", "1Gi")),
+    "held": ((), (), (), (), ("whole",), ("whole",), ("1Gi",), ("2Gi",), ("1Gi", "whole"), ("1Gi", "1Gi")),
     "draws": (1, 2, 0),
     "binds": (False, True),
     "waits": (False, True),
 }
-"""Values that facts may have; the first one is the plainest."""
+VALUES: Final = OF_NODES | OF_DEVICES
 
 DEVICES: Final = 3
 """Of a node; the last one is in a pool of its own if the theme has one."""
@@ -98,18 +98,17 @@ THEMES: Final = {
     "values in common from pool to pool": Theme(["root"], IN_COMMON, two_pools=True),
     "taints": Theme(["taint", "rule"], TOLERATING),
     "counters": Theme(["parts", "draws", "held"], ONE_OR_ALL),
-    "places": Theme([*PLACING, "held"], ONE_OR_ALL),
-    "places in one pool": Theme([*PLACING, "held"], ONE_OR_ALL, one_pool=True),
-    "pools that others reach": Theme(["held", "shared", "place"], [*ONE_OR_ALL, *SOME_MEMORY], two_pools=True),
+    "places": Theme(PLACING, ONE_OR_ALL),
+    "places in one pool": Theme(PLACING, ONE_OR_ALL, one_pool=True),
+    "pools that others reach": Theme(["held", "place"], ONE_OR_ALL, two_pools=True),
+    "a pool that others reach": Theme(["held", "place"], ONE_OR_ALL, one_pool=True),
     "readiness": Theme(["waits", "held"], ONE_OR_ALL, two_pools=True),
 }
 
 
-def facts_of(theme: Theme) -> dict[str, Sequence[Any]]:
-    """What is up to chance, of nodes and of each device."""
-    of_nodes = {name: values for name, values in OF_NODES.items() if name in theme.facts}
-    of_devices = {name: values for name, values in OF_DEVICES.items() if name in theme.facts}
-    return of_nodes | {f"{name} {number}": of_devices[name] for name in of_devices for number in range(DEVICES)}
+def names_of(fact: str) -> list[str]:
+    """A fact of a node, or of each of its devices."""
+    return [fact] if fact in OF_NODES else [f"{fact} {number}" for number in range(DEVICES)]
 
 
 @dataclass(frozen=True)
@@ -125,10 +124,12 @@ class Pair:
 @st.composite
 def pairs(draw: st.DrawFn) -> Pair:
     theme = THEMES[draw(st.sampled_from(sorted(THEMES)))]
-    values = facts_of(theme)
-    common = draw(st.fixed_dictionaries({name: st.sampled_from(values[name]) for name in values}))
-    others = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=2, unique=True))
-    different = {name: draw(st.sampled_from(values[name])) for name in others}
+    values = {name: st.sampled_from(VALUES[fact]) for fact in theme.facts for name in names_of(fact)}
+    common = draw(st.fixed_dictionaries(values))
+    changed = draw(
+        st.lists(st.sampled_from(theme.facts).map(names_of).flatmap(st.sampled_from), min_size=1, max_size=2)
+    )
+    different = {name: draw(values[name]) for name in changed}
     wanted, match = draw(st.sampled_from(theme.wishes))
     return Pair(theme, {"a": common, "b": common | different}, wanted, match)
 
@@ -208,8 +209,8 @@ def identity(side: str, number: int, theme: Theme) -> tuple[str, str]:
     return f"{side}-more" if theme.two_pools and number == DEVICES - 1 else side, f"gpu-{number}"
 
 
-def arrange(scene: Scene, pair: Pair) -> None:
-    """Make the world that of a pair, whatever it was."""
+def arrange(scene: Scene, pair: Pair, before: Mapping[str, Facts]) -> None:
+    """Make the world that of a pair; what is held is left alone where it is the same as before."""
     for side, facts in pair.sides.items():
         for raw in (cluster_node(side, facts), *slices(side, facts, pair.theme)):
             scene.happens(raw)
@@ -217,7 +218,9 @@ def arrange(scene: Scene, pair: Pair) -> None:
             pool, name = identity(side, number, pair.theme)
             rule = taint_rule(f"rule-{side}-{number}", driver=DRIVER, pool=pool, device=name)
             scene.happens(rule, EventType.MODIFIED if facts.get(f"rule {number}") else EventType.DELETED)
-            hold(scene, pool, name, facts.get(f"held {number}", ()))
+            held = facts.get(f"held {number}", ())
+            if held != before[side].get(f"held {number}", ()):
+                hold(scene, pool, name, held)
 
 
 def hold(scene: Scene, pool: str, name: str, sizes: Sequence[str]) -> None:
@@ -259,6 +262,8 @@ def test_neither_of_two_nodes_gets_the_others_answer_nor_that_of_before(
     pair: Pair, names: tuple[str, ...], features: Features
 ) -> None:
     scene = Scene(GPU, features=features)
+    before: Mapping[str, Facts] = {"a": {}, "b": {}}
     for each in (pair, swapped(pair)):
-        arrange(scene, each)
+        arrange(scene, each, before)
         assert decided(scene, each, names) == fresh(scene, each, names)
+        before = each.sides
