@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from allocator.constraints import covers
 from allocator.counters import demand
+from allocator.explain.conditions import conditions
 from allocator.explain.names import nearest_attribute
-from allocator.explain.obstacles import Seen, Wanted
+from allocator.explain.obstacles import Obstacle, Seen, Wanted
 from allocator.model import AllocationMode, ConstraintSpec, Device
 from allocator.nodes import selector_matches
 from allocator.outcome import Cause
@@ -15,7 +16,15 @@ from allocator.pools import NodePool
 from extender.claims import PodClaims
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.explain.changes import Change, Kind, Target, add_devices, complete, release, renew
+from extender.explain.administration import (
+    correct_class,
+    declare,
+    idle_gates,
+    is_off,
+    relax_class,
+    turn_on,
+)
+from extender.explain.changes import Change, Kind, Target, add_devices, release, renew
 from extender.explain.edits import (
     ask_for,
     ask_for_capacity,
@@ -29,6 +38,7 @@ from extender.explain.edits import (
 )
 from extender.explain.holders import Holders
 from extender.explain.holdings import users
+from extender.explain.repairs import repairs
 from extender.explain.survey import OF_STATE, Survey
 
 Bundle = frozenset[Change]
@@ -71,8 +81,9 @@ class Bundles:
                 found.update(dict.fromkeys(offer.bundles))
                 found.update(dict.fromkeys(frozenset((each,)) for each in offer.loose))
                 found.update(dict.fromkeys(self._of_request(way, offer, node)))
-        for change in (*self._of_constraints(node), *self._of_pools(node), *self._of_allocated(node)):
+        for change in (*self._of_constraints(node), *self._of_allocated(node), *self._gates()):
             found[frozenset((change,))] = None
+        found.update(dict.fromkeys(filter(None, self._of_pools(node))))
         return list(found)
 
     def _offer(self, way: Wanted, node: NodeObject) -> _Offer:
@@ -84,10 +95,12 @@ class Bundles:
                     offer.ready += 1
                 if offer.like is None and all(s.obstacle.cause in OF_STATE for s in seen):
                     offer.like = candidate.device
-                self._enter(offer, way, seen, candidate.device, view.pool)
+                self._enter(offer, way, seen, candidate.device, view.pool, node)
         return offer
 
-    def _enter(self, offer: _Offer, way: Wanted, seen: Sequence[Seen], device: Device, pool: NodePool) -> None:
+    def _enter(
+        self, offer: _Offer, way: Wanted, seen: Sequence[Seen], device: Device, pool: NodePool, node: NodeObject
+    ) -> None:
         needed: list[Change] = []
         for each in seen:
             if each.obstacle.cause in _OF_OTHERS:
@@ -95,7 +108,7 @@ class Bundles:
                 if each.obstacle.meant:
                     needed += self._cure(way, each, device)
                 continue
-            changes = self._cure(way, each, device)
+            changes = self._cure(way, each, device) or self._upkeep(way, each, seen, node)
             if not changes:
                 return
             needed += changes
@@ -117,6 +130,41 @@ class Bundles:
         if obstacle.cause is Cause.CAPACITY and obstacle.meant:
             return [correct_capacity(target, way, obstacle.subject, obstacle.meant)]
         return []
+
+    def _upkeep(self, way: Wanted, seen: Seen, beside: Sequence[Seen], node: NodeObject) -> list[Change]:
+        """What an administrator can do about an obstacle: nodes, feature gates and classes are theirs."""
+        obstacle = seen.obstacle
+        if obstacle.cause in _GATED:
+            gate = [turn_on(obstacle.subject)] if is_off(obstacle.subject, self.survey.features) else []
+            lacks = obstacle.cause is Cause.NODE_OPERATIONS and obstacle.subject not in node.node.declared_features
+            return [*gate, *([declare(node, obstacle.subject)] if lacks else [])]
+        if obstacle.cause is Cause.SELECTOR and obstacle.number < 0:
+            return self._of_class(way, obstacle, [each.obstacle for each in beside])
+        return []
+
+    def _of_class(self, way: Wanted, obstacle: Obstacle, beside: Sequence[Obstacle]) -> list[Change]:
+        """A class's condition is corrected, or dropped if no device at all satisfies it.
+
+        Of a device of which nothing else is known than that the condition does not hold, it is not: the class would
+        not know its own devices any more.
+        """
+        texts = [(source, text) for source, text, number in way.selectors if number is None]
+        number = [source for source, _ in texts].index(obstacle.subject)
+        name, old = way.request.device_class, texts[number][1]
+        corrected = correct_class(name, number, obstacle.missing, obstacle.meant, old) if obstacle.meant else None
+        if corrected is not None:
+            return [corrected]
+        failing = sum(each.cause is Cause.SELECTOR and each.number < 0 for each in beside)
+        reads = self.survey.inspector.reads(obstacle.condition)
+        is_known = failing < sum(len(conditions(text)) for _, text in texts)
+        is_known |= not obstacle.error and bool(reads.attributes or reads.capacities)
+        if not is_known or self.survey.is_satisfied(obstacle.condition):
+            return []
+        return [relax_class(name, number, max(0, obstacle.part), old)]
+
+    def _gates(self) -> Iterator[Change]:
+        specs = [target.claim.claim.spec for target in self.targets]
+        return idle_gates(self.survey.features, self.snapshot, specs)
 
     def _room(self, way: Wanted, seen: Seen, device: Device, pool: NodePool) -> Iterator[Change]:
         """What makes room in a capacity or in counters."""
@@ -181,10 +229,10 @@ class Bundles:
             return ""
         return nearest_attribute(spec.attribute, devices[0])
 
-    def _of_pools(self, node: NodeObject) -> Iterator[Change]:
+    def _of_pools(self, node: NodeObject) -> Iterator[Bundle]:
         for view in self.survey.views[node.name]:
-            if view.pool.incomplete:
-                yield complete(view.pool.id, view.pool.problem)
+            if view.pool.problem:
+                yield repairs(self.snapshot.inventory.pools[view.pool.id], self.survey.features)
 
     def _of_allocated(self, node: NodeObject) -> Iterator[Change]:
         """Claims of the pod that have devices elsewhere, where nobody else uses them."""
@@ -202,6 +250,9 @@ class Bundles:
             if self.pod.key not in users(claim, self.snapshot):
                 yield release(claim, self.snapshot)
 
+
+_GATED = frozenset({Cause.PARTITION, Cause.BINDING_CONDITIONS, Cause.NODE_OPERATIONS})
+"""Obstacles whose subject is a feature gate."""
 
 _OF_OTHERS = frozenset({Cause.CAPACITY, Cause.COUNTERS, Cause.COMPATIBILITY})
 """What several claims use up together: freeing some of them may do."""

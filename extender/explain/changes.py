@@ -3,11 +3,12 @@
 Here is what is done to the cluster; what is asked for otherwise is in `extender.explain.edits`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from allocator.explain.obstacles import Wanted
+from allocator.features import Features, with_gates
 from allocator.model import (
     ClaimSpec,
     CounterConsumption,
@@ -32,12 +33,15 @@ class Kind(IntEnum):
 
     WAIT = 0
     CORRECT = 1
-    TOLERATE = 2
-    ASK_FOR_LESS = 3
-    DROP_CONSTRAINT = 4
-    RELAX_SELECTOR = 5
-    FREE = 6
-    ADD = 7
+    REPAIR = 2
+    TOLERATE = 3
+    ASK_FOR_LESS = 4
+    DROP_CONSTRAINT = 5
+    RELAX_SELECTOR = 6
+    RELAX_CLASS = 7
+    CONFIGURE = 8
+    FREE = 9
+    ADD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Change:
         size: how many things that is; of devices, each counts.
         weight: among changes of a kind, the lightest is the least invasive.
         fork: the cluster after it.
+        gate: the feature gate that is turned on; empty for changes of the cluster.
     """
 
     kind: Kind
@@ -60,6 +65,7 @@ class Change:
     fork: Fork = field(compare=False)
     size: int = 1
     weight: int = 0
+    gate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,26 +182,6 @@ def _demand(consumed: Sequence[CounterConsumption]) -> dict[str, dict[str, Quant
     return sets
 
 
-def complete(pool: PoolId, problem: str) -> Change:
-    """Wait until the driver has published the rest of a pool."""
-
-    def fork(snapshot: Snapshot) -> Snapshot:
-        slices = snapshot.inventory.pools[pool].slices
-        newest = max(s.generation for s in slices)
-        known = [s for s in slices if s.generation == newest]
-        for each in known:
-            snapshot = snapshot.with_slice(replace(each, slice_count=len(known)))
-        return snapshot
-
-    return Change(
-        Kind.WAIT,
-        f"pool {pool}",
-        f"let the driver publish the rest of pool {pool} ({problem}): the devices that are there will do",
-        f"kubectl get resourceslices --field-selector spec.driver={pool.driver}",
-        fork,
-    )
-
-
 def combined(changes: Sequence[Change]) -> Fork:
     """The cluster after all of some changes."""
 
@@ -205,3 +191,8 @@ def combined(changes: Sequence[Change]) -> Fork:
         return snapshot
 
     return fork
+
+
+def configured(changes: Iterable[Change], features: Features) -> Features:
+    """The features after some changes."""
+    return with_gates(features, {change.gate: True for change in changes if change.gate})

@@ -42,12 +42,12 @@ def relax(target: Target, wanted: Wanted, obstacle: Obstacle) -> Change:
         f"{target.at(wanted)}: selector {number} condition {part}",
         f"drop the condition {conditions(old)[part]} from request {wanted.label}",
         f"in {target.at(wanted)}, remove it from selector {number}{instead}",
-        target.edited_request(wanted, lambda r: replace(r, selectors=_relaxed(r.selectors, number, old, part))),
+        target.edited_request(wanted, lambda r: replace(r, selectors=relaxed(r.selectors, number, old, part))),
     )
 
 
-def _relaxed(selectors: Sequence[str], number: int, old: str, part: int) -> tuple[str, ...]:
-    """The condition becomes ``true``, so that the numbers of others stay what they are."""
+def relaxed(selectors: Sequence[str], number: int, old: str, part: int) -> tuple[str, ...]:
+    """Selectors without a condition of one of them, ``old``: it becomes ``true``, so that others keep their numbers."""
     now, gone = selectors[number], conditions(old)[part]
     kept = ["true" if each == gone else each for each in conditions(now)]
     return (*selectors[:number], " && ".join(kept), *selectors[number + 1 :])

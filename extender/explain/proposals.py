@@ -13,12 +13,13 @@ from typing import Final
 
 from allocator.effort import Limits
 from allocator.errors import InvalidClaimError, SelectorError
+from allocator.model import DeviceId
 from allocator.outcome import Allocation
 from extender.claims import Blocked
 from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import Snapshot
 from extender.explain.bundles import Bundle, Bundles
-from extender.explain.changes import Change, Kind, combined
+from extender.explain.changes import Change, Kind, combined, configured
 from extender.explain.explanation import Proposal
 from extender.explain.references import with_claims_made
 from extender.explain.survey import Survey
@@ -75,38 +76,44 @@ class Trials:
 
     def fits(self, changes: Iterable[Change], node: str) -> bool:
         """Would the pod fit on the node?"""
-        return self._allocation(self._world(changes), node) is not None
+        return self._allocation(*self._world(changes), node) is not None
 
     def proposal(self, changes: Sequence[Change], node: str) -> Proposal | None:
         """The changes as a proposal, if filter would pass the node although it looks at others as well."""
-        world = self._world(changes)
-        found = self._allocation(world, node)
+        world, solver = self._world(changes)
+        found = self._allocation(world, solver, node)
         names = tuple(dict.fromkeys((*self.others, node)))
-        if found is None or node not in filter_nodes(world.pods[self.pod], names, world, self.solver).passed:
+        if found is None or node not in filter_nodes(world.pods[self.pod], names, world, solver).passed:
             return None
-        known = self.snapshot.inventory.pools
         results = (r for allocation in found.results for r in allocation.results)
-        devices = tuple(dict.fromkeys(r.device for r in results if r.device.pool_id in known))
+        devices = tuple(dict.fromkeys(r.device for r in results if self._is_there(r.device)))
         return Proposal(tuple(sorted(changes, key=_invasiveness)), node, devices)
 
     def anywhere(self, changes: Sequence[Change], nodes: Sequence[str]) -> Proposal | None:
         """The changes as a proposal, on the first node that will do."""
-        world = self._world(changes)
-        passed = filter_nodes(world.pods[self.pod], nodes, world, self.solver).passed
+        world, solver = self._world(changes)
+        passed = filter_nodes(world.pods[self.pod], nodes, world, solver).passed
         return self.proposal(changes, passed[0]) if passed else None
 
-    def _world(self, changes: Iterable[Change]) -> Snapshot:
+    def _is_there(self, device: DeviceId) -> bool:
+        """Not only after the changes."""
+        pool = self.snapshot.inventory.pools.get(device.pool_id)
+        return pool is not None and any(d.id == device for s in pool.newest for d in s.devices)
+
+    def _world(self, changes: Iterable[Change]) -> tuple[Snapshot, Solver]:
         self.left -= 1
         self.pause()
-        world = combined(tuple(changes))(self.snapshot)
-        return with_claims_made(world.pods[self.pod], world)[0]
+        made = tuple(changes)
+        world = combined(made)(self.snapshot)
+        solver = replace(self.solver, features=configured(made, self.solver.features))
+        return with_claims_made(world.pods[self.pod], world)[0], solver
 
-    def _allocation(self, world: Snapshot, node: str) -> Allocation | None:
+    def _allocation(self, world: Snapshot, solver: Solver, node: str) -> Allocation | None:
         pod = world.pods[self.pod]
-        case = open_case(pod, world, self.solver)
+        case = open_case(pod, world, solver)
         if isinstance(case, Blocked):
             return None
-        case = replace(case, snapshot=held_for_nominated(pod, world, self.solver))
+        case = replace(case, snapshot=held_for_nominated(pod, world, solver))
         try:
             found = case.at(world.nodes[node])
         except (InvalidClaimError, SelectorError):

@@ -47,6 +47,7 @@ class Survey:
         requests: all requests of all claims, each with the ways to serve it.
         ways: the same in one row.
         views: node name to what it sees.
+        features: those that are on.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Survey:
     ) -> None:
         self.requests = requests
         self.ways = tuple(way for each in requests for way in each)
+        self.features = solver.features
         self.inspector = Inspector(snapshot.usage, snapshot.taint_rules, solver.features, solver.selectors)
         self.views: dict[str, tuple[PoolView, ...]] = {}
         asked = {way.question: way for way in self.ways}
@@ -66,6 +68,7 @@ class Survey:
         self._same = tuple(list(asked).index(way.question) for way in self.ways)
         self._snapshot = snapshot
         self._known: dict[tuple[int, str], PoolView] = {}
+        self._satisfied: dict[str, bool] = {}
         self._signatures: dict[Hashable, int] = {}
         for node in nodes:
             pause()
@@ -84,6 +87,13 @@ class Survey:
         """Whether devices of the right kind can't be had there."""
         seen = (each for view in self.views[node] for each in view.first[way] if each is not None)
         return any(each.obstacle.cause in OF_STATE for each in seen)
+
+    def is_satisfied(self, condition: str) -> bool:
+        """Whether the condition holds for some device, whatever else speaks against it."""
+        if condition not in self._satisfied:
+            devices = (c.device for view in self._known.values() for c in view.pool.candidates)
+            self._satisfied[condition] = any(self.inspector.holds(condition, device) for device in devices)
+        return self._satisfied[condition]
 
     def free_devices(self, node: str, way: int) -> list[Device]:
         """The devices of a node that would do."""

@@ -1,5 +1,6 @@
 """Laws of explanations, over generated clusters: they agree with filter, and every proposal does what it says."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from allocator.quantity import Quantity
 from allocator.selectors import Selectors
 from extender.cluster.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.cluster.snapshot import EMPTY, Snapshot
-from extender.explain.changes import combined
+from extender.explain.changes import Change, combined, configured
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation, Verdict
@@ -76,6 +77,10 @@ def explained(puzzle: Puzzle) -> tuple[Explanation, Snapshot, Solver]:
     return Explainer.alone(snapshot, using).explain(pod_of(puzzle)), snapshot, using
 
 
+def after(changes: Sequence[Change], snapshot: Snapshot, using: Solver) -> tuple[Snapshot, Solver]:
+    return combined(changes)(snapshot), replace(using, features=configured(changes, using.features))
+
+
 def passed(pod: Pod, snapshot: Snapshot, using: Solver) -> list[str]:
     return list(filter_nodes(pod, NODES, snapshot, using).passed)
 
@@ -93,8 +98,7 @@ def test_an_explanation_agrees_with_filter(puzzle: Puzzle) -> None:
 def test_applying_any_proposal_makes_the_pod_fit(puzzle: Puzzle) -> None:
     found, snapshot, using = explained(puzzle)
     for proposal in found.proposals:
-        after = combined(proposal.changes)(snapshot)
-        assert proposal.node in passed(pod_of(puzzle), after, using), as_text(found)
+        assert proposal.node in passed(pod_of(puzzle), *after(proposal.changes, snapshot, using)), as_text(found)
 
 
 @given(puzzles())
@@ -103,8 +107,7 @@ def test_no_change_of_a_proposal_can_be_left_out(puzzle: Puzzle) -> None:
     for proposal in found.proposals:
         for change in proposal.changes:
             rest = [each for each in proposal.changes if each is not change]
-            after = combined(rest)(snapshot)
-            assert proposal.node not in passed(pod_of(puzzle), after, using), as_text(found)
+            assert proposal.node not in passed(pod_of(puzzle), *after(rest, snapshot, using)), as_text(found)
 
 
 @given(puzzles())

@@ -1,0 +1,164 @@
+"""Pods and clusters to be explained, in few words."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from allocator.features import Features
+from extender.cluster.api import ObjectKey
+from extender.cluster.snapshot import InFlight, Snapshot
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Explanation
+from extender.solver import Solver
+from tests.extender.clusters import (
+    CREATED,
+    DRIVER,
+    Object,
+    claim,
+    device_class,
+    node,
+    pod,
+    request,
+    snapshot_of,
+    solver,
+)
+
+CLASS = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+MODEL = f'device.attributes["{DRIVER}"].model'
+MEMORY = f'device.capacity["{DRIVER}"].memory'
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pod in a cluster."""
+
+    objects: tuple[Object, ...]
+    solver: Solver = field(default_factory=solver)
+    change: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
+    nodes: tuple[str, ...] | None = None
+
+    def explained(self) -> Explanation:
+        snapshot = self.change(snapshot_of(*self.objects))
+        return Explainer.alone(snapshot, self.solver).explain(snapshot.pods[ObjectKey("ns", "p")], self.nodes)
+
+
+# --- clusters in few words ---------------------------------------------------------------------------------
+
+
+def pool(
+    at: str,
+    *devices: Object,
+    counters: Object | None = None,
+    part: str = "",
+    spec: Object | None = None,
+    **fields: Any,
+) -> Object:
+    """The slice of a node, whose devices are its pool, or a part of them."""
+    published: Object = {"sharedCounters": [{"name": "silicon", "counters": counters}]} if counters else {}
+    whole: Object = {
+        "driver": DRIVER,
+        "nodeName": at,
+        "pool": {"name": at, "generation": 1, "resourceSliceCount": 1, **fields},
+        **(published or {"devices": list(devices)}),
+        **(spec or {}),
+    }
+    suffix = f"-{part}" if part else "-counters" if counters else ""
+    metadata = {"name": f"slice-{at}{suffix}", "uid": f"uid-slice-{at}{suffix}", "creationTimestamp": CREATED}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": whole}
+
+
+def gpu(name: str, model: str = "a100", memory: str = "40Gi", **fields: Any) -> Object:
+    attributes = {"model": {"string": model}, **fields.pop("attributes", {})}
+    return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": memory}}, **fields}
+
+
+def gpus(count: int, **fields: Any) -> list[Object]:
+    return [gpu(f"gpu-{number}", **fields) for number in range(count)]
+
+
+def two_gpus(at: str, **fields: Any) -> tuple[Object, Object]:
+    """A node with two devices."""
+    return node(at), pool(at, *gpus(2, **fields))
+
+
+def asking(*requests: Object, constraints: tuple[Object, ...] = ()) -> tuple[Object, ...]:
+    """The pod and its claim."""
+    mine = claim("mine", *requests)
+    if constraints:
+        mine["spec"]["devices"]["constraints"] = list(constraints)
+    return (CLASS, mine, pod("p", "mine"))
+
+
+def held(name: str, *devices: str, at: str = "a", priority: int = 0) -> tuple[Object, Object]:
+    """A running pod, and the claim that it uses."""
+    user = pod(name, f"{name}-gpu", on=at, priority=priority)
+    return user, claim(f"{name}-gpu", allocated=devices, at=at, users=[name])
+
+
+def with_fields(wanted: Object, **fields: Any) -> Object:
+    return {**wanted, "exactly": {**wanted["exactly"], **fields}}
+
+
+def templated(template: str = "gpu", made: bool = False) -> Object:
+    """The pod, with a claim that is made from a template."""
+    found = pod("p")
+    found["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    if made:
+        found["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "mine"}]
+    return found
+
+
+def template(name: str, *requests: Object) -> Object:
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "creationTimestamp": CREATED}
+    spec = {"spec": {"devices": {"requests": list(requests) or [request()]}}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def featured(**features: bool) -> Solver:
+    return replace(solver(), features=replace(Features(), **features))
+
+
+def being_allocated(snapshot: Snapshot) -> Snapshot:
+    """The other pod's claim is decided, and not written yet."""
+    other = snapshot.claims[ObjectKey("ns", "other-gpu")].claim
+    assert other.allocation is not None
+    freed = replace(
+        snapshot.claims[ObjectKey("ns", "other-gpu")], claim=replace(other, allocation=None, reserved_for=())
+    )
+    return snapshot.with_claim(freed).assuming(InFlight(other.uid, "uid-other", other.allocation))
+
+
+def shared_claim(users: int) -> Object:
+    return claim("mine", allocated=["a/gpu-0"], at="a", users=[f"user-{number}" for number in range(users)])
+
+
+def partition(name: str, memory: int, **fields: Any) -> Object:
+    consumed = {"counterSet": "silicon", "counters": {"memory": {"value": f"{memory}Gi"}}}
+    return {"name": name, "consumesCounters": [{**consumed, **fields}]}
+
+
+SHARED = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G"}}}
+SHARED_MEMORY = {
+    "allowMultipleAllocations": True,
+    "capacity": {"bandwidth": {"value": "10G"}, "memory": {"value": "40Gi"}},
+}
+PARTITIONS = (pool("a", counters={"memory": {"value": "40Gi"}}, resourceSliceCount=2),)
+
+
+def consuming(name: str, bandwidth: str, device: str = "a/gpu-0", **more: str) -> tuple[Object, Object]:
+    """A running pod with a share of a device."""
+    user, own = held(name, device)
+    result = own["status"]["allocation"]["devices"]["results"][0]
+    share = str(uuid5(NAMESPACE_URL, name))
+    result |= {"shareID": share, "consumedCapacity": {"bandwidth": bandwidth, **more}}
+    return user, own
+
+
+def root(name: str) -> Object:
+    return {"attributes": {"root": {"string": name}}}
+
+
+EXTENDED = (device_class(extended="example.com/gpu"), pod("p", resources={"example.com/gpu": "1"}))
+SAME_ROOT = {"matchAttribute": f"{DRIVER}/root"}
+BROKEN: Object = {"taints": [{"key": "example.com/broken", "value": "fan", "effect": "NoSchedule"}]}
