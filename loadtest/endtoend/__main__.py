@@ -13,7 +13,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -77,15 +77,14 @@ def _measure(arguments: argparse.Namespace) -> int:
     results = Results(began=now(), commit=machine.commit(), machine=machine.described(binaries), workloads=workloads)
     out = arguments.out or _OUT / f"{results.began:%Y-%m-%dT%H-%M-%SZ}"
     keeper = Keeper(_new(out / "results.json"), results)
+    place = partial(opened, binaries=binaries, logs=_folder(out / "logs"))
     with Screen(Console(stderr=True), sum(map(len, turns.values()))) as screen:
 
         def done(run: Run) -> None:
             keeper.add(run)
             screen.done(run)
 
-        open_ = partial(opened, binaries=binaries, logs=_folder(out / "logs"))
-        campaign = Campaign(open_, machine.mood, now, screen.begin, done)
-        is_whole = _to_the_end(campaign.run(turns))
+        is_whole = _to_the_end(Campaign(place, machine.mood, now, screen.begin, done).run(turns))
     report = Report.of([keeper.results], thresholds)
     _show(report, out / "report.html")
     if not is_whole:
@@ -167,10 +166,12 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+def _whole(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number from {least}")
+        return int(text)
+
     return number
 
 
@@ -179,10 +180,11 @@ def _parser() -> argparse.ArgumentParser:
         prog=_PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     shipped = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml")))
-    parser.add_argument("--workloads", nargs="+", default=STANDARD, help=f"files, or names: {shipped}")
-    parser.add_argument("--nodes", type=_positive, nargs="+", help="sizes of the clusters, for all workloads")
-    parser.add_argument("--pods", type=_positive, help="that are to get a node, for all workloads")
-    parser.add_argument("--repetitions", type=_positive, help="of each run, for all workloads")
+    workloads = f"files, or names of these: {shipped}; default: all but short"
+    parser.add_argument("--workloads", nargs="+", default=STANDARD, help=workloads)
+    parser.add_argument("--nodes", type=_whole(1), nargs="+", help="sizes of the clusters, for all workloads")
+    parser.add_argument("--pods", type=_whole(2), help="that are to get a node, for all workloads")
+    parser.add_argument("--repetitions", type=_whole(1), help="of each run, for all workloads")
     parser.add_argument("--subjects", nargs="+", choices=ORDER, default=ORDER, help="of those that a workload has")
     parser.add_argument("--out", type=Path, help="folder for results.json, report.html and logs; default: a new one")
     _add_thresholds(parser)

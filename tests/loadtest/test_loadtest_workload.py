@@ -7,7 +7,7 @@ import pytest
 
 from loadtest.endtoend.files import FileError
 from loadtest.endtoend.objects import NAMESPACE, RESIDENTS, batch, device_classes
-from loadtest.endtoend.workload import FOLDER, Workload, named
+from loadtest.endtoend.workload import FOLDER, Arrival, Churn, Devices, Hopeless, Wish, Workload, named
 
 NODES = [f"node-{number}" for number in range(20)]
 SHIPPED = {path.stem: named(path.stem)[1] for path in FOLDER.glob("*.yaml")}
@@ -151,3 +151,10 @@ def test_a_claim_says_what_its_wish_does(tmp_path: Path) -> None:
     classes = list(device_classes(workload.classes.items()))
     assert [each["metadata"]["name"] for each in classes] == ["whole", "part"]
     assert classes[1]["spec"] == {"selectors": [{"cel": {"expression": "false"}}]}
+
+
+def test_the_documentation_has_every_key() -> None:
+    text = (FOLDER.parents[1] / "docs" / "loadtest.md").read_text()
+    for kind in (Workload, Devices, Wish, Arrival, Churn, Hopeless):
+        for field in kind.model_fields.values():
+            assert f"`{field.alias}`" in text
