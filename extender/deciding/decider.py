@@ -22,6 +22,7 @@ from extender.cluster.changes import Change
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.outlook import Numbers, Outlook, Surveyor
+from extender.deciding.page import Page
 from extender.deciding.shape import shape_of
 from extender.deciding.terrain import Terrain
 from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, Verdict
@@ -33,11 +34,16 @@ AT_HAND: Final = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """Verdicts under one usage of the roaming pools, by outlook and by what outlooks have in common."""
+    """Verdicts under one usage of the roaming pools, by outlook and by what outlooks have in common.
+
+    Attributes:
+        page: by the names of the followed cluster's nodes, for questions that are to be answered at once.
+    """
 
     roaming: tuple[PoolUsage, ...]
     by_outlook: dict[Outlook | None, Verdict] = field(default_factory=dict)
     by_key: dict[Hashable, Verdict] = field(default_factory=dict)
+    page: Page = field(default_factory=Page)
 
 
 @dataclass(slots=True, eq=False)
@@ -170,7 +176,6 @@ class Decider:
         *,
         sent: Mapping[str, NodeObject] | None = None,
         until: float = float("inf"),
-        at_hand: bool = False,
     ) -> Decided:
         """What becomes of each node, if the claims are to be allocated there together.
 
@@ -180,28 +185,21 @@ class Decider:
             world: where to decide: the cluster that is followed, or whatever it might be like.
             sent: the nodes as they are to be seen, if not as the snapshot has them.
             until: when to stop, by the solver's clock.
-            at_hand: answer only if that takes no more than about a millisecond.
 
         Raises:
-            NotAtHandError: it takes more.
             InvalidClaimError, SelectorError: of the first node, in the order asked, of which this is not known to be
                 no problem. The claims can be allocated nowhere.
         """
         terrain = self._over(world)
-        if at_hand and sum(map(terrain.outlooks.__contains__, names)) < len(names) - AT_HAND:
-            raise NotAtHandError
         outlooks = _outlooks(terrain, names, sent)
-        memory = self._memory(claims, terrain.snapshot, at_hand=at_hand)
+        memory = self._memory(claims, terrain.snapshot)
         known = memory.under(terrain.roaming)
         verdicts = list(map(known.by_outlook.get, outlooks))
         if _is_complete(verdicts):
             self.asked += len(verdicts)
-            return Decided(verdicts, 0)
+            return Decided(tuple(verdicts), 0)
         unknown = [index for index, verdict in enumerate(verdicts) if verdict is None]
-        if at_hand and len(unknown) > AT_HAND:
-            raise NotAtHandError
-        solver = None if at_hand else self.solver
-        inquiry = _Inquiry(solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+        inquiry = _Inquiry(self.solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
         for index in unknown:
             outlook = outlooks[index]
             verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
@@ -209,18 +207,37 @@ class Decider:
         self.asked += len(verdicts)
         self.solved += inquiry.solved
         self.stopped += inquiry.stopped
-        return Decided([verdict for verdict in verdicts if verdict is not None], inquiry.steps)
+        return Decided(tuple([verdict for verdict in verdicts if verdict is not None]), inquiry.steps)
+
+    def glance(self, claims: Sequence[Claim], names: Sequence[str], world: Snapshot) -> Decided:
+        """The same, if that takes no more than about a millisecond; to be asked from one thread.
+
+        Raises:
+            NotAtHandError: it takes more.
+        """
+        terrain = self._over(world)
+        memory = self._recalled(shape_of(claims, terrain.snapshot.classes))
+        if memory is None:
+            raise NotAtHandError
+        known = memory.under(terrain.roaming)
+        inquiry = _Inquiry(None, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+        page = known.page if terrain is self._terrain else Page()
+        verdicts = page.look(names, terrain, _Glance(terrain, inquiry).verdict)
+        memory.trim(len(terrain.snapshot.nodes))
+        self.asked += len(verdicts)
+        return Decided(verdicts, 0)
 
     def _over(self, world: Snapshot) -> Terrain:
         terrain = self._terrain
         return Terrain.of(world, self._surveyor) if terrain is None else terrain.forked(world)
 
-    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot, *, at_hand: bool) -> _Memory:
+    def _recalled(self, shape: Hashable) -> _Memory | None:
+        return self._memories.get(shape) or self._memories.recall(shape)
+
+    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot) -> _Memory:
         shape = shape_of(claims, snapshot.classes)
-        memory = self._memories.get(shape) or self._memories.recall(shape)
+        memory = self._recalled(shape)
         if memory is None:
-            if at_hand:
-                raise NotAtHandError
             memory = _Memory(
                 lens_of(claims, snapshot.classes, self.solver.selectors), self._single_of(claims, snapshot)
             )
@@ -296,9 +313,34 @@ class _Inquiry:
         return Verdict(reason=answer.reason, lasting=not answer.stopped)
 
 
+@dataclass(slots=True, eq=False)
+class _Glance:
+    """A look at single nodes, of which few may be new.
+
+    Attributes:
+        looked: new ones so far.
+    """
+
+    terrain: Terrain
+    inquiry: _Inquiry
+    looked: int = 0
+
+    def verdict(self, name: str) -> Verdict:
+        """What becomes of a node."""
+        outlook = self.terrain.outlooks.get(name)
+        found = None if outlook is None else self.inquiry.known.by_outlook.get(outlook)
+        if found is not None:
+            return found
+        self.looked += 1
+        if self.looked > AT_HAND:
+            raise NotAtHandError
+        node = self.terrain.snapshot.nodes.get(name)
+        return NOT_KNOWN if node is None else self.inquiry.verdict(self.terrain.outlook(node), float("inf"))
+
+
 @dataclass(frozen=True, slots=True)
 class AtHand:
-    """A decider that answers at once, or not at all."""
+    """A decider that answers at once, or not at all; for one thread."""
 
     decider: Decider
 
@@ -316,7 +358,10 @@ class AtHand:
         Raises:
             NotAtHandError: it would take a search, or a look at many nodes.
         """
-        return self.decider.decide(claims, names, world, sent=sent, until=until, at_hand=True)
+        del until
+        if sent is not None:
+            raise NotAtHandError
+        return self.decider.glance(claims, names, world)
 
 
 def _is_complete(verdicts: list[Verdict | None]) -> TypeGuard[list[Verdict]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Optional
+from typing import Final, Optional
 
 from allocator.model import Node, PoolId
 from allocator.pools import NodePool
@@ -12,6 +12,12 @@ from extender.cluster.changes import Change, Topic
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.outlook import Ground, Outlook, Surveyor
+
+STEPS: Final = 64
+"""Moves that are remembered."""
+
+MOST: Final = 64
+"""Nodes that a move may concern, to be remembered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +32,7 @@ class Terrain:
         roaming: what is held of each roaming pool; the same object as long as nothing changes there.
         grounds: the views that outlooks are made of.
         below: the terrain of the snapshot that this one's was forked from.
+        steps: the latest moves that led here: the version before, and the nodes that may see something else since.
     """
 
     snapshot: Snapshot
@@ -34,6 +41,7 @@ class Terrain:
     outlooks: dict[str, Outlook] = field(default_factory=dict)
     grounds: dict[NodePool, Ground] = field(default_factory=dict)
     below: Optional["Terrain"] = None
+    steps: tuple[tuple[int, frozenset[str]], ...] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot, surveyor: Surveyor) -> "Terrain":
@@ -50,12 +58,22 @@ class Terrain:
         if changes is None:
             return Terrain.of(snapshot, self.surveyor)
         outlooks = self.outlooks.copy()
-        for name in _changed(changes, self, snapshot):
+        changed = frozenset(_changed(changes, self, snapshot))
+        for name in changed:
             outlooks.pop(name, None)
         grounds = self.grounds
         if len(grounds) > 2 * len(snapshot.inventory.pools) + 1000:
             grounds = {ground.view: ground for outlook in outlooks.values() for ground in outlook.grounds}
-        return Terrain(snapshot, self.surveyor, _roaming(snapshot, self.roaming), outlooks, grounds)
+        steps = (*self.steps[1 - STEPS :], (self.snapshot.version, changed)) if len(changed) <= MOST else ()
+        return Terrain(snapshot, self.surveyor, _roaming(snapshot, self.roaming), outlooks, grounds, steps=steps)
+
+    def changed_since(self, version: int) -> set[str] | None:
+        """The nodes that may see something else than at an earlier version; None: that may be any."""
+        if version == self.snapshot.version:
+            return set()
+        if not self.steps or version < self.steps[0][0]:
+            return None
+        return {name for before, names in self.steps if before >= version for name in names}
 
     def forked(self, fork: Snapshot) -> "Terrain":
         """Of a snapshot that was made from this one's, in whatever way it differs."""

@@ -6,7 +6,7 @@ by what Python has in C: a byte for each node says how it scores, and bytes are 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, count, islice
+from itertools import compress
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -75,7 +75,7 @@ class Ranking:
         if not room:
             return above
         level = _picks(self.marks, lambda other: other == mark)
-        end = next(islice(compress(count(1), level), room - 1, None))
+        end = len(level) - len(level.split(b"\1", room)[room])
         return _picks(self.marks[:end], lambda other: other >= mark) + above[end:]
 
 

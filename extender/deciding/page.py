@@ -1,0 +1,47 @@
+"""Verdicts by node name, kept up with a cluster: where they are known, an answer is one look-up a node."""
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+from extender.deciding.terrain import Terrain
+from extender.deciding.verdict import NOT_KNOWN, Verdict
+
+
+class Page(dict[str, Verdict]):
+    """What becomes of nodes, under everything that does not change with the terrain; for one thread.
+
+    A look-up that fails is Python's to call `__missing__` for. All others are done in C, which is what makes the
+    difference with thousands of names.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._version = -1
+        self._find: Callable[[str], Verdict] = self.__getitem__
+
+    def look(self, names: Sequence[str], terrain: Terrain, find: Callable[[str], Verdict]) -> tuple[Verdict, ...]:
+        """The verdicts on nodes.
+
+        Args:
+            names: the nodes.
+            terrain: of the cluster that is followed; later than the last time, or the same.
+            find: finds out what is not known; what it raises is raised.
+        """
+        self._catch_up(terrain)
+        self._find = find
+        return itemgetter(*names)(self) if len(names) > 1 else tuple([self[name] for name in names])
+
+    def __missing__(self, name: str) -> Verdict:
+        found = self._find(name)
+        if found.lasting and found is not NOT_KNOWN:
+            self[name] = found
+        return found
+
+    def _catch_up(self, terrain: Terrain) -> None:
+        changed = terrain.changed_since(self._version)
+        if changed is None:
+            self.clear()
+        else:
+            for name in changed:
+                self.pop(name, None)
+        self._version = terrain.snapshot.version
