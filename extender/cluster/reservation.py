@@ -75,13 +75,12 @@ class Reservation:
         obj: RawObject = orjson.loads(self.claim.raw)
         return obj
 
-    def is_made(self, raw: RawObject) -> bool:
+    def is_made(self, now: Claim) -> bool:
         """Whether the claim is as wanted.
 
         Raises:
             WriteRefusedError: it can't be made so any more.
         """
-        now = parse_claim(raw)
         if now.uid != self.uid:
             raise WriteRefusedError(f"claim {now.name} was deleted and made again")
         if now.deleting:

@@ -15,9 +15,10 @@ from datetime import datetime
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+from allocator.parse import parse_claim
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.cluster.conditions import DEVICES_CHANGED, RELEASED, condition_patch
-from extender.cluster.objects import ClaimObject, Pod, parse_claim_object, parse_pod
+from extender.cluster.objects import ClaimObject, Pod, parse_pod
 from extender.cluster.reservation import (
     Reservation,
     WriteRefusedError,
@@ -53,13 +54,14 @@ class _Reserved:
 
     def is_reached(self, raw: RawObject) -> bool:
         """A special claim that an undo has begun to delete lacks the finalizer; others' may never have had it."""
-        return self.reservation.is_made(raw) and (is_protected(raw) or not self.reservation.is_special)
+        is_made = self.reservation.is_made(parse_claim(raw))
+        return is_made and (is_protected(raw) or not self.reservation.is_special)
 
     async def write(self, raw: RawObject) -> RawObject:
         if not is_protected(raw):
             raw = await self.api.update(CLAIMS, protected(raw))
-        if self.reservation.is_made(raw):
-            return raw
+            if self.reservation.is_made(parse_claim(raw)):
+                return raw
         self.written_from = revision_of(raw)
         return await self.api.update_status(CLAIMS, self.reservation.made(raw, self.now()))
 
@@ -86,13 +88,13 @@ class Writer:
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
     """By the uid of a claim, while somebody writes to it."""
 
-    async def reserve(self, reservation: Reservation) -> ClaimObject:
+    async def reserve(self, reservation: Reservation) -> int:
         """Bring a claim to have its allocation and to be reserved for the pod.
 
         If the claim is known to be so already, it is read instead of written: what is known may be old.
 
         Returns:
-            The claim as the API server has it.
+            The revision that the claim has then.
 
         Raises:
             WriteRefusedError: the claim is not reserved; what was in flight for it is forgotten.
@@ -104,7 +106,7 @@ class Writer:
         is_old = turn.locked()
         try:
             async with turn:
-                if is_old or goal.is_reached(raw):
+                if is_old or reservation.is_made(reservation.claim.claim):
                     raw = await self._read(key)
                 raw = await self._reach(goal, key, raw)
         except WriteRefusedError:
@@ -116,12 +118,13 @@ class Writer:
                 raise WriteRefusedError(str(error)) from error
             self.state.settle(reservation.uid, goal.written_from + 1)
             raise
-        self.state.settle(reservation.uid, revision_of(raw))
+        revision = revision_of(raw)
+        self.state.settle(reservation.uid, revision)
         dropped = dropped_fields(reservation.allocation, raw)
         if dropped:
             await self.release(reservation)
             raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {key}")
-        return parse_claim_object(raw)
+        return revision
 
     async def release(self, reservation: Reservation) -> None:
         """Undo a reservation, and the allocation with it if it is new and nobody else has come to use it.

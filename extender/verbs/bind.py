@@ -216,8 +216,7 @@ class Binder:
                 reservation = await self._special.make(each) if each.is_new else each
                 if reservation.is_special:
                     made.append(reservation)
-                written = await self._writer.reserve(reservation)
-                revision = max(revision, written.revision)
+                revision = max(revision, await self._writer.reserve(reservation))
                 if not reservation.is_special:
                     made.append(reservation)
         finally:
