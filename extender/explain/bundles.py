@@ -19,7 +19,6 @@ from extender.cluster.snapshot import Snapshot
 from extender.explain.administration import (
     correct_class,
     declare,
-    idle_gates,
     is_off,
     relax_class,
     turn_on,
@@ -63,7 +62,11 @@ class _Offer:
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """Makes bundles of changes, node by node."""
+    """Makes bundles of changes, node by node.
+
+    Attributes:
+        gates: feature gates that may help everywhere.
+    """
 
     pod: Pod
     claims: PodClaims
@@ -71,6 +74,7 @@ class Bundles:
     survey: Survey
     holders: Holders
     snapshot: Snapshot
+    gates: Sequence[Change] = ()
 
     def on(self, node: NodeObject) -> list[Bundle]:
         """All that may be worth trying on a node, each once."""
@@ -81,7 +85,7 @@ class Bundles:
                 found.update(dict.fromkeys(offer.bundles))
                 found.update(dict.fromkeys(frozenset((each,)) for each in offer.loose))
                 found.update(dict.fromkeys(self._of_request(way, offer, node)))
-        for change in (*self._of_constraints(node), *self._of_allocated(node), *self._gates()):
+        for change in (*self._of_constraints(node), *self._of_allocated(node), *self.gates):
             found[frozenset((change,))] = None
         found.update(dict.fromkeys(filter(None, self._of_pools(node))))
         return list(found)
@@ -161,10 +165,6 @@ class Bundles:
         if not is_known or self.survey.is_satisfied(obstacle.condition):
             return []
         return [relax_class(name, number, max(0, obstacle.part), old)]
-
-    def _gates(self) -> Iterator[Change]:
-        specs = [target.claim.claim.spec for target in self.targets]
-        return idle_gates(self.survey.features, self.snapshot, specs)
 
     def _room(self, way: Wanted, seen: Seen, device: Device, pool: NodePool) -> Iterator[Change]:
         """What makes room in a capacity or in counters."""

@@ -15,6 +15,7 @@ from allocator.outcome import Allocation, Merit
 from extender.cluster.objects import ClaimObject, NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decider
+from extender.explain.administration import idle_gates
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
 from extender.explain.edits import constraint_text
@@ -126,7 +127,8 @@ class Judgement:
         requests = ways(tuple(target.claim.claim for target in targets), self.snapshot.classes)
         survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
         holders = Holders(self.snapshot, self.case.pod)
-        bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
+        gates = tuple(idle_gates(survey.features, self.snapshot, [target.claim.claim.spec for target in targets]))
+        bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot, gates)
         groups = _groups(verdicts.reasons)
         known = {node.name for node in able if not verdicts.reasons[node.name].startswith(STOPPED)}
         return Explanation(
