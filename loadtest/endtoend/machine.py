@@ -11,10 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from loadtest.endtoend.results import Machine, Mood
+from loadtest.endtoend.results import CALIBRATION_LOOPS, Machine, Mood
 from tests.cluster.harness.binaries import Binaries
 
-_LOOPS: Final = 5_000_000
 _ROOT: Final = Path(__file__).parents[2]
 _VERSION: Final = re.compile(r"\b(?:v|go)\d[\w.+-]*")
 
@@ -41,7 +40,7 @@ def mood(now: datetime) -> Mood:
     """Load, and the processor time of a fixed piece of work: it grows when a machine is throttled or shared."""
     load = os.getloadavg()[0]
     began = time.process_time()
-    for _ in range(_LOOPS):
+    for _ in range(CALIBRATION_LOOPS):
         pass
     return Mood(at=now, load=round(load, 2), calibration=round(time.process_time() - began, 4))
 

@@ -1,7 +1,7 @@
 """One HTML page of all that results have: tables, verdicts, and the pictures inside."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from extender.report import Table
 from loadtest.endtoend.figures import Group, findings, grouped, processor_table, rates_table
 from loadtest.endtoend.plots import pictures
-from loadtest.endtoend.results import Results
+from loadtest.endtoend.results import CALIBRATION_LOOPS, Results
 from loadtest.endtoend.thresholds import Thresholds, Verdict, verdict_table, verdicts
 
 _CAPTIONS: Final = {
@@ -77,27 +77,27 @@ class Report:
         return "\n".join(_page(self, drawn))
 
 
-def machine_table(results: Iterable[Results]) -> Table:
-    """On what, when and how busy: a row for each results."""
-    columns = ("", "began", "commit", "machine", "system", "Python", "Go", "Kubernetes", "load", "calibration, ms")
-    return Table(columns, [_machine(number, each) for number, each in enumerate(results, start=1)], "Measured on")
+def machine_table(results: Sequence[Results]) -> Table:
+    """On what, when and how busy: a column for each results."""
+    facts = [_facts(each) for each in results]
+    rows = [(name, *(each[name] for each in facts)) for name in facts[0]] if facts else []
+    return Table(("", *(f"[{number}]" for number in range(1, len(facts) + 1))), rows, "Measured on")
 
 
-def _machine(number: int, results: Results) -> tuple[str, ...]:
+def _facts(results: Results) -> dict[str, str]:
     machine = results.machine
     moods = [run.before for run in results.runs]
-    return (
-        f"[{number}]",
-        f"{results.began:%Y-%m-%d %H:%M} UTC",
-        results.commit,
-        f"{machine.cores} cores, {machine.processor}, {machine.memory_gib:g} GiB",
-        machine.system,
-        machine.python,
-        machine.go,
-        machine.kubernetes,
-        _range([mood.load for mood in moods], "{:.1f}"),
-        _range([1000 * mood.calibration for mood in moods], "{:.0f}"),
-    )
+    return {
+        "began": f"{results.began:%Y-%m-%d %H:%M} UTC",
+        "commit": results.commit,
+        "machine": f"{machine.cores} cores, {machine.processor}, {machine.memory_gib:g} GiB",
+        "system": machine.system,
+        "Python": machine.python,
+        "Go": machine.go,
+        "Kubernetes": machine.kubernetes,
+        "load before a run": _range([mood.load for mood in moods], "{:.1f}"),
+        "calibration": f"{_range([1000 * mood.calibration for mood in moods], '{:.0f}')} ms for {CALIBRATION_LOOPS:,} empty loops",
+    }
 
 
 def _range(values: Sequence[float], form: str) -> str:

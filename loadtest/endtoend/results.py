@@ -2,12 +2,14 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from loadtest.endtoend.files import Record
 from loadtest.endtoend.workload import SubjectName, Workload
+
+CALIBRATION_LOOPS: Final = 5_000_000
 
 Seconds = Annotated[float, Field(ge=0)]
 
@@ -35,7 +37,7 @@ class Mood(Record):
 
     Attributes:
         load: average over the last minute, as ``uptime`` has it.
-        calibration: processor time of 5,000,000 empty loops.
+        calibration: processor time of `CALIBRATION_LOOPS` empty loops.
     """
 
     at: datetime
