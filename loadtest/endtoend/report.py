@@ -96,7 +96,7 @@ def _facts(results: Results) -> dict[str, str]:
         "Go": machine.go,
         "Kubernetes": machine.kubernetes,
         "load before a run": _range([mood.load for mood in moods], "{:.1f}"),
-        "calibration": f"{_range([1000 * mood.calibration for mood in moods], '{:.0f}')} ms for {CALIBRATION_LOOPS:,} empty loops",
+        f"ms for {CALIBRATION_LOOPS:,} empty loops": _range([1000 * mood.calibration for mood in moods], "{:.0f}"),
     }
 
 

@@ -28,7 +28,7 @@ from tests.cluster.harness.binaries import Binaries
 from tests.cluster.harness.client import key_of
 
 STALL_SECONDS: Final = 120.0
-"""Without another pod that gets a node, after which a run is given up."""
+"""Without another pod that gets a node or its first rejection, after which a run is given up."""
 
 SETTLE_SECONDS: Final = 60.0
 """After the last Binding, for undos to end and controllers to release what pods held that went."""
@@ -154,9 +154,9 @@ class Trial:
         seen, changed = 0, time.monotonic()
         while len(sightings.at) < len(sightings.expected):
             await asyncio.sleep(_INTERVAL)
-            if len(sightings.at) > seen:
-                seen, changed = len(sightings.at), time.monotonic()
-                self.told(seen)
+            self.told(len(sightings.at))
+            if sightings.progress > seen:
+                seen, changed = sightings.progress, time.monotonic()
             if time.monotonic() - changed > STALL_SECONDS:
                 return [await self._stalled(sightings)]
         self.told(len(sightings.at))

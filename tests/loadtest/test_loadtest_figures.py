@@ -14,6 +14,8 @@ from loadtest.endtoend.workload import FOLDER, named
 from tests.extender.clusters import pod
 from tests.loadtest.measured import MOOD, results, run, runs
 
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/20 nodes are available"}
+
 
 def seen(*sightings: tuple[str, str, float]) -> Sightings:
     found = Sightings(frozenset({"a", "b", "c"}))
@@ -44,6 +46,15 @@ def test_a_rate_is_from_the_first_binding_to_the_last(
 def test_a_pod_that_was_bound_twice_is_told() -> None:
     assert seen(("a", "n", 1.0), ("a", "n", 2.0)).moved == []
     assert seen(("a", "n", 1.0), ("a", "m", 2.0)).moved == ["pod a was bound to node n, and then to node m"]
+
+
+def test_pods_that_are_rejected_are_progress_once_each() -> None:
+    found = seen(("a", "n", 1.0), ("nowhere", "", 1.0), ("b", "", 1.5))
+    assert found.progress == 1
+    for name in ("nowhere", "nowhere", "b"):
+        found.see(pod(name) | {"status": {"conditions": [UNSCHEDULABLE]}}, 2.0)
+    assert found.progress == 3
+    assert list(found.at) == ["a"]
 
 
 def test_medians_ranges_and_ratios_in_the_table() -> None:
