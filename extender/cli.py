@@ -21,7 +21,7 @@ from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_tab
 from extender.autoscaler.templates import TemplateError
 from extender.cluster.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
 from extender.cluster.credentials import ConnectError, find_origin
-from extender.cluster.manifests import FileReport, Loaded, duplicates
+from extender.cluster.manifests import FileReport, Loaded, duplicates, unauthorized
 from extender.cluster.manifests import load as load_manifests
 from extender.cluster.snapshot import Snapshot
 from extender.embedded import EmbeddedCluster, check_expression
@@ -43,7 +43,7 @@ from extender.options import (
 from extender.report import Table, print_table
 from extender.settings import Settings, SettingsError
 from extender.settings import load as load_settings
-from extender.simulation import Placement, simulate
+from extender.simulation import Placement, overlooked, simulate
 from extender.tracing import TracingError, open_tracing
 
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
@@ -107,7 +107,7 @@ def serve(
     try:
         tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
-            cluster = EmbeddedCluster(_load_one_cluster("serve", manifests).objects)
+            cluster = EmbeddedCluster(_load_new_cluster("serve", manifests).objects)
             opening = serving.embedded(cluster)
         else:
             opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
@@ -131,7 +131,8 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
         ]
         print_table(Table(("file", "used", "skipped", "errors"), rows), _stdout())
     for twice in duplicates(loaded.objects):
-        typer.echo(f"warning: not for one cluster: {twice}", err=True)
+        _warn(f"not for one cluster: {twice}")
+    _warn(*unauthorized(loaded.objects))
     for problem in loaded.problems:
         _say(problem)
     if loaded.problems:
@@ -148,11 +149,14 @@ def simulate_command(
 ) -> None:
     """Schedule every pending pod of the manifests, oldest first, and say where it goes or why it does not.
 
-    Nodes are ruled out by their devices, by a pod's nodeName and nodeSelector, and when they are unschedulable; CPU,
-    memory, taints of nodes and affinity are the scheduler's and not looked at.
+    Nodes are ruled out by their devices, by what their device plugins have left, by a pod's nodeName and nodeSelector,
+    and when they are unschedulable. CPU, memory, taints of nodes, affinity, topology spread and volumes are not looked
+    at, which is said where there are any.
     """
     settings = _settings(config, {"scheduling.policy": policy})
-    loaded = _load_one_cluster("simulate", [*(paths or ()), *(manifests or ())])
+    loaded = _load_new_cluster("simulate", [*(paths or ()), *(manifests or ())])
+    if ignored := overlooked(loaded.objects):
+        _warn(f"not looked at: {', '.join(ignored)}")
     placements = serving.run_once(EmbeddedCluster(loaded.objects), settings, simulate)
     if output is Output.JSON:
         _print_json([placement.as_json() for placement in placements])
@@ -269,16 +273,26 @@ def _load(paths: Sequence[Path]) -> Loaded:
 
 
 def _load_one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
+    """One cluster is to be made of all files: not with what is wrong in them, and not with objects twice."""
     if not paths:
         _fail(f"{command} needs PATH... or --manifests PATH...")
     loaded = _load(paths)
-    _refuse_problems(loaded)
+    _refuse(loaded.problems + duplicates(loaded.objects))
+    return loaded
+
+
+def _load_new_cluster(command: str, paths: Sequence[Path]) -> Loaded:
+    """The same of a cluster in which claims are yet to be made: where an API server takes them."""
+    loaded = _load_one_cluster(command, paths)
+    _refuse(unauthorized(loaded.objects))
     return loaded
 
 
 def _snapshot(command: str, paths: Sequence[Path]) -> Snapshot:
     """The cluster of manifests, once its controllers have nothing left to do."""
-    cluster = EmbeddedCluster(_load_one_cluster(command, paths).objects)
+    loaded = _load_one_cluster(command, paths)
+    _warn(*unauthorized(loaded.objects))
+    cluster = EmbeddedCluster(loaded.objects)
     asyncio.run(cluster.settle())
     return cluster.state.snapshot
 
@@ -300,9 +314,7 @@ def _pod_key(pod: str) -> ObjectKey:
     return ObjectKey(namespace or "default", name)
 
 
-def _refuse_problems(loaded: Loaded) -> None:
-    """One cluster is to be made of all files: not with what is wrong in them, and not with objects twice."""
-    problems = loaded.problems + duplicates(loaded.objects)
+def _refuse(problems: Collection[str]) -> None:
     for problem in problems:
         _say(problem)
     if problems:
@@ -336,6 +348,11 @@ def _stdout() -> Console:
 
 def _print_json(value: object) -> None:
     typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def _warn(*messages: str) -> None:
+    for message in messages:
+        typer.echo(f"warning: {message}", err=True)
 
 
 def _say(message: str) -> None:

@@ -3,19 +3,22 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 import structlog
 
 from allocator.cel import CompileError, Environment, compile_expression
-from extender.cluster.api import RESOURCES, ApiError, RawObject, Resource
+from extender.cluster.api import NAMESPACES, RESOURCES, ApiError, RawObject, Resource
 from extender.cluster.controller import Controller
 from extender.cluster.manifests import RawObject as Manifest
 from extender.cluster.memory import MemoryApi
 from extender.cluster.state import ClusterState, Event
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
+
+_LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES}
 
 _DEVICE_EXPRESSIONS = Environment()
 
@@ -44,7 +47,7 @@ class EmbeddedCluster:
         self._controller = Controller(self.api)
         self._bell = _Bell()
         for each in manifests:
-            self.api.load(RESOURCES[each.kind], each.data)
+            self.api.load(_LOADED[each.kind], each.data)
         self.api.follow(self.state)
         self.api.follow(self._bell)
 

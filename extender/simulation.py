@@ -1,17 +1,30 @@
 """Scheduling in memory: every pending pod of a cluster, one after the other, by the verbs that the service runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from allocator.model import DeviceResult
+from allocator.parse.fields import Fields
 from extender.claims import claim_keys
-from extender.cluster.api import NODES, PODS, RawObject
-from extender.cluster.objects import Pod, parse_pod
+from extender.cluster.api import NODES, PODS, RawObject, Resource
+from extender.cluster.manifests import RawObject as Manifest
+from extender.cluster.objects import Pod, is_extended, parse_node_object, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.embedded import EmbeddedCluster
+from extender.plugins import PluginCapacity
 from extender.service import RefusedError, Service
 from extender.wire import BindArgs, FilterArgs
+
+_IGNORED: Final[Sequence[tuple[Resource, str, Callable[[Fields], bool]]]] = (
+    (PODS, "requests of CPU and memory", lambda spec: any(map(_asks_for_more, spec.children("containers")))),
+    (PODS, "affinity", lambda spec: spec.has("affinity")),
+    (PODS, "topology spread", lambda spec: spec.has("topologySpreadConstraints")),
+    (PODS, "volumes", lambda spec: any(each.has("persistentVolumeClaim") for each in spec.children("volumes"))),
+    (NODES, "taints of nodes", lambda spec: spec.has("taints")),
+)
+"""What the scheduler looks at and a simulation does not, as it is about devices; and whether a spec has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +75,31 @@ class Placement:
         }
 
 
+def overlooked(objects: Iterable[Manifest]) -> tuple[str, ...]:
+    """What of nodes, and of pods that need devices, is not looked at, though it is there and would count."""
+    counting = (each for each in objects if each.kind != PODS.kind or parse_pod(each.data).needs_devices)
+    specs = [(each.kind, Fields(each.data, "", []).child("spec")) for each in counting]
+    return tuple(
+        what for resource, what, has in _IGNORED if any(kind == resource.kind and has(spec) for kind, spec in specs)
+    )
+
+
+def _asks_for_more(container: Fields) -> bool:
+    return any(not is_extended(name) for name in container.child("resources").mapping("requests"))
+
+
 async def simulate(service: Service, cluster: EmbeddedCluster) -> tuple[Placement, ...]:
     """Schedule every pending pod, the oldest first; pods of one age in the order in which they were loaded."""
     pending = [pod for pod in (await cluster.api.list(PODS)).items if _is_pending(pod)]
     pending.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-    return tuple([await _place(service, cluster, pod) for pod in pending])
+    plugins = PluginCapacity(cluster.state.snapshot.pods.values())
+    return tuple([await _place(service, cluster, plugins, pod) for pod in pending])
 
 
-async def _place(service: Service, cluster: EmbeddedCluster, raw: RawObject) -> Placement:
-    nodes = (await cluster.api.list(NODES)).items
-    reasons = {node["metadata"]["name"]: scheduler_reason(raw, node) for node in nodes}
+async def _place(service: Service, cluster: EmbeddedCluster, plugins: PluginCapacity, raw: RawObject) -> Placement:
+    nodes, pod = (await cluster.api.list(NODES)).items, parse_pod(raw)
+    reasons = {node["metadata"]["name"]: scheduler_reason(raw, node) or _shortage(plugins, pod, node) for node in nodes}
     names = [name for name, reason in reasons.items() if not reason]
-    pod = parse_pod(raw)
     args = FilterArgs(pod, names)
     try:
         result = await service.filter(args)
@@ -85,6 +111,7 @@ async def _place(service: Service, cluster: EmbeddedCluster, raw: RawObject) -> 
         await service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
     except (RefusedError, TimeoutError) as error:
         return Placement(str(pod), reason=str(error) or "not decided in time")
+    plugins.take(pod, node)
     await cluster.settle()
     return Placement(str(pod), node, _devices(pod, cluster.state.snapshot))
 
@@ -93,12 +120,18 @@ def scheduler_reason(pod: RawObject, node: RawObject) -> str:
     """Why the pod's own spec keeps it off a node; empty if it does not.
 
     A small part of what kube-scheduler looks at itself: nodeSelector, and unschedulable nodes. A pod with a nodeName is
-    bound already. CPU, memory, taints, affinity and volumes are left to it.
+    bound already.
     """
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return "node does not match spec.nodeSelector"
     return "node is unschedulable" if (node.get("spec") or {}).get("unschedulable") else ""
+
+
+def _shortage(plugins: PluginCapacity, pod: Pod, node: RawObject) -> str:
+    """kube-scheduler's reason where a device plugin of the node has too little left."""
+    resource = plugins.lacking(pod, parse_node_object(node)) if pod.containers else ""
+    return f"Insufficient {resource}" if resource else ""
 
 
 def _is_pending(pod: RawObject) -> bool:

@@ -57,6 +57,9 @@ TAINT_RULES: Final = Resource(
 )
 BUDGETS: Final = Resource("PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), namespaced=True)
 
+NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
+"""What a cluster in memory looks at; of a live one the API server does it."""
+
 EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
 """What we only write."""
 

@@ -1,14 +1,49 @@
-"""What an API server demands of a ResourceClaim that is changed.
+"""What an API server demands of a ResourceClaim that is made or changed.
 
 Source: validation of ResourceClaim and its status in Kubernetes 1.37.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from extender.cluster.api import RawObject
+from extender.cluster.api import TEMPLATES, RawObject
 
 MAX_CONSUMERS: Final = 256
 """How many entries ``status.reservedFor`` can hold."""
+
+ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
+"""Namespaces with this label, "true", may have claims with adminAccess."""
+
+
+def admin_problems(obj: RawObject, labels: Mapping[str, str]) -> list[str]:
+    """What forbids a new claim or claim template in a namespace with these labels."""
+    is_template = obj["kind"] == TEMPLATES.kind
+    spec = obj.get("spec") or {}
+    spec = spec.get("spec") or {} if is_template else spec
+    path = "spec.spec" if is_template else "spec"
+    found = []
+    for index, request in enumerate((spec.get("devices") or {}).get("requests") or []):
+        # v1beta1 has no exactly.
+        inner = "exactly." if "exactly" in request else ""
+        if (request.get("exactly") or request).get("adminAccess"):
+            found.append(f"{path}.devices.requests[{index}].{inner}adminAccess")
+    return _without_label(found, labels)
+
+
+def admin_status_problems(new: RawObject, old: RawObject, labels: Mapping[str, str]) -> list[str]:
+    """What forbids a new allocation of a claim in a namespace with these labels."""
+    had = (old.get("status") or {}).get("allocation")
+    results = _results(new.get("status") or {}) if had is None else []
+    paths = (
+        f"status.allocation.devices.results[{i}].adminAccess" for i, r in enumerate(results) if r.get("adminAccess")
+    )
+    return _without_label(paths, labels)
+
+
+def _without_label(paths: Iterable[str], labels: Mapping[str, str]) -> list[str]:
+    if labels.get(ADMIN_LABEL) == "true":
+        return []
+    return [f'{path}: needs the label {ADMIN_LABEL}: "true" on the namespace' for path in paths]
 
 
 def spec_problems(new: RawObject, old: RawObject) -> list[str]:
@@ -74,8 +109,11 @@ def _device_status_problems(status: RawObject) -> list[str]:
 
 
 def _allocated(status: RawObject) -> set[tuple[object, ...]]:
-    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
-    return {_device(result) for result in results}
+    return {_device(result) for result in _results(status)}
+
+
+def _results(status: RawObject) -> list[RawObject]:
+    return ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
 
 
 def _device(entry: RawObject) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ Source: the resource claim controller of kube-controller-manager (Kubernetes 1.3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from extender.cluster.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject
+from extender.cluster.api import CLAIMS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
 from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import key_of
 
@@ -21,16 +21,26 @@ class Controller:
     api: Api
 
     async def reconcile(self) -> None:
-        """Do all that is to be done now."""
+        """Do all that is to be done now.
+
+        Raises:
+            ApiError: something was refused; all else has been done.
+        """
+        refused: list[ApiError] = []
         pods = (await self.api.list(PODS)).items
         claims = (await self.api.list(CLAIMS)).items
         owned = {(owner_of(claim), _annotation(claim)): claim for claim in claims}
         for pod in pods:
             if not _is_finished(pod) and "deletionTimestamp" not in pod["metadata"]:
-                await self._make_claims(pod, owned)
+                try:
+                    await self._make_claims(pod, owned)
+                except ApiError as error:
+                    refused.append(error)
         running = {pod["metadata"]["uid"]: pod for pod in pods if not _is_finished(pod)}
         for claim in claims:
             await self._release(claim, running)
+        if refused:
+            raise refused[0]
 
     async def _make_claims(self, pod: RawObject, owned: Mapping[tuple[str, str], RawObject]) -> None:
         """The claims from templates that a pod has not got yet, and its status that names them."""

@@ -4,7 +4,7 @@ Every document is either used, skipped because of its kind, or named with what i
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,11 +21,14 @@ from allocator.parse import (
 )
 from allocator.parse.fields import shown
 from allocator.validation import validate
+from extender.cluster.api import CLAIMS, NAMESPACES, TEMPLATES
 from extender.cluster.budgets import parse_budget
-from extender.cluster.objects import parse_node_object, parse_pod
+from extender.cluster.claimrules import admin_problems
+from extender.cluster.objects import parse_namespace, parse_node_object, parse_pod
 from extender.cluster.yamltext import SyntaxProblem, documents
 
 USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object]]] = {
+    ("", "Namespace"): parse_namespace,
     ("", "Node"): parse_node_object,
     ("", "Pod"): parse_pod,
     ("policy", "PodDisruptionBudget"): parse_budget,
@@ -141,6 +144,29 @@ def duplicates(objects: Iterable[RawObject]) -> tuple[str, ...]:
         if other is not each:
             found.append(f"{each} is in {other.source} and again in {each.source}")
     return tuple(found)
+
+
+def unauthorized(objects: Collection[RawObject]) -> tuple[str, ...]:
+    """Claims and claim templates with adminAccess that an API server would not take where they are to be made.
+
+    A namespace that is not among the objects has no labels. What is allocated already has been let in somewhere.
+    """
+    labels = {each.name: parse_namespace(each.data) for each in objects if each.kind == NAMESPACES.kind}
+    found = []
+    for each in objects:
+        if each.kind not in {CLAIMS.kind, TEMPLATES.kind} or _is_allocated(each.data):
+            continue
+        where = (
+            f" {each.namespace}" if each.namespace in labels else f" {each.namespace}, which is not among the manifests"
+        )
+        problems = admin_problems(dict(each.data), labels.get(each.namespace, {}))
+        found += [f"{each.source}: {each}: {problem}{where}" for problem in problems]
+    return tuple(found)
+
+
+def _is_allocated(data: Mapping[str, object]) -> bool:
+    status = data.get("status")
+    return isinstance(status, dict) and bool(status.get("allocation"))
 
 
 def _files(path: Path) -> list[Path]:

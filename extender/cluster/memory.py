@@ -10,8 +10,26 @@ from http import HTTPStatus
 import orjson
 
 from allocator.errors import InvalidObjectError
-from extender.cluster.api import CLAIMS, EVENTS, PODS, RESOURCES, ApiError, Listing, ObjectKey, RawObject, Resource
-from extender.cluster.claimrules import drop_freed_devices, spec_problems, status_problems
+from extender.cluster.api import (
+    CLAIMS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    RESOURCES,
+    TEMPLATES,
+    ApiError,
+    Listing,
+    ObjectKey,
+    RawObject,
+    Resource,
+)
+from extender.cluster.claimrules import (
+    admin_problems,
+    admin_status_problems,
+    drop_freed_devices,
+    spec_problems,
+    status_problems,
+)
 from extender.cluster.kinds import Kind, all_kinds
 from extender.cluster.reservation import timestamp
 from extender.cluster.state import Event, EventType, Sink, key_of
@@ -31,7 +49,9 @@ class MemoryApi:
         self._now = now
         self._new_uid = new_uid
         self._kinds: Mapping[str, Kind[object]] = all_kinds()
-        self._objects: dict[str, dict[ObjectKey, bytes]] = {kind: {} for kind in (*RESOURCES, EVENTS.kind)}
+        self._objects: dict[str, dict[ObjectKey, bytes]] = {
+            kind: {} for kind in (*RESOURCES, EVENTS.kind, NAMESPACES.kind)
+        }
         self._revision = 0
         self._sinks: list[Sink] = []
 
@@ -121,6 +141,12 @@ class MemoryApi:
     def _all(self, resource: Resource) -> tuple[RawObject, ...]:
         return tuple(orjson.loads(found) for found in self._objects[resource.kind].values())
 
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        """Of a namespace; none of one that is not here."""
+        found = self._objects[NAMESPACES.kind].get(ObjectKey("", namespace))
+        labels: Mapping[str, str] = orjson.loads(found)["metadata"].get("labels") or {} if found else {}
+        return labels
+
     def _create(self, resource: Resource, obj: RawObject, *, keep: bool = False) -> RawObject:
         metadata = obj.setdefault("metadata", {})
         if not keep:
@@ -139,6 +165,8 @@ class MemoryApi:
         key = key_of(obj)
         if key in self._objects[resource.kind]:
             raise ApiError(HTTPStatus.CONFLICT, "AlreadyExists", f'{resource} "{key.name}" already exists')
+        if not keep and resource in {CLAIMS, TEMPLATES}:
+            _refuse(resource, key, admin_problems(obj, self._labels_of(key.namespace)))
         return self._store(resource, key, obj, EventType.ADDED)
 
     def _update(self, resource: Resource, obj: RawObject) -> RawObject:
@@ -170,7 +198,8 @@ class MemoryApi:
             new["status"] = obj["status"]
         if resource == CLAIMS:
             drop_freed_devices(new, old)
-            _refuse(resource, key, status_problems(new, old))
+            admin = admin_status_problems(new, old, self._labels_of(key.namespace))
+            _refuse(resource, key, status_problems(new, old) + admin)
         return self._store(resource, key, new, EventType.MODIFIED)
 
     def _patched(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:

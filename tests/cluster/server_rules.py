@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from extender.cluster.api import CLAIMS, PODS, Api, ObjectKey, RawObject
+from extender.cluster.api import CLAIMS, NAMESPACES, PODS, TEMPLATES, Api, ObjectKey, RawObject
+from extender.cluster.claimrules import ADMIN_LABEL
 from tests.cluster.claim_rules import FINALIZER, refusal_of
 from tests.cluster.harness.client import key_of
-from tests.cluster.harness.objects import claim, pod
+from tests.cluster.harness.objects import claim, pod, request, requests, template
 
 Scenario = Callable[[Api, str], Awaitable[None]]
 
@@ -163,6 +164,21 @@ async def a_deleted_pod_is_not_bound(api: Api, namespace: str) -> None:
     await api.patch(PODS, key_of(made), {"metadata": {"finalizers": None}})
 
 
+async def admin_access_needs_a_label_on_the_namespace(api: Api, namespace: str) -> None:
+    for name, labels in ((f"{namespace}-open", {ADMIN_LABEL: "true"}), (f"{namespace}-shut", {ADMIN_LABEL: "yes"})):
+        await api.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        )
+    watching = requests(request("all", "gpu", allocationMode="All", adminAccess=True))
+    for resource, make in ((CLAIMS, claim), (TEMPLATES, template)):
+        refusal = await refusal_of(api.create(resource, make(f"{namespace}-shut", "watching", watching)))
+        assert (refusal.status, refusal.reason) == (422, "Invalid")
+        assert "adminAccess" in refusal.message
+        assert ADMIN_LABEL in refusal.message
+        assert await api.create(resource, make(f"{namespace}-open", "watching", watching))
+        assert await api.create(resource, make(f"{namespace}-shut", "using"))
+
+
 async def _with_finalizer(api: Api, namespace: str) -> RawObject:
     new = claim(namespace, "claim")
     new["metadata"]["finalizers"] = [FINALIZER]
@@ -192,4 +208,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     a_pod_is_bound_once,
     a_binding_heeds_uid_and_version,
     a_deleted_pod_is_not_bound,
+    admin_access_needs_a_label_on_the_namespace,
 )

@@ -18,6 +18,10 @@ from extender.settings import load
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 
 RUNNER = CliRunner()
+NO_LABEL = (
+    "ResourceClaim ns/watch: spec.devices.requests[0].exactly.adminAccess: needs the label "
+    'resource.kubernetes.io/admin-access: "true" on the namespace ns, which is not among the manifests'
+)
 
 
 @pytest.fixture
@@ -130,6 +134,34 @@ def test_simulate_as_json(manifests: Path) -> None:
         {"pod": "ns/p", "node": "a", "devices": [device], "reason": None},
         {"pod": "ns/q", "node": None, "devices": [], "reason": "1 no free device for request gpu"},
     ]
+
+
+@pytest.fixture
+def watching(manifests: Path, tmp_path: Path) -> list[str]:
+    """Manifests with a claim that no API server would take: its namespace has no label."""
+    asks = claim("watch")
+    asks["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    (tmp_path / "watch.json").write_text(orjson.dumps(asks).decode())
+    return [str(manifests), str(tmp_path / "watch.json")]
+
+
+def test_simulate_and_serve_refuse_admin_access_without_the_namespaces_label(watching: list[str]) -> None:
+    for command in (["simulate", *watching], ["serve", "-m", *watching]):
+        result = RUNNER.invoke(app, spread(command, "-m"))
+        assert (result.exit_code, result.stdout) == (FOUND_PROBLEMS, "")
+        assert result.stderr == f"error: {watching[1]}: {NO_LABEL}\n"
+
+
+def test_validate_and_explain_warn_of_it(watching: list[str]) -> None:
+    for command in (["validate", *watching], ["explain", "ns/p", "-m", *watching]):
+        result = RUNNER.invoke(app, spread(command, "-m"))
+        assert f"warning: {watching[1]}: {NO_LABEL}\n" in result.stderr
+
+
+def test_simulate_says_what_it_does_not_look_at(manifests: Path, tmp_path: Path) -> None:
+    (tmp_path / "cpu.json").write_text(orjson.dumps(pod("busy", "c", resources={"cpu": "1"})).decode())
+    result = RUNNER.invoke(app, ["simulate", str(manifests), str(tmp_path / "cpu.json")])
+    assert (result.exit_code, result.stderr) == (OK, "warning: not looked at: requests of CPU and memory\n")
 
 
 def test_simulate_refuses_manifests_with_errors(manifests: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from allocator.parse import parse_slice
-from extender.cluster.manifests import load
+from extender.cluster.manifests import load, unauthorized
 from extender.embedded import EmbeddedCluster, check_expression
 from extender.metrics import Metrics
 from extender.serving import make_service, make_solver
@@ -246,7 +246,8 @@ def placements() -> dict[str, Placement]:
 def test_an_api_server_would_take_everything() -> None:
     loaded = load([EXAMPLE], check_expression)
     assert loaded.problems == ()
-    assert len(loaded.objects) == len(OBJECTS) - len(of("Namespace"))
+    assert len(loaded.objects) == len(OBJECTS)
+    assert unauthorized(loaded.objects) == ()
 
 
 @pytest.mark.parametrize("pod", PLACED)

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from extender.cluster.manifests import USED, FileReport, Loaded, duplicates, load
+from extender.cluster.manifests import USED, FileReport, Loaded, duplicates, load, unauthorized
 
 REAL = Path(__file__).parents[3] / "shared" / "manifests"
 
@@ -237,6 +237,49 @@ def test_files_that_can_not_be_read_are_apart_from_those_with_mistakes(folder: P
     assert [each.is_readable for each in found.files] == [False, False, True, False, False]
     assert found.unreadable[2] == f"{folder / ('x' * 300)}: cannot be read: File name too long"
     assert len(found.problems) == len(found.unreadable) + 1
+
+
+def namespace(name: str, label: str) -> str:
+    metadata = f"{{name: {name}, labels: {{resource.kubernetes.io/admin-access: '{label}'}}}}"
+    return f"apiVersion: v1\nkind: Namespace\nmetadata: {metadata}\n"
+
+
+def admin(kind: str, where: str, version: str = "v1") -> str:
+    request = {"name": "r", "deviceClassName": "gpu", "adminAccess": True}
+    if version != "v1beta1":
+        request = {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}
+    spec: object = {"devices": {"requests": [request]}}
+    spec = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    metadata = {"name": "watch", "namespace": where}
+    return json.dumps({"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "field"),
+    [
+        ("ResourceClaim", "v1", "spec.devices.requests[0].exactly.adminAccess"),
+        ("ResourceClaim", "v1beta1", "spec.devices.requests[0].adminAccess"),
+        ("ResourceClaimTemplate", "v1", "spec.spec.devices.requests[0].exactly.adminAccess"),
+    ],
+)
+def test_admin_access_needs_a_label_on_the_namespace(folder: Path, kind: str, version: str, field: str) -> None:
+    spaces = [namespace("open", "true"), namespace("shut", "false")]
+    asking = [admin(kind, where, version) for where in ("open", "shut", "elsewhere")]
+    found = loaded(folder, "\n---\n".join([*spaces, *asking]))
+    assert found.problems == ()
+    label = 'needs the label resource.kubernetes.io/admin-access: "true" on the namespace'
+    assert unauthorized(found.objects) == (
+        f"{folder / 'a.yaml'}: {kind} shut/watch: {field}: {label} shut",
+        f"{folder / 'a.yaml'}: {kind} elsewhere/watch: {field}: {label} elsewhere, which is not among the manifests",
+    )
+
+
+def test_what_is_allocated_already_has_been_let_in_somewhere(folder: Path) -> None:
+    allocated = json.loads(admin("ResourceClaim", "elsewhere"))
+    result = {"request": "r", "driver": "x", "pool": "p", "device": "d", "adminAccess": True}
+    allocated["status"] = {"allocation": {"devices": {"results": [result]}}}
+    found = loaded(folder, json.dumps(allocated))
+    assert (found.problems, unauthorized(found.objects)) == ((), ())
 
 
 def test_duplicates_name_both_files(folder: Path) -> None:

@@ -1,15 +1,18 @@
 """What a cluster's own controllers do for claims."""
 
+import copy
 from typing import Any
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+import pytest
+
+from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.cluster.controller import POD_CLAIM_NAME, Controller
 from extender.cluster.memory import MemoryApi
 from extender.cluster.reservation import FINALIZER
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, pod, request
 
-TEMPLATE = {
+TEMPLATE: RawObject = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaimTemplate",
     "metadata": {"name": "one", "namespace": "ns"},
@@ -44,8 +47,18 @@ class TestMaking:
         assert made["metadata"]["annotations"] == {"note": "b", POD_CLAIM_NAME: "gpu"}
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", "uid-p", True)
-        assert made["spec"] == TEMPLATE["spec"]["spec"]  # type: ignore[index]  # a literal above
+        assert made["spec"] == TEMPLATE["spec"]["spec"]
         assert await statuses(api, "p") == [{"name": "gpu", "resourceClaimName": made["metadata"]["name"]}]
+
+    async def test_one_that_is_refused_keeps_no_other_from_being_made(self) -> None:
+        watching = copy.deepcopy(TEMPLATE) | {"metadata": {"name": "watching", "namespace": "ns"}}
+        watching["spec"]["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+        refused = templated("a")
+        refused["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "watching"
+        api = memory_api(TEMPLATE, watching, refused, templated("b"))
+        with pytest.raises(ApiError, match="adminAccess"):
+            await Controller(api).reconcile()
+        assert (await statuses(api, "a"), len(await statuses(api, "b"))) == (None, 1)
 
     async def test_once(self) -> None:
         api = memory_api(TEMPLATE, templated("p"))

@@ -6,27 +6,35 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from allocator.quantity import Quantity
 from extender.cluster.manifests import RawObject
+from extender.cluster.objects import parse_pod
 from extender.embedded import EmbeddedCluster
 from extender.metrics import Metrics
+from extender.plugins import asked
 from extender.serving import make_service
 from extender.settings import Settings
-from extender.simulation import Placement, scheduler_reason, simulate
+from extender.simulation import Placement, overlooked, scheduler_reason, simulate
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, solver
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+PLUGIN = "plugin.example.com/gpu"
+SERVED_HERE = "example.com/gpu"
 
 
-def embedded(objects: Iterable[Object]) -> EmbeddedCluster:
-    manifests = [
+def manifests_of(objects: Iterable[Object]) -> list[RawObject]:
+    return [
         RawObject(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"], each, Path("x"), 1)
         for each in objects
     ]
-    return EmbeddedCluster(manifests)
+
+
+def wanting(amount: int, **fields: object) -> Object:
+    return {"name": "c", "image": "i", "resources": {"requests": {PLUGIN: str(amount)}}, **fields}
 
 
 async def placed(*objects: Object) -> dict[str, Placement]:
-    cluster = embedded(objects)
+    cluster = EmbeddedCluster(manifests_of(objects))
     async with cluster.running():
         service = make_service(cluster.api, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
         return {each.pod: each for each in await simulate(service, cluster)}
@@ -82,6 +90,76 @@ async def test_a_claim_that_a_pod_shares_takes_it_to_the_same_node() -> None:
     found = await placed(GPU, node("a"), node("b"), local_slice("b"), claim("c"), pod("p", "c"), pod("q", "c"))
     assert [each.node for each in found.values()] == ["b", "b"]
     assert found["ns/p"].devices == found["ns/q"].devices
+
+
+async def test_what_device_plugins_have_left_is_counted_as_pods_are_placed() -> None:
+    pods = [pod(f"p{number}", resources={PLUGIN: "2"}) for number in range(3)]
+    running = [pod("running", on="a", resources={PLUGIN: "1"}), pod("done", on="b", resources={PLUGIN: "4"})]
+    running[1]["status"]["phase"] = "Succeeded"
+    found = await placed(node("a", allocatable={PLUGIN: "4"}), node("b", allocatable={PLUGIN: "2"}), *running, *pods)
+    assert sorted(each.node for each in found.values()) == ["", "a", "b"]
+    assert found["ns/p2"].reason == f"2 Insufficient {PLUGIN}"
+
+
+async def test_where_no_plugin_offers_a_resource_devices_of_its_class_are_counted() -> None:
+    extended = device_class(selectors=[f'device.driver == "{DRIVER}"'], extended=SERVED_HERE)
+    nodes = [
+        node("plugin", allocatable={SERVED_HERE: "1"}),
+        node("devices"),
+        node("nothing", allocatable={SERVED_HERE: "0"}),
+    ]
+    pods = [pod(f"p{number}", resources={SERVED_HERE: "1"}) for number in range(3)]
+    found = await placed(extended, *nodes, local_slice("devices", 1), *pods)
+    assert sorted(each.node for each in found.values()) == ["", "devices", "plugin"]
+    assert f"1 Insufficient {SERVED_HERE}" in found["ns/p2"].reason
+
+
+PEAKS: dict[str, tuple[list[Object], list[Object], int]] = {
+    "containers together": ([], [wanting(1), wanting(2)], 3),
+    "the largest init container, if that is more": ([wanting(4), wanting(5)], [wanting(3)], 5),
+    "or else the containers": ([wanting(2)], [wanting(3)], 3),
+    "sidecars beside the containers": ([wanting(1, restartPolicy="Always")], [wanting(3)], 4),
+    "sidecars beside init containers that start later": (
+        [wanting(3), wanting(1, restartPolicy="Always"), wanting(3)],
+        [wanting(1)],
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("init", "containers", "peak"), PEAKS.values(), ids=PEAKS)
+def test_a_pod_needs_as_much_as_it_does_at_its_peak(init: list[Object], containers: list[Object], peak: int) -> None:
+    raw = pod()
+    raw["spec"] |= {"initContainers": init, "containers": containers}
+    assert asked(parse_pod(raw)) == {PLUGIN: Quantity.from_int(peak).nano}
+
+
+async def test_a_pod_without_a_spec_needs_nothing() -> None:
+    bare = pod("bare")
+    del bare["spec"]
+    assert (await placed(node("a"), bare))["ns/bare"].node == "a"
+
+
+def with_spec(obj: Object, **fields: object) -> Object:
+    return {**obj, "spec": {**obj.get("spec", {}), **fields}}
+
+
+OVERLOOKED: dict[str, tuple[list[Object], tuple[str, ...]]] = {
+    "devices alone": ([node("a"), pod(resources={PLUGIN: "1"})], ()),
+    "cpu": ([pod("p", "c", resources={"cpu": "1"})], ("requests of CPU and memory",)),
+    "cpu of a pod without devices": ([pod(resources={"cpu": "1"})], ()),
+    "taints": ([with_spec(node("a"), taints=[{"key": "x", "effect": "NoSchedule"}])], ("taints of nodes",)),
+    "much": (
+        [with_spec(pod("p", "c"), affinity={}, topologySpreadConstraints=[], volumes=[{"persistentVolumeClaim": {}}])],
+        ("affinity", "topology spread", "volumes"),
+    ),
+    "types that nobody looks at": ([with_spec(node("a"), taints=None), {**node("b"), "spec": "x"}], ()),
+}
+
+
+@pytest.mark.parametrize(("objects", "found"), OVERLOOKED.values(), ids=OVERLOOKED)
+def test_what_is_not_looked_at_is_named_where_it_is_there(objects: list[Object], found: tuple[str, ...]) -> None:
+    assert overlooked(manifests_of(objects)) == found
 
 
 async def test_the_same_manifests_give_the_same_result() -> None:
