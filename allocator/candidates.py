@@ -15,6 +15,7 @@ from allocator.features import Features
 from allocator.model import (
     AttributeValue,
     Claim,
+    ConstraintSpec,
     Device,
     DeviceClass,
     DeviceId,
@@ -28,7 +29,7 @@ from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.quantity import Quantity
 from allocator.taints import TaintRules, blocking_taint
-from allocator.usage import FREE, NOTHING_USED, Usage
+from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 
 NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
 """What a node declares that can do without some of the calls to a driver (KEP-5328)."""
@@ -68,6 +69,7 @@ class Alternative:
 
     Attributes:
         claim: position of the claim.
+        covering: the constraints that speak of it, with their numbers in the claim.
         label: request, or request/subrequest.
         members: for "all devices": the candidates that these are.
         verdicts: per candidate; None until it is judged.
@@ -76,6 +78,7 @@ class Alternative:
 
     __slots__ = (
         "claim",
+        "covering",
         "device_class",
         "expressions",
         "label",
@@ -102,6 +105,7 @@ class Alternative:
         self.label = label
         self.device_class = device_class
         self.expressions = expressions
+        self.covering: tuple[tuple[int, ConstraintSpec], ...] = ()
         self.members: tuple[int, ...] | None = None
         self.verdicts: list[Refusal | None] = [None] * candidates
         self.taken: dict[int, dict[str, Quantity]] = {}
@@ -134,10 +138,17 @@ class Candidates:
         self.capacities = Capacities(usage)
         self.all: list[Candidate] = [c for p in pools for c in p.candidates]
         self.count = len(self.all)
-        self.held = bytearray()
+        self.held = bytearray(self.count)
+        self._in_use: dict[int, DeviceUsage] = {}
+        start = 0
         for pool in pools:
             used = usage.pools.get(pool.id, NOTHING_USED)
-            self.held.extend(used.get(c.device.id.device, FREE).holders > 0 for c in pool.candidates)
+            for index, candidate in enumerate(pool.candidates if used else (), start):
+                of_device = used.get(candidate.device.id.device)
+                if of_device is not None:
+                    self._in_use[index] = of_device
+                    self.held[index] = of_device.holders > 0
+            start += len(pool.candidates)
 
     def is_shared(self, index: int) -> bool:
         """May several claims hold the device at once?"""
@@ -224,9 +235,10 @@ class Candidates:
         refusal = self._unselectable(alternative, candidate)
         if refusal is not None:
             return refusal
-        if self._features.consumable_capacity:
+        measured = device.capacity or request.capacity is not None or device.allow_multiple_allocations
+        if measured and self._features.consumable_capacity:
             # Of "all devices", what is left counts only when they are taken.
-            already = {} if alternative.members is not None else self.usage.device(device.id).consumed
+            already = {} if alternative.members is not None else self._in_use.get(index, FREE).consumed
             refusal = self._too_small(alternative, index, already)
             if refusal is not None:
                 return refusal

@@ -24,6 +24,8 @@ class Constraint(Protocol):
 
 def values_of(value: AttributeValue) -> frozenset[Hashable]:
     """The elements of a list, or the one value, such that ``True``, ``1`` and versions stay apart."""
+    if type(value) is str:
+        return frozenset({("str", value)})
     elements: Iterable[object] = value if isinstance(value, tuple) else (value,)
     return frozenset((type(e).__name__, e.text if isinstance(e, Version) else e) for e in elements)
 

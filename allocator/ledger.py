@@ -24,7 +24,6 @@ class Ledger:
 
     def __init__(self, plan: Plan, candidates: Candidates, pools: tuple[NodePool, ...], features: Features) -> None:
         self._candidates = candidates
-        self._plan = plan
         by_id = {pool.id: pool for pool in pools}
         self.counters = Counters(by_id, candidates.usage)
         self._compatibility = Compatibility(by_id, candidates.usage) if features.compatibility_groups else None
@@ -92,7 +91,7 @@ class Ledger:
         return self._candidates.is_shared(index) and self._candidates.capacities.is_shared(device.id)
 
     def _constrain(self, alternative: Alternative, index: int, undos: list[Undo]) -> Refusal | None:
-        for number, spec in self._plan.covering(alternative):
+        for number, spec in alternative.covering:
             value = self._candidates.value(alternative, index, spec.attribute)
             undo = self.constraints[alternative.claim][number].add(value)
             if undo is None:

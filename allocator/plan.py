@@ -3,7 +3,7 @@
 Everything that makes a claim impossible wherever it goes is said here, before any search.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator.candidates import Alternative, Candidates, Expression
@@ -42,13 +42,7 @@ class Plan:
     @property
     def constrains_all(self) -> bool:
         """Is there an "all devices" request under a constraint? Such a one ends in an error where it can't hold."""
-        return any(a.members is not None and any(self.covering(a)) for s in self.slots for a in s.alternatives)
-
-    def covering(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec]]:
-        """The constraints that speak of an alternative, with their numbers in its claim."""
-        for number, spec in enumerate(self.constraints[alternative.claim]):
-            if covers(spec, alternative.request_name, alternative.request.name):
-                yield number, spec
+        return any(a.members is not None and a.covering for s in self.slots for a in s.alternatives)
 
 
 def plan(
@@ -130,7 +124,10 @@ def _alternative(
     expressions = tuple(
         Expression(text, f"class {device_class.name} selector {i}") for i, text in enumerate(device_class.selectors)
     ) + tuple(Expression(text, f"selector {i}") for i, text in enumerate(wanted.selectors))
-    return Alternative(index, request.name, wanted, label, device_class, expressions, candidates)
+    found = Alternative(index, request.name, wanted, label, device_class, expressions, candidates)
+    constraints = enumerate(claim.spec.constraints)
+    found.covering = tuple([(number, spec) for number, spec in constraints if covers(spec, request.name, wanted.name)])
+    return found
 
 
 def _check_all(claim: Claim, alternative: Alternative, pools: tuple[NodePool, ...]) -> None:

@@ -108,15 +108,16 @@ def _by_waste(view: View, alternative: Alternative) -> Sequence[int]:
     if len(suits) < 2:
         return suits
     groups = _group_sizes(view, alternative, suits)
-    largest = _largest(sizes_of(candidates.all[i].device.quantities) for i in suits)
-    left = {i: _left_of(candidates, i) for i in suits}
-    return sorted(suits, key=lambda i: (groups.get(i, 0), _breakage(view, i), _waste(left[i], largest)))
+    sizes = {i: sizes_of(candidates.all[i].device.quantities) for i in suits}
+    largest = _largest(sizes.values())
+    wastes = {i: _waste(_left_of(candidates, i, of_device), largest) for i, of_device in sizes.items()}
+    return sorted(suits, key=lambda i: (groups.get(i, 0), _breakage(view, i), wastes[i]))
 
 
 def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
     """For matchAttribute: how many candidates have the device's value; a tight group is used up first."""
     sizes: dict[int, int] = {}
-    for _, spec in view.plan.covering(alternative):
+    for _, spec in alternative.covering:
         values = {i: view.candidates.values(alternative, i, spec.attribute) for i in suits}
         if spec.kind is not ConstraintKind.MATCH:
             continue
@@ -150,13 +151,11 @@ def _largest(devices: Iterable[Sizes]) -> dict[str, int]:
     return largest
 
 
-def _left_of(candidates: Candidates, index: int) -> Sizes:
+def _left_of(candidates: Candidates, index: int, sizes: Sizes) -> Sizes:
     """What a device has; of a shared one, what is still free of it."""
-    device = candidates.all[index].device
-    sizes = sizes_of(device.quantities)
     if not candidates.is_shared(index):
         return sizes
-    used = candidates.usage.device(device.id).consumed
+    used = candidates.usage.device(candidates.all[index].device.id).consumed
     return tuple([(name, size - (used.get(name, 0) or used.get(name.partition("/")[2], 0))) for name, size in sizes])
 
 

@@ -88,7 +88,7 @@ class Pruning:
                 indexes = range(self._candidates.count) if alternative.members is None else alternative.members
                 suits = [i for i in indexes if self._candidates.judge(alternative, i) is SUITS]
                 self._suits[id(alternative)] = _mask(suits)
-                for number, spec in self._plan.covering(alternative):
+                for number, spec in alternative.covering:
                     masks = self._values.setdefault((alternative.claim, number, id(alternative)), {})
                     for index in suits:
                         values = self._candidates.values(alternative, index, spec.attribute)
@@ -187,7 +187,7 @@ class Pruning:
 
     def _bound(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec, frozenset[Hashable]]]:
         """The constraints on an alternative that have settled on some values, one of which all devices must have."""
-        for number, spec in self._plan.covering(alternative):
+        for number, spec in alternative.covering:
             common = self._ledger.constraints[alternative.claim][number].key()
             if isinstance(common, frozenset):
                 yield number, spec, common
