@@ -6,12 +6,15 @@ ordinary Kubernetes objects. Source: ``k8s.io/kube-scheduler/extender/v1``. Unkn
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+import msgspec
 import orjson
 
 from allocator.model import JSON
 from extender.body import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
 from extender.cluster.objects import Pod
+from extender.names import Names
 from extender.verbs.preempt import Victims
 
 
@@ -47,12 +50,41 @@ class BindArgs:
     node: str
 
 
+class _NamesMode(msgspec.Struct):
+    """ExtenderArgs with names alone, as kube-scheduler sends them: taken apart, not decoded."""
+
+    Pod: msgspec.Raw
+    NodeNames: msgspec.Raw
+    Nodes: None = None
+
+
+_names_mode: Final = msgspec.json.Decoder(_NamesMode)
+
+
 def decode_filter(body: bytes) -> FilterArgs:
     """ExtenderArgs. A null list is an empty one.
 
     Raises:
         WireError: the body is something else.
     """
+    return _plain(body) or _any(body)
+
+
+def _plain(body: bytes) -> FilterArgs | None:
+    """Names mode, read at the least cost; None: there is something about it, which `_any` is to find out."""
+    try:
+        parts = _names_mode.decode(body)
+        pod = as_pod(orjson.loads(bytes(parts.Pod)), "Pod")
+    except (msgspec.MsgspecError, orjson.JSONDecodeError, RecursionError, WireError):
+        return None
+    names = Names.of(bytes(parts.NodeNames))
+    if names is None:
+        return None
+    return FilterArgs(pod, list(names) if pod.needs_devices else names)
+
+
+def _any(body: bytes) -> FilterArgs:
+    """Either mode, and what is wrong with it."""
     root = root_of(body)
     pod = as_pod(required(root, "Pod", dict), "Pod")
     if "NodeNames" not in root and "Nodes" not in root:
@@ -104,7 +136,7 @@ def encode_filter(
     """ExtenderFilterResult, with names or with the very Nodes that were sent, as the request had them."""
     reply: dict[str, object] = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable}
     if args.nodes is None:
-        reply["NodeNames"] = passed
+        reply["NodeNames"] = orjson.Fragment(passed.json) if isinstance(passed, Names) else passed
     else:
         reply["Nodes"] = {"items": [args.nodes[name] for name in passed]}
     return as_line(reply)

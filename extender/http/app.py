@@ -18,6 +18,7 @@ from starlette.responses import Response
 from extender import __version__, wire
 from extender.autoscaler.service import Autoscaler
 from extender.http.autoscaler import add_autoscaler
+from extender.http.endpoint import Application
 from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
 from extender.http.scheduler import add_verbs
@@ -54,8 +55,8 @@ def create_operations_app(service: Service) -> FastAPI:
     return app
 
 
-def _app() -> FastAPI:
-    return FastAPI(
+def _app() -> Application:
+    return Application(
         title="dra-extender",
         version=__version__,
         description="A kube-scheduler extender that owns Dynamic Resource Allocation.",

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anyio.to_thread import run_sync
-from fastapi import FastAPI
 from starlette.requests import Request
 
 from extender import wire as scheduler_wire
 from extender.autoscaler import wire
 from extender.autoscaler.service import AutoscalerVerbs
-from extender.http.endpoint import Endpoints
+from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.metrics import Metrics
 from extender.settings import AUTOSCALER_PREFIX, Settings
@@ -57,7 +56,7 @@ class _Verbs:
 
 
 def add_autoscaler(
-    app: FastAPI,
+    app: Application,
     autoscaler: AutoscalerVerbs,
     settings: Settings,
     metrics: Metrics,
@@ -77,4 +76,4 @@ def add_autoscaler(
     ):
         path, told = f"{AUTOSCALER_PREFIX}/{name}", f"autoscaler/{name}"
         traced = tracing.call(told, verb)
-        app.router.routes.append(endpoints.route(path, told, traced, AUTOSCALER_VERBS[name], "autoscaler"))
+        app.add_verb(endpoints.route(path, told, traced, AUTOSCALER_VERBS[name], "autoscaler"))

@@ -87,7 +87,7 @@ def add_explain(app: FastAPI, service: Service, settings: Settings) -> None:
         form = format_for(request)
         limit = settings.server.body_limit_bytes
         try:
-            pod, names = _decoded(await read_body(request, limit))
+            pod, names = _decoded(await read_body(request.receive, limit))
             return _reply(form, await service.explain(pod, query.node or names))
         except TooLargeError:
             return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than the limit of {limit} bytes")

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Final
 
-from fastapi import FastAPI
 from starlette.requests import Request
 
 from extender import wire
 from extender.cluster.api import ObjectKey
-from extender.http.endpoint import Endpoints
+from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import VERBS
 from extender.journal import Draft
 from extender.service import SchedulerVerbs, Service
@@ -61,7 +60,9 @@ class _Verbs:
         return self.overview.journal.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
 
 
-def add_verbs(app: FastAPI, service: Service, settings: Settings, clock: Callable[[], float], tracing: Tracing) -> None:
+def add_verbs(
+    app: Application, service: Service, settings: Settings, clock: Callable[[], float], tracing: Tracing
+) -> None:
     """filter, prioritize, preempt and bind under the prefix of the settings."""
     verbs = _Verbs(tracing.scheduler(service), service.overview)
     endpoints = Endpoints(
@@ -74,4 +75,4 @@ def add_verbs(app: FastAPI, service: Service, settings: Settings, clock: Callabl
         ("bind", verbs.bind),
     ):
         path = f"{settings.server.prefix}/{name}"
-        app.router.routes.append(endpoints.route(path, name, tracing.call(name, verb), VERBS[name], "verbs"))
+        app.add_verb(endpoints.route(path, name, tracing.call(name, verb), VERBS[name], "verbs"))

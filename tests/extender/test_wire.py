@@ -4,9 +4,12 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender import wire
 from extender.body import WireError
+from extender.names import Names
 from extender.verbs.preempt import Victims
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
@@ -35,6 +38,46 @@ def test_whole_nodes_come_back_as_they_were_sent() -> None:
 )
 def test_null_and_empty_lists_are_no_nodes(fields: dict[str, Any]) -> None:
     assert list(wire.decode_filter(body(**fields)).names) == []
+
+
+BARE = {**POD, "spec": {"containers": [{"name": "main"}]}}
+"""A pod that needs no devices: its names are not decoded."""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["a"],
+        ["node-1", "node-2"],
+        ["a,b", 'c"d', "e\\f", "g[h", "{i}", "ü", ""],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("options", [0, orjson.OPT_INDENT_2])
+def test_names_come_back_as_they_were_sent(names: list[str], options: int) -> None:
+    args = wire.decode_filter(orjson.dumps({"Pod": BARE, "Nodes": None, "NodeNames": names}, option=options))
+    assert orjson.loads(wire.encode_filter(args, args.names, {}, {}))["NodeNames"] == names
+    assert (len(args.names), list(args.names), args.names[:1]) == (len(names), names, names[:1])
+
+
+texts = st.text('ab,"[]{}\\ü', max_size=3)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers(0, 9) | texts,
+        lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+        max_leaves=8,
+    )
+)
+def test_what_is_taken_for_names_unread_is_a_list_of_strings(value: object) -> None:
+    for json in (orjson.dumps(value), orjson.dumps(value, option=orjson.OPT_INDENT_2)):
+        names = Names.of(json)
+        if names is not None:
+            assert list(names) == value
+            assert len(names) == len(list(names))
+            assert all(isinstance(name, str) for name in names)
 
 
 FILTER_REFUSED: list[tuple[bytes, str]] = [
@@ -71,6 +114,20 @@ def test_a_filter_request_of_another_form_is_refused_by_field(sent: bytes, messa
     with pytest.raises(WireError) as caught:
         wire.decode_filter(sent)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a", 5], "NodeNames[1]: expected a string, not 5"),
+        ([["a"], "b"], 'NodeNames[0]: expected a string, not ["a"]'),
+        ([{"a": "b"}, 1], 'NodeNames[0]: expected a string, not {"a":"b"}'),
+    ],
+)
+def test_names_that_are_none_are_refused_for_pods_without_devices_too(names: list[Any], message: str) -> None:
+    with pytest.raises(WireError) as caught:
+        wire.decode_filter(orjson.dumps({"Pod": BARE, "NodeNames": names}))
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("sent", [b"{", b'{"Pod": NaN}', b"\xff\xfe", b'{"a": "\\ud800"}', b"[" * 5000, b"{} {}"])
