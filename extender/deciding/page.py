@@ -17,7 +17,7 @@ class Page(dict[str, Verdict]):
     def __init__(self) -> None:
         super().__init__()
         self._version = -1
-        self._find: Callable[[str], Verdict] = self.__getitem__
+        self._find: Callable[[str], Verdict] | None = None
 
     def look(self, names: Sequence[str], terrain: Terrain, find: Callable[[str], Verdict]) -> tuple[Verdict, ...]:
         """The verdicts on nodes.
@@ -29,9 +29,14 @@ class Page(dict[str, Verdict]):
         """
         self._catch_up(terrain)
         self._find = find
-        return itemgetter(*names)(self) if len(names) > 1 else tuple([self[name] for name in names])
+        try:
+            return itemgetter(*names)(self) if len(names) > 1 else tuple([self[name] for name in names])
+        finally:
+            self._find = None  # it knows the whole cluster, as it is now
 
     def __missing__(self, name: str) -> Verdict:
+        if self._find is None:
+            raise KeyError(name)
         found = self._find(name)
         if found.lasting and found is not NOT_KNOWN:
             self[name] = found

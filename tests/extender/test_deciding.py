@@ -1,6 +1,8 @@
 """What is decided once, what again, and that nodes which differ in anything that counts are not taken for one."""
 
+import gc
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 
@@ -207,6 +209,16 @@ def test_many_nodes_that_nobody_has_looked_at_are_not_at_hand() -> None:
         AtHand(scene.decider).decide((asked(),), names, scene.state.snapshot)
     some = AtHand(scene.decider).decide((asked(),), names[:AT_HAND], scene.state.snapshot)
     assert yes(some) == [True] * AT_HAND
+
+
+def test_a_question_keeps_nothing_of_the_cluster_as_it_was() -> None:
+    scene = Scene(*three({}, {}))
+    scene.ask()
+    snapshot = scene.state.snapshot
+    AtHand(scene.decider).decide((asked(),), NAMES, snapshot)
+    scene.takes("a", "gpu-0")
+    scene.ask(request(count=2))
+    assert [type(each) for each in gc.get_referrers(snapshot) if not isinstance(each, FrameType)] == []
 
 
 def test_a_cluster_is_near_until_much_has_changed() -> None:
