@@ -5,8 +5,9 @@ pods as it takes, the largest first, then another one. The expander chooses betw
 take are gone, and the rest is offered to the groups again, until none helps.
 
 What makes it quick: equal pods are one *shape*, and new nodes of a group are alike. As long as the pods on a node hold
-only what the node itself brings, the next node takes the same, without another solve. Devices that are attached to the
-network are the cluster's; what pods hold of them is carried on from node to node and group to group.
+only what the node itself brings, the next node takes the same, without another solve. A node that has fewer free
+devices than a pod needs is not asked. Devices that are attached to the network are the cluster's; what pods hold of
+them is carried on from node to node and group to group.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import Final
 
 from immutables import Map
 
-from allocator.model import ClaimSpec
+from extender.autoscaler.counts import free_devices, least_devices, typical_devices
 from extender.autoscaler.demand import Demand, Room
 from extender.autoscaler.expander import Expander, Offer
 from extender.autoscaler.world import Placed, World, place, with_claims
@@ -87,12 +88,14 @@ class _Shape:
 
     Attributes:
         devices: number of what it wants of devices; pods of other shapes may want the same.
+        least: devices that it can't do without.
         size: devices, cpu, memory; larger ones go first.
         is_alone: it shares a claim, or has one already: no other pod is like it.
     """
 
     demand: Demand
     devices: int
+    least: int
     size: tuple[int, ...]
     is_alone: bool
 
@@ -231,8 +234,10 @@ class _Estimate:
         wanted: Hashable = pod.uid if is_alone else (specs, pod.containers, pod.priority, pod.nominated_node)
         devices = self._wants.setdefault(wanted, len(self._wants))
         amounts = dict(demand.amounts)
-        size = (sum(map(_device_count, specs)), amounts.get("cpu", 0), amounts.get("memory", 0))
-        return self._shapes.setdefault((demand, devices), _Shape(demand, devices, size, is_alone))
+        size = (sum(map(typical_devices, specs)), amounts.get("cpu", 0), amounts.get("memory", 0))
+        # A claim that others share may be allocated by the time that the pod is placed.
+        least = 0 if is_alone else sum(map(least_devices, specs))
+        return self._shapes.setdefault((demand, devices), _Shape(demand, devices, least, size, is_alone))
 
     def _served_by_classes(self) -> Iterator[str]:
         """The resources that pods ask for and a device class serves."""
@@ -278,6 +283,7 @@ class _Estimate:
         node, snapshot = self._with_node(index, number, snapshot)
         own = snapshot.inventory.local.get(node, Map())
         left = dict(room.amounts or {})
+        free = free_devices(snapshot, node, self._solver.features)
         takes: dict[_Shape, int] = {}
         refused: set[int] = set()
         is_local = True
@@ -287,7 +293,9 @@ class _Estimate:
                 continue
             first = used.get(shape, 0)
             for pod in self._waiting[shape][first : first + count]:
-                if shape.devices in refused or room.shortage(shape.demand, left, self._by_classes):
+                if shape.devices in refused or shape.least > free:
+                    break
+                if room.shortage(shape.demand, left, self._by_classes):
                     break
                 found = self._place(pod, node, snapshot)
                 if isinstance(found, No):
@@ -295,6 +303,7 @@ class _Estimate:
                     refusals[shape.size[0]] += 1
                     break
                 snapshot = found.snapshot
+                free = free_devices(snapshot, node, self._solver.features)
                 is_local = is_local and not shape.is_alone and all(pool in own for pool in found.pools)
                 takes[shape] = takes.get(shape, 0) + 1
                 for name, amount in shape.demand.amounts:
@@ -366,8 +375,3 @@ class _Estimate:
             counts = Counter(self._refusal(index, shape) or AT_LIMIT for index in range(len(self._groups)))
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or NO_GROUPS
             yield from ((pod, text) for pod in pods)
-
-
-def _device_count(spec: ClaimSpec) -> int:
-    """How many devices a claim asks for, about."""
-    return sum(request.alternatives[0].count for request in spec.requests if request.alternatives)

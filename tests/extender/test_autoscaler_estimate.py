@@ -370,15 +370,26 @@ def test_equal_pods_cost_the_solves_of_one_node_for_each_group() -> None:
     assert _solves(40, 10) < 3 * _solves(40, 5)
 
 
-def test_pods_of_many_kinds_all_get_a_place_though_not_each_is_tried_on_each_node() -> None:
-    kinds = [claim_template(f"kind-{index}", request(f"request-{index}")) for index in range(60)]
-    asked = [pod_of(f"p{index}", f"kind-{index}") for index in range(60)]
+def _reads_of_kinds(number: int, group: Object) -> int:
+    """So often is the clock read for a plan for pods of so many kinds, each of which gets a node of its own."""
+    kinds = [claim_template(f"kind-{index}", request(f"request-{index}")) for index in range(number)]
+    asked = [pod_of(f"p{index}", f"kind-{index}") for index in range(number)]
     reads = count()
     counting = replace(solver(), clock=lambda: float(next(reads)))
-    world = world_of(kinds, SMALL)
-    plan = estimate(world, pending(*asked), [group_of("small", 60)], EXPANDERS["least-waste"], counting)
-    assert [len(node) for node in plan.groups[0].nodes] == [1] * 60
-    assert next(reads) < 60 * 60 * 4
+    groups = [group_of(group["name"], number)]
+    plan = estimate(world_of(kinds, group), pending(*asked), groups, EXPANDERS["least-waste"], counting)
+    assert [len(node) for node in plan.groups[0].nodes] == [1] * number
+    return next(reads)
+
+
+def test_nodes_without_free_devices_are_not_asked() -> None:
+    assert _reads_of_kinds(40, SMALL) == 4 * _reads_of_kinds(10, SMALL)
+
+
+def test_pods_of_many_kinds_all_get_a_place_though_not_each_is_tried_on_each_node() -> None:
+    group = node_template("one-is-sick", 2)
+    group["slices"][0]["devices"][1]["taints"] = [{"key": "sick", "effect": "NoSchedule"}]
+    assert 60 * 10 < _reads_of_kinds(60, group) < 60 * 60 * 2
 
 
 def test_time_that_is_up_ends_it() -> None:

@@ -1,0 +1,34 @@
+"""How many devices a node has left, and how many claims need: where they do not suffice, nobody searches."""
+
+import math
+
+from allocator.features import Features
+from allocator.model import AllocationMode, ClaimSpec, DeviceRequest
+from allocator.usage import NOTHING_USED
+from extender.cluster.snapshot import Snapshot
+
+
+def free_devices(snapshot: Snapshot, node: str, features: Features) -> float:
+    """How many devices pods may still get on a node, at most; infinite if some can be shared."""
+    views = snapshot.inventory.for_node(snapshot.nodes[node].node, features)
+    if any(each.device.allow_multiple_allocations for view in views for each in view.candidates):
+        return math.inf
+    held = [snapshot.usage.pools.get(view.id, NOTHING_USED) for view in views]
+    pairs = ((each.device, used) for view, used in zip(views, held, strict=True) for each in view.candidates)
+    return sum(device.id.device not in used for device, used in pairs)
+
+
+def least_devices(spec: ClaimSpec) -> int:
+    """How many devices a claim can't do without. Those that it gets for admin access may be in use."""
+    return sum(min((_least(each) for each in request.alternatives), default=0) for request in spec.requests)
+
+
+def typical_devices(spec: ClaimSpec) -> int:
+    """How many devices a claim asks for, about."""
+    return sum(request.alternatives[0].count for request in spec.requests if request.alternatives)
+
+
+def _least(request: DeviceRequest) -> int:
+    if request.admin_access:
+        return 0
+    return 1 if request.mode is AllocationMode.ALL else request.count
