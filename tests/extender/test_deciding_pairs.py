@@ -41,17 +41,15 @@ OF_DEVICES: Final[dict[str, Sequence[Any]]] = {
     "model": ("x", "y", 1, True, None),
     "taint": (None, SICK, SICK | {"value": "barely"}, SICK | {"key": "hot"}, SICK | {"effect": "None"}),
     "rule": (False, True),
-    "shared": (True, False),
-    "size": ("2Gi", "1Gi", None),
-    "held": ((), (), (), (), ("whole",), ("whole",), ("1Gi",), ("2Gi",), ("1Gi", "whole"), ("1Gi", "1Gi")),
+    "shared": (True, True, False),
+    "size": ("2Gi", "2Gi", "1Gi", None),
+    "held": ((), (), (), (), ("whole",), ("whole",), ("1Gi",)),
+    "shares": ((), ("whole",), ("1Gi",), ("2Gi",), ("1Gi", "whole"), ("1Gi", "1Gi")),
     "draws": (1, 2, 0),
     "binds": (False, True),
     "waits": (False, True),
 }
 VALUES: Final = OF_NODES | OF_DEVICES
-
-DEVICES: Final = 3
-"""Of a node; the last one is in a pool of its own if the theme has one."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,14 @@ class Theme:
     Attributes:
         facts: that are up to chance; others are plain or absent.
         wishes: requests, and an attribute to match; a pod has one of them.
+        devices: how many a node may have.
         two_pools: the last device of each node is in another pool than the others.
         one_pool: the nodes' slices are of the same pool.
     """
 
     facts: Sequence[str]
     wishes: Sequence[tuple[Sequence[Object], str]]
+    devices: Sequence[int] = (1, 1, 2, 3)
     two_pools: bool = False
     one_pool: bool = False
 
@@ -92,30 +92,35 @@ PLACING = ("declares", "place", "skips", "binds")
 
 THEMES: Final = {
     "what is read": Theme(["model", "held"], [*SELECTED, ([wants(2, selector=HAS_MODEL)], "")]),
-    "what is held": Theme(["held", "taint"], [*ONE_OR_ALL, *SOME_MEMORY]),
-    "shares": Theme(["shared", "size", "held"], SOME_MEMORY),
-    "values in common": Theme(["root", "held"], IN_COMMON),
-    "values in common from pool to pool": Theme(["root"], IN_COMMON, two_pools=True),
+    "what is held": Theme(["shares", "taint"], [*ONE_OR_ALL, *SOME_MEMORY]),
+    "shares": Theme(["shared", "size", "shares"], SOME_MEMORY),
+    "values in common": Theme(["root", "held"], IN_COMMON, (2, 3)),
+    "values in common from pool to pool": Theme(["root"], IN_COMMON, (2, 3), two_pools=True),
     "taints": Theme(["taint", "rule"], TOLERATING),
     "counters": Theme(["parts", "draws", "held"], ONE_OR_ALL),
     "places": Theme(PLACING, ONE_OR_ALL),
     "places in one pool": Theme(PLACING, ONE_OR_ALL, one_pool=True),
-    "pools that others reach": Theme(["held", "place"], ONE_OR_ALL, two_pools=True),
+    "pools that others reach": Theme(["held", "place"], ONE_OR_ALL, (2, 3), two_pools=True),
     "a pool that others reach": Theme(["held", "place"], ONE_OR_ALL, one_pool=True),
-    "readiness": Theme(["waits", "held"], ONE_OR_ALL, two_pools=True),
+    "readiness": Theme(["waits", "held"], ONE_OR_ALL, (2, 3), two_pools=True),
 }
 
 
-def names_of(fact: str) -> list[str]:
+def names_of(fact: str, devices: int) -> list[str]:
     """A fact of a node, or of each of its devices."""
-    return [fact] if fact in OF_NODES else [f"{fact} {number}" for number in range(DEVICES)]
+    return [fact] if fact in OF_NODES else [f"{fact} {number}" for number in range(devices)]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Nodes "a" and "b", which share everything but one fact or two, and what a pod asks for."""
+    """Nodes "a" and "b", which share everything but one fact or two, and what a pod asks for.
+
+    Attributes:
+        devices: of each node.
+    """
 
     theme: Theme
+    devices: int
     sides: Mapping[str, Facts]
     wanted: Sequence[Object]
     match: str
@@ -124,14 +129,14 @@ class Pair:
 @st.composite
 def pairs(draw: st.DrawFn) -> Pair:
     theme = THEMES[draw(st.sampled_from(sorted(THEMES)))]
-    values = {name: st.sampled_from(VALUES[fact]) for fact in theme.facts for name in names_of(fact)}
+    devices = draw(st.sampled_from(theme.devices))
+    names = [names_of(fact, devices) for fact in theme.facts]
+    values = {each: st.sampled_from(VALUES[fact]) for fact, of in zip(theme.facts, names, strict=True) for each in of}
     common = draw(st.fixed_dictionaries(values))
-    changed = draw(
-        st.lists(st.sampled_from(theme.facts).map(names_of).flatmap(st.sampled_from), min_size=1, max_size=2)
-    )
+    changed = draw(st.lists(st.sampled_from(names).flatmap(st.sampled_from), min_size=1, max_size=2))
     different = {name: draw(values[name]) for name in changed}
     wanted, match = draw(st.sampled_from(theme.wishes))
-    return Pair(theme, {"a": common, "b": common | different}, wanted, match)
+    return Pair(theme, devices, {"a": common, "b": common | different}, wanted, match)
 
 
 # --- the world of a pair -------------------------------------------------------------------------------------
@@ -164,20 +169,20 @@ def text(value: str) -> Object:
     return {"string": value}
 
 
-def slices(side: str, facts: Facts, theme: Theme) -> Iterator[Object]:
+def slices(side: str, facts: Facts, pair: Pair) -> Iterator[Object]:
     """Those of a node's pools, which are called after it, but for one that both nodes have."""
     kind = facts.get("place", "its own")
     place, each_its_own = place_of(side, kind), kind.startswith("each")
-    devices = [device(facts, number, place if each_its_own else {}) for number in range(DEVICES)]
+    devices = [device(facts, number, place if each_its_own else {}) for number in range(pair.devices)]
     fields: Object = {"nodeName": None, "perDeviceNodeSelection": True} if each_its_own else {"nodeName": None, **place}
     if facts.get("skips"):
         fields["skipNodeOperations"] = ["Prepare"]
-    if theme.one_pool:
+    if pair.theme.one_pool:
         listed = [{**each, "name": f"{side}-{each['name']}"} for each in devices]
         yield named(pool_of("p"), f"{side}-slice", slices=2, **fields, devices=listed)
         return
     count = 2 if "parts" in facts else 1
-    if theme.two_pools:
+    if pair.theme.two_pools:
         yield named(pool_of(f"{side}-more"), f"{side}-more", **fields, devices=[devices.pop()])
     yield named(pool_of(side), side, slices=count, **fields, devices=devices)
     if "parts" in facts:
@@ -202,25 +207,28 @@ def cluster_node(side: str, facts: Facts) -> Object:
     return raw | {"status": {**raw["status"], "declaredFeatures": features}}
 
 
-def identity(side: str, number: int, theme: Theme) -> tuple[str, str]:
+def identity(side: str, number: int, pair: Pair) -> tuple[str, str]:
     """Pool and name of a device."""
-    if theme.one_pool:
+    if pair.theme.one_pool:
         return "p", f"{side}-gpu-{number}"
-    return f"{side}-more" if theme.two_pools and number == DEVICES - 1 else side, f"gpu-{number}"
+    return f"{side}-more" if pair.theme.two_pools and number == pair.devices - 1 else side, f"gpu-{number}"
 
 
 def arrange(scene: Scene, pair: Pair, before: Mapping[str, Facts]) -> None:
     """Make the world that of a pair; what is held is left alone where it is the same as before."""
     for side, facts in pair.sides.items():
-        for raw in (cluster_node(side, facts), *slices(side, facts, pair.theme)):
+        for raw in (cluster_node(side, facts), *slices(side, facts, pair)):
             scene.happens(raw)
-        for number in range(DEVICES):
-            pool, name = identity(side, number, pair.theme)
+        for number in range(pair.devices):
+            pool, name = identity(side, number, pair)
             rule = taint_rule(f"rule-{side}-{number}", driver=DRIVER, pool=pool, device=name)
             scene.happens(rule, EventType.MODIFIED if facts.get(f"rule {number}") else EventType.DELETED)
-            held = facts.get(f"held {number}", ())
-            if held != before[side].get(f"held {number}", ()):
+            if (held := holding(facts, number)) != holding(before[side], number):
                 hold(scene, pool, name, held)
+
+
+def holding(facts: Facts, number: int) -> Sequence[str]:
+    return (*facts.get(f"held {number}", ()), *facts.get(f"shares {number}", ()))
 
 
 def hold(scene: Scene, pool: str, name: str, sizes: Sequence[str]) -> None:
