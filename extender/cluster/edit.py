@@ -1,7 +1,7 @@
 """Objects into a snapshot and out of it, with a record of what is different then."""
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allocator.errors import InvalidObjectError
@@ -39,6 +39,17 @@ class Edit:
     def touch(self, what: Iterable[tuple[Topic, Hashable]]) -> None:
         """These are different from what they were."""
         self.touched.update(dict.fromkeys(what))
+
+    def take_over(self, kind: Kind[Any], other: "Edit") -> None:
+        """A kind becomes what it is in another edit, which began where the kind was what it is here."""
+        parts: dict[str, Any] = {name: getattr(other.snapshot, name) for name in kind.parts}
+        self.snapshot = replace(self.snapshot, **parts)
+        for of, key in (*self.snapshot.problems, *other.snapshot.problems):
+            if of == kind.resource.kind:
+                text = other.snapshot.problems.get((of, key))
+                self.snapshot = self.snapshot.without_problem(of, key)
+                self.snapshot = self.snapshot if text is None else self.snapshot.with_problem(of, key, text)
+        self.touch(other.touched)
 
     def put(self, kind: Kind[Any], key: ObjectKey, new: object, *, listed: bool) -> None:
         """An object is there, as it was read.

@@ -13,7 +13,7 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from extender.cluster.api import ApiError, OutcomeUnknownError, Resource
+from extender.cluster.api import ApiError, OutcomeUnknownError, Resource, UnreachableError
 from extender.cluster.discovery import OPTIONAL, NotServedError
 from extender.cluster.relist import Relist
 from extender.cluster.snapshot import EMPTY, Snapshot
@@ -256,7 +256,7 @@ class Follower:
         return pause
 
     async def _recover_from_refusal(self, error: ApiError) -> None:
-        if self._heard_at is None:
+        if self._heard_at is None and not isinstance(error, UnreachableError):
             # Stays until it works, so it is worth telling whoever asks why nothing is decided.
             self._cache.doubt(self.resource, f"{NOT_SYNCED}: {error.message}")
         if error.is_missing:

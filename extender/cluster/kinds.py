@@ -36,6 +36,7 @@ class Kind(Generic[_T]):
     Attributes:
         parse: raises InvalidObjectError.
         touched: what changes when the object of that key changes from one value (None: absent) to another.
+        parts: of a snapshot, that objects of this kind make and those of no other; problems aside.
     """
 
     resource: Resource
@@ -46,6 +47,11 @@ class Kind(Generic[_T]):
     keys: Callable[[Snapshot], Iterable[ObjectKey]]
     count: Callable[[Snapshot], int]
     touched: Callable[[ObjectKey, _T | None, _T | None], Touched]
+    parts: tuple[str, ...]
+
+    def is_same(self, one: Snapshot, other: Snapshot) -> bool:
+        """Whether nothing of this kind lies between two snapshots of one history."""
+        return all(getattr(one, part) is getattr(other, part) for part in self.parts)
 
 
 def all_kinds() -> Mapping[str, Kind[Any]]:
@@ -68,6 +74,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             keys=lambda s: _cluster_keys(s.nodes),
             count=lambda s: len(s.nodes),
             touched=partial(_named, Topic.NODE),
+            parts=("nodes",),
         ),
         Kind(
             SLICES,
@@ -78,6 +85,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             keys=lambda s: _cluster_keys(s.inventory.slices),
             count=lambda s: len(s.inventory.slices),
             touched=lambda _, old, new: {(Topic.POOL, each.pool) for each in (old, new) if each is not None},
+            parts=("inventory",),
         ),
         Kind(
             CLASSES,
@@ -88,6 +96,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             keys=lambda s: _cluster_keys(s.classes),
             count=lambda s: len(s.classes),
             touched=partial(_named, Topic.CLASS),
+            parts=("classes", "extended"),
         ),
         Kind(
             TAINT_RULES,
@@ -98,6 +107,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
             keys=lambda s: _cluster_keys(s.rules),
             count=lambda s: len(s.rules),
             touched=partial(_named, Topic.TAINT_RULE),
+            parts=("rules", "taint_rules"),
         ),
     )
 
@@ -113,6 +123,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             keys=lambda s: list(s.pods),
             count=lambda s: len(s.pods),
             touched=_touched_pod,
+            parts=("pods", "pod_keys", "bound", "nominated"),
         ),
         Kind(
             CLAIMS,
@@ -123,6 +134,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             keys=lambda s: list(s.claims),
             count=lambda s: len(s.claims),
             touched=partial(_keyed, Topic.CLAIM),
+            parts=("claims", "claim_keys", "special", "usage", "holders", "in_flight"),
         ),
         Kind(
             TEMPLATES,
@@ -133,6 +145,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             keys=lambda s: list(s.templates),
             count=lambda s: len(s.templates),
             touched=partial(_keyed, Topic.TEMPLATE),
+            parts=("templates",),
         ),
         Kind(
             BUDGETS,
@@ -143,6 +156,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
             keys=lambda s: list(s.budgets),
             count=lambda s: len(s.budgets),
             touched=partial(_keyed, Topic.BUDGET),
+            parts=("budgets",),
         ),
     )
 

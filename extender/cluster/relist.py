@@ -34,6 +34,9 @@ def version_of(obj: RawObject) -> Version | None:
 class Relist:
     """All objects of a kind, as far as they have come. What is known already is not read again.
 
+    What is new is put at once into a snapshot of the list's own. In the end the kind is taken over from there, so that
+    nothing long is left to be done then, however much is new. Where the kind changed meanwhile, all is put in again.
+
     Attributes:
         known: the versions of the objects that are known.
         before: a snapshot from when the list began.
@@ -44,6 +47,10 @@ class Relist:
     before: Snapshot
     _same: set[ObjectKey] = field(default_factory=set)
     _new: dict[ObjectKey, tuple[Version | None, object]] = field(default_factory=dict)
+    _ahead: Edit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ahead = Edit(self.before)
 
     def add(self, key: ObjectKey, obj: RawObject) -> None:
         """One object of the list, and where it is."""
@@ -52,12 +59,17 @@ class Relist:
         if is_same and self.kind.find(self.before, key) is not None:
             self._same.add(key)
         else:
-            self._new[key] = version, read(self.kind, obj)
+            value = read(self.kind, obj)
+            self._new[key] = version, value
+            self._ahead.put(self.kind, key, value, listed=True)
 
     def apply_to(self, edit: Edit) -> None:
         """Make what is listed all that there is of the kind."""
-        for key, (_, value) in self._new.items():
-            edit.put(self.kind, key, value, listed=True)
+        if self.kind.is_same(self.before, edit.snapshot):
+            edit.take_over(self.kind, self._ahead)
+        else:
+            for key, (_, value) in self._new.items():
+                edit.put(self.kind, key, value, listed=True)
         unreadable = [key for of, key in edit.snapshot.problems if of == self.kind.resource.kind]
         for key in {*self.kind.keys(edit.snapshot), *unreadable} - self._same - self._new.keys():
             edit.drop(self.kind, key)

@@ -75,8 +75,12 @@ class ClusterState:
 
     @property
     def not_ready(self) -> str:
-        """Why pods with devices can't be decided, empty if they can: kinds not synced, or not heard of for too long."""
-        return ", ".join(f"{RESOURCES[kind].plural}: {doubt}" for kind, doubt in sorted(self._doubts.items()))
+        """Why pods with devices can't be decided, empty if they can: not all is synced, or heard of.
+
+        Of which kinds, `doubt_of` tells. While one after the other is synced, this stays the same: a reason that changes
+        from try to try makes a scheduler try again.
+        """
+        return ", ".join(sorted(set(self._doubts.values())))
 
     def doubt_of(self, resource: Resource) -> str:
         """Why what is known of a kind is not to be relied on; empty if it is."""

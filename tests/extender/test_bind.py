@@ -109,7 +109,7 @@ class TestRefused:
     def test_while_the_cluster_is_not_known(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))
         scene.state.doubt(NODES, "nothing heard for 30 s")
-        assert scene.run(scene.bind()) == ["not ready: nodes: nothing heard for 30 s"]
+        assert scene.run(scene.bind()) == ["not ready: nothing heard for 30 s"]
 
     def test_a_class_that_does_not_exist(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))

@@ -239,7 +239,7 @@ async def test_a_cluster_that_is_not_synced_is_an_error_for_pods_with_devices_on
     async with client_of(app) as client:
         reply = await post(client, "filter", args(pod("p", "c"), "a"))
         assert list(reply) == ["Error"]
-        assert "nodes: not synced yet" in reply["Error"]
+        assert reply["Error"] == "not ready: not synced yet"
         assert (await post(client, "filter", args(pod("plain"), "a")))["NodeNames"] == ["a"]
         assert await post(client, "prioritize", args(pod("plain"), "a")) == [{"Host": "a", "Score": 0}]
         assert await post(client, "bind", binding("plain", "a")) == {}

@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields, replace
 
 import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
 from extender.cluster.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
 from extender.cluster.changes import Change, ChangeLog, Topic
+from extender.cluster.edit import Edit
+from extender.cluster.kinds import all_kinds
 from extender.cluster.objects import ClaimObject
+from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.state import ClusterState, Event, EventType
 from tests.extender import virtualtime
 from tests.extender.clusters import (
@@ -53,18 +57,18 @@ def found(state: ClusterState) -> ClaimObject:
 
 class TestReadiness:
     def test_nothing_is_synced_at_first(self) -> None:
-        assert "nodes: not synced yet" in ClusterState().not_ready
+        assert ClusterState().not_ready == "not synced yet"
 
     def test_a_list_syncs_its_kind(self) -> None:
         state = ClusterState()
         state.replace(NODES, [], 1)
-        assert "nodes" not in state.not_ready
-        assert "pods: not synced yet" in state.not_ready
+        assert (state.doubt_of(NODES), state.doubt_of(PODS)) == ("", "not synced yet")
+        assert state.not_ready == "not synced yet"
 
     def test_doubt_and_trust(self) -> None:
         state = state_of([])
         state.doubt(PODS, "nothing heard for 30 s")
-        assert state.not_ready == "pods: nothing heard for 30 s"
+        assert state.not_ready == "nothing heard for 30 s"
         state.trust(PODS)
         assert state.not_ready == ""
 
@@ -163,6 +167,28 @@ class TestListsBitByBit:
         assert list(state.snapshot.nodes) == ["old"]
         assert state.take(relist, 5)
         assert list(state.snapshot.nodes) == ["new"]
+
+    def test_in_the_end_nothing_long_is_left_to_be_done(self) -> None:
+        puts: list[ObjectKey] = []
+        relist = ClusterState().relist(CLAIMS)
+        put = relist.kind.put
+
+        def counted(snapshot: Snapshot, key: ObjectKey, new: object) -> Snapshot:
+            puts.append(key)
+            return put(snapshot, key, new)
+
+        relist.kind = replace(relist.kind, put=counted)
+        for number in range(50):
+            relist.add(ObjectKey("ns", f"c{number}"), at(5, claim(f"c{number}", allocated=[f"n/gpu-{number}"])))
+        assert len(puts) == 50
+        edit = Edit(EMPTY)
+        relist.apply_to(edit)
+        assert len(puts) == 50
+        assert (len(edit.snapshot.claims), len(edit.snapshot.usage.pools)) == (50, 1)
+
+    def test_of_every_part_of_a_snapshot_one_kind_is_the_maker(self) -> None:
+        parts = [part for kind in all_kinds().values() for part in kind.parts]
+        assert sorted([*parts, "version", "problems"]) == sorted(each.name for each in fields(Snapshot))
 
     def test_what_happens_to_other_kinds_meanwhile_stays(self) -> None:
         state = state_of([claim("gpu")])

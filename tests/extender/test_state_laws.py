@@ -162,6 +162,37 @@ def test_a_list_replaces_whatever_was_there(before: History, after: History) -> 
     assert picture(state.snapshot) == picture(listed(after).snapshot)
 
 
+@given(histories(), histories(since=100), FLIGHTS, st.randoms(use_true_random=False))
+def test_a_list_that_comes_bit_by_bit_is_that_list_whatever_happens_meanwhile(
+    before: History, after: History, flights: list[tuple[int, str, str, bool]], random: Any
+) -> None:
+    """Of other kinds events come, and binds put allocations in flight and forget them."""
+    slow, quick = ClusterState(), ClusterState()
+    states = (slow, quick)
+    for event in before.events:
+        for state in states:
+            state.apply(event)
+    resource = random.choice(list(RESOURCES.values()))
+    objects = [raw for (kind, _), raw in after.there.items() if kind == resource.kind]
+    relist = slow.relist(resource)
+    others: list[Any] = [*flights, *(e for e in after.events if e.resource != resource)]
+    queues: list[list[Any]] = [list(objects), others]
+    while any(queues):
+        step = random.choice([queue for queue in queues if queue]).pop(0)
+        if isinstance(step, dict):
+            relist.add(key_of(step), step)
+            continue
+        for state in states:
+            if isinstance(step, Event):
+                state.apply(step)
+            else:
+                fly(state, step[1], step[2], shared=step[3])
+    assert slow.take(relist, 1000)
+    assert quick.replace(resource, objects, 1000)
+    assert picture(slow.snapshot) == picture(quick.snapshot)
+    assert set(slow.snapshot.in_flight) == set(quick.snapshot.in_flight)
+
+
 def fly(state: ClusterState, uid: str, what: str, *, shared: bool) -> None:
     if what == "forget":
         state.forget(uid)
