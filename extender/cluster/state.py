@@ -77,8 +77,8 @@ class ClusterState:
     def not_ready(self) -> str:
         """Why pods with devices can't be decided, empty if they can: not all is synced, or heard of.
 
-        Of which kinds, `doubt_of` tells. While one after the other is synced, this stays the same: a reason that changes
-        from try to try makes a scheduler try again.
+        Of which kinds, `doubt_of` tells. While one after the other is synced, this stays the same: a reason that
+        changes from try to try makes a scheduler try again.
         """
         return ", ".join(sorted(set(self._doubts.values())))
 
