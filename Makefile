@@ -65,6 +65,7 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.explain_bench
 	$(BIN)/python -m loadtest.sync_bench
 	$(BIN)/python -m loadtest.memory_bench
+	$(BIN)/python -m loadtest.scaling_bench
 	$(BIN)/python -m loadtest.autoscaler_bench
 
 loadtest: $(VENV)/.dev  ## pods per second on a real control plane, side by side: WORKLOAD (names or files), ARGS (--help); all: more than an hour

@@ -1,0 +1,24 @@
+"""Pods that come and go leave nothing behind."""
+
+import gc
+
+from loadtest.churn import Churn
+
+
+async def test_pods_that_come_and_go_are_bound_or_fit_nowhere() -> None:
+    churn = Churn(2)
+    await churn.pods(100)
+    assert (churn.bound + churn.rejected, churn.rejected >= 10) == (100, True)
+
+
+async def test_pods_that_come_and_go_leave_no_cycles() -> None:
+    """What survives Python's collector is looked at once an hour only (`extender.collector`): cycles stay that long."""
+    churn = Churn(2)
+    await churn.pods(100)
+    gc.collect()
+    gc.disable()
+    try:
+        await churn.pods(200)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
