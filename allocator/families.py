@@ -65,11 +65,13 @@ class Family:
 
     Attributes:
         places: which of all devices these are.
+        kinds: of each device the number of the first that is like it; None: it can't be had.
         full: what there is of the counters.
     """
 
     places: tuple[int, ...]
     devices: tuple[Facts, ...]
+    kinds: tuple[int | None, ...]
     full: Mapping[CounterKey, int]
     choices: Choices
     _states: Callable[[States], Hashable]
@@ -96,10 +98,13 @@ class Family:
                 left[key] -= amount
         if min(left.values()) < 0:
             return None
+        free: dict[int, int] = {}
+        for number, (kind, is_held) in enumerate(zip(self.kinds, held, strict=True)):
+            if not is_held and kind is not None:
+                free.setdefault(kind, number)
         firsts: dict[Choice, int] = {}
-        for number, (device, is_held) in enumerate(zip(self.devices, held, strict=True)):
-            if not is_held and device.refused is None:
-                firsts.setdefault(self.choices.of(device, left, self.full), number)
+        for kind, number in free.items():
+            firsts.setdefault(self.choices.of(self.devices[kind], left, self.full), number)
         return tuple((number, choice) for choice, number in firsts.items())
 
 
@@ -108,9 +113,10 @@ def families_of(devices: Sequence[Facts], full: Mapping[CounterKey, int], choice
     known: dict[Hashable, dict[Hashable, Offers | None]] = {}
     for places in _related(devices):
         members = tuple([devices[place] for place in places])
+        kinds = tuple([None if device.refused is not None else members.index(device) for device in members])
         own = {key: full[key] for device in members for key, _ in device.draws}
         offers = known.setdefault(_likeness(members, own), {})
-        yield Family(places, members, own, choices, itemgetter(*places), offers)
+        yield Family(places, members, kinds, own, choices, itemgetter(*places), offers)
 
 
 def _related(devices: Sequence[Facts]) -> list[tuple[int, ...]]:
