@@ -331,5 +331,6 @@ def _listen(host: str, port: int) -> socket.socket:
     except UnicodeError as error:
         raise ListenError(f"cannot listen on {host}:{port}: not the name of a host") from error
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        # Of a name that is unknown, Python's text goes on with what it was doing.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror).partition(" (")[0]
         raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error

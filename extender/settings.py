@@ -57,6 +57,12 @@ def _prefix(text: str) -> str:
     return trimmed
 
 
+def _host(text: str) -> str:
+    if any(character.isspace() or not character.isprintable() for character in text):
+        raise ValueError(f"{shown(text)} is not the name or address of a host")
+    return text
+
+
 def _label(text: str) -> str:
     if text and (wrong := label_key(text)):
         raise ValueError(f'"{text}" {wrong}')
@@ -85,7 +91,9 @@ class _Section(BaseModel):
 class ServerSettings(_Section):
     """Where and how the service listens."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on.", min_length=1)
+    host: Annotated[str, AfterValidator(_host)] = Field(
+        default="127.0.0.1", description="Address to listen on.", min_length=1
+    )
     port: int = Field(default=8888, description="Port to listen on; 0 takes a free one.", ge=0, le=65535)
     prefix: Annotated[str, AfterValidator(_prefix)] = Field(
         default="", description="Path before the verbs, as at the end of the scheduler's urlPrefix."
@@ -103,7 +111,9 @@ class ServerSettings(_Section):
 class OperationsSettings(_Section):
     """A second port for health and metrics alone, which may be open to the network while the verbs are not."""
 
-    host: str = Field(default="0.0.0.0", description="Address to listen on.", min_length=1)
+    host: Annotated[str, AfterValidator(_host)] = Field(
+        default="0.0.0.0", description="Address to listen on.", min_length=1
+    )
     port: int = Field(default=0, description="Port to listen on; 0: none.", ge=0, le=65535)
 
 

@@ -240,6 +240,11 @@ def test_what_cannot_be_used_is_told_on_stderr_with_status_2(arguments: list[str
     assert result.stderr.startswith(f"error: {message}")
 
 
+def test_a_host_that_there_is_not_is_refused(manifests: Path) -> None:
+    result = RUNNER.invoke(app, ["serve", "-m", str(manifests), "--host", "a_b"])
+    assert (result.exit_code, result.stderr) == (USAGE, "error: cannot listen on a_b:8888: Name or service not known\n")
+
+
 def test_a_folder_without_manifests_can_not_be_used(tmp_path: Path) -> None:
     result = RUNNER.invoke(app, ["validate", str(tmp_path)])
     assert (result.exit_code, result.stderr) == (USAGE, f"error: {tmp_path}: no manifests in this folder\n")

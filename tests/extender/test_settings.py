@@ -77,6 +77,8 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
         ("server: {port: null}", "server.port: expected a whole number, not null"),
         ("server: {host: 10}", "server.host: expected a text, not 10"),
         ("server: {host: ''}", 'server.host: expected a text that is not empty, not ""'),
+        ("server: {host: a b}", 'server.host: "a b" is not the name or address of a host'),
+        (r'operations: {host: "a\0b"}', r'operations.host: "a\u0000b" is not the name or address of a host'),
         ("server: 7", "server: expected keys and values, not 7"),
         ("server: []", "server: expected keys and values, not []"),
         ("server: {keepAliveSeconds: 60}", "server.keepAliveSeconds: expected more than 90, not 60"),
