@@ -1,5 +1,7 @@
 """Where etcd and Kubernetes' own components come from: KUBEBUILDER_ASSETS, or built from their Go modules.
 
+So are Helm and kustomize, as far as they render.
+
 Run as a program, it builds what is missing and says so: ``python -m tests.cluster.harness.binaries``.
 """
 
@@ -9,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,10 +60,29 @@ def find_binaries(environ: Mapping[str, str], cache: Path = CACHE) -> Binaries:
     assets = environ.get("KUBEBUILDER_ASSETS")
     if assets:
         return _from_assets(Path(assets))
-    target = cache / f"controlplane-{_fingerprint()}"
-    if not target.exists():
-        _build(target, environ)
+    target = built("controlplane", _SOURCE, (*_BUILD_FLAGS, "-ldflags", _LINKER_FLAGS), environ, cache)
     return Binaries({component: (str(target), component) for component in COMPONENTS})
+
+
+def find_renderer(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
+    """The program that renders charts and kustomizations, built now if it has not been yet.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    return built("render", _SOURCE.parent / "render", _BUILD_FLAGS, environ, cache)
+
+
+def built(name: str, source: Path, flags: Sequence[str], environ: Mapping[str, str], cache: Path) -> Path:
+    """A Go program, built if its sources or its flags have changed.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    target = cache / f"{name}-{_fingerprint(source, flags)}"
+    if not target.exists():
+        _build(target, source, flags, environ)
+    return target
 
 
 def _from_assets(folder: Path) -> Binaries:
@@ -74,15 +95,15 @@ def _from_assets(folder: Path) -> Binaries:
     return Binaries({component: (str(folder / component),) for component in COMPONENTS})
 
 
-def _fingerprint() -> str:
+def _fingerprint(source: Path, flags: Sequence[str]) -> str:
     """Of everything that decides what is built."""
-    digest = hashlib.sha256(" ".join((*_BUILD_FLAGS, _LINKER_FLAGS)).encode())
+    digest = hashlib.sha256(" ".join(flag for flag in flags if flag != "-ldflags").encode())
     for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((_SOURCE / name).read_bytes())
+        digest.update((source / name).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _build(target: Path, environ: Mapping[str, str]) -> None:
+def _build(target: Path, source: Path, flags: Sequence[str], environ: Mapping[str, str]) -> None:
     go = shutil.which("go", path=environ.get("PATH"))
     if go is None:
         raise BinariesError(
@@ -91,13 +112,13 @@ def _build(target: Path, environ: Mapping[str, str]) -> None:
         )
     target.parent.mkdir(exist_ok=True)
     unfinished = target.with_suffix(f".{os.getpid()}")
-    command = (go, "build", *_BUILD_FLAGS, "-ldflags", _LINKER_FLAGS, "-o", str(unfinished), ".")
+    command = (go, "build", *flags, "-o", str(unfinished), ".")
     try:
-        subprocess.run(command, cwd=_SOURCE, env=dict(environ), check=True, timeout=BUILD_SECONDS)
+        subprocess.run(command, cwd=source, env=dict(environ), check=True, timeout=BUILD_SECONDS)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         unfinished.unlink(missing_ok=True)
-        raise BinariesError(f"building the control plane in {_SOURCE}: {error}") from error
-    for outdated in target.parent.glob("controlplane-*"):
+        raise BinariesError(f"building {source}: {error}") from error
+    for outdated in target.parent.glob(f"{target.name.rpartition('-')[0]}-*"):
         if not outdated.suffix:
             outdated.unlink()
     unfinished.rename(target)
@@ -112,6 +133,10 @@ def main() -> None:
     except BinariesError as error:
         sys.exit(f"error: {error}")
     sys.stderr.write(f"control plane: {found.command('etcd')[0]} ({time.monotonic() - started:.1f} s)\n")
+    try:
+        sys.stderr.write(f"helm and kustomize: {find_renderer(os.environ)}\n")
+    except BinariesError as error:
+        sys.stderr.write(f"helm and kustomize: not here, so that tests of deploy/ are skipped: {error}\n")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ WAIT_SECONDS: Final = 20.0
 
 _CALL_SECONDS: Final = 30.0
 _MERGE_PATCH: Final = "application/merge-patch+json"
+_APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 Condition = Callable[[RawObject | None], Any]
 """Of an object as it is now, or of None while there is none: what is true counts."""
@@ -84,6 +85,11 @@ class Client:
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object."""
         return await self._call("POST", self._path(resource, ObjectKey(key_of(obj).namespace, "")), obj)
+
+    async def try_out(self, resource: Resource, obj: RawObject) -> RawObject:
+        """What applying an object would make of it; nothing is kept. Unknown fields are refused."""
+        path = f"{self._path(resource, key_of(obj))}?dryRun=All&fieldManager=tests&fieldValidation=Strict"
+        return await self._call("PATCH", path, obj, _APPLY_PATCH)
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
         """Replace an object but for its status."""
@@ -186,8 +192,10 @@ class Client:
         name = f"/{key.name}" if key.name else ""
         return f"{root}{namespace}/{resource.plural}{name}"
 
-    async def _call(self, method: str, path: str, body: RawObject | None = None) -> RawObject:
-        media_type = _MERGE_PATCH if method == "PATCH" else "application/json"
+    async def _call(
+        self, method: str, path: str, body: RawObject | None = None, patch_type: str = _MERGE_PATCH
+    ) -> RawObject:
+        media_type = patch_type if method == "PATCH" else "application/json"
         content = None if body is None else orjson.dumps(body)
         try:
             response = await self._http.request(method, path, content=content, headers={"Content-Type": media_type})

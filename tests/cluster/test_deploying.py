@@ -1,0 +1,174 @@
+"""deploy/, as Helm, kustomize and pip make it into what runs: objects that an API server takes, a service."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from extender.cluster.api import RawObject, Resource
+from tests.cluster.harness.binaries import VERSION, BinariesError, find_renderer
+from tests.cluster.harness.client import Client
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = ("chart", str(DEPLOY / "chart"), "kube-system", VERSION)
+BASE = ("kustomization", str(DEPLOY))
+
+RBAC = "rbac.authorization.k8s.io"
+RESOURCES: Mapping[str, Resource] = {
+    kind: Resource(kind, plural, group, ("v1",), namespaced=not kind.startswith("Cluster"))
+    for kind, plural, group in (
+        ("ConfigMap", "configmaps", ""),
+        ("Service", "services", ""),
+        ("ServiceAccount", "serviceaccounts", ""),
+        ("Deployment", "deployments", "apps"),
+        ("NetworkPolicy", "networkpolicies", "networking.k8s.io"),
+        ("Role", "roles", RBAC),
+        ("RoleBinding", "rolebindings", RBAC),
+        ("ClusterRole", "clusterroles", RBAC),
+        ("ClusterRoleBinding", "clusterrolebindings", RBAC),
+    )
+}
+
+
+@pytest.fixture(scope="session")
+def renderer() -> Path:
+    try:
+        return find_renderer(os.environ)
+    except BinariesError as error:
+        pytest.skip(str(error))
+
+
+def rendered(renderer: Path, *what: str) -> list[RawObject]:
+    done = subprocess.run([renderer, *what], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+@pytest.mark.parametrize("what", [CHART, BASE], ids=["chart", "kustomization"])
+async def test_an_api_server_takes_every_object(client: Client, renderer: Path, what: tuple[str, ...]) -> None:
+    objects = rendered(renderer, *what)
+    assert {each["kind"] for each in objects} == set(RESOURCES)
+    for each in objects:
+        taken = await client.try_out(RESOURCES[each["kind"]], each)
+        assert taken["metadata"]["name"] == each["metadata"]["name"]
+
+
+async def test_it_would_not_take_just_anything(client: Client, renderer: Path) -> None:
+    (deployment,) = (each for each in rendered(renderer, *BASE) if each["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["containers"][0]["prots"] = []
+    with pytest.raises(Exception, match="prots"):
+        await client.try_out(RESOURCES["Deployment"], deployment)
+
+
+def test_chart_and_kustomization_make_the_same_objects(renderer: Path) -> None:
+    by_chart, by_base = (named(rendered(renderer, *what)) for what in (CHART, BASE))
+    assert by_chart == by_base
+
+
+def named(objects: list[RawObject]) -> dict[tuple[str, str], RawObject]:
+    """By kind and name, without what the two do in their own ways so that another configuration rolls the pods."""
+    found = {}
+    for each in objects:
+        text = re.sub(r"dra-extender-[a-z0-9]{10}\b", "dra-extender", json.dumps(each))
+        obj: Any = json.loads(text)
+        if obj["kind"] == "Deployment":
+            obj["spec"]["template"]["metadata"].pop("annotations", None)
+            for empty in ("nodeSelector", "tolerations"):
+                obj["spec"]["template"]["spec"].pop(empty, None)
+        found[obj["kind"], obj["metadata"]["name"]] = obj
+    return found
+
+
+async def test_the_charts_values_reach_the_objects(client: Client, renderer: Path, tmp_path: Path) -> None:
+    values = {
+        "replicas": 3,
+        "images": {"extender": "example.com/dra-extender:1"},
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+        "config": {"extender": "log: {level: debug}\n"},
+        "monitoring": True,
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    objects = rendered(renderer, *CHART, str(file))
+    assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in objects}
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    taken = await client.try_out(RESOURCES["Deployment"], deployment)
+    pod = taken["spec"]["template"]["spec"]
+    assert taken["spec"]["replicas"] == 3
+    assert pod["containers"][0]["image"] == "example.com/dra-extender:1"
+    assert (pod["nodeSelector"], pod["tolerations"]) == (values["nodeSelector"], values["tolerations"])
+    (config,) = (each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "dra-extender")
+    assert config["data"]["extender.yaml"].strip() == "log: {level: debug}"
+
+
+# --- the image -----------------------------------------------------------------------------------------------
+
+
+async def test_what_the_image_installs_serves(tmp_path: Path) -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    home = tmp_path / "opt"
+    install(text, tmp_path / "source", home)
+    (entry,) = json.loads(re.findall(r"^ENTRYPOINT (.+)$", text, re.MULTILINE)[0])
+    await serves(home / "bin" / entry, tmp_path)
+
+
+def install(dockerfile: str, source: Path, home: Path) -> None:
+    """The Dockerfile's steps, in folders of a test; its base image and its user are not here."""
+    source.mkdir()
+    for line in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
+        *names, target = line.split()
+        for name in names:
+            copy(ROOT / name, source / (name if target == "./" else target))
+    (run,) = re.findall(r"^RUN ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE)
+    # All that is not done as in the image: pip's cache is used, because this is done again and again.
+    script = run.replace("\\\n", "").replace("/opt/dra-extender", str(home)).replace("--no-cache-dir ", "")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": ""}
+    done = subprocess.run(
+        ["/bin/sh", "-ec", script], cwd=source, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
+
+
+async def serves(program: Path, folder: Path) -> None:
+    arguments = ("serve", "--port", "0", "--manifests", str(ROOT / "config" / "example"))
+    environment = {"PATH": str(program.parent), "PYTHONDONTWRITEBYTECODE": "1", "DRA_EXTENDER__LOG__FORMAT": "json"}
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, cwd=folder, env=environment, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            line = await process.stderr.readline()
+        assert line, "it ended before it served"
+        async with httpx.AsyncClient(base_url=json.loads(line)["url"]) as client:
+            assert (await client.get("/readyz")).text == "ok\n"
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            await process.communicate()
+        assert process.returncode == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
