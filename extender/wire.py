@@ -59,6 +59,7 @@ class _NamesMode(msgspec.Struct):
 
 
 _names_mode: Final = msgspec.json.Decoder(_NamesMode)
+_names: Final = msgspec.json.Decoder(list[str])
 
 
 def decode_filter(body: bytes) -> FilterArgs:
@@ -75,12 +76,10 @@ def _plain(body: bytes) -> FilterArgs | None:
     try:
         parts = _names_mode.decode(body)
         pod = as_pod(orjson.loads(bytes(parts.Pod)), "Pod")
+        names = _names.decode(parts.NodeNames) if pod.needs_devices else Names.of(bytes(parts.NodeNames))
     except (msgspec.MsgspecError, orjson.JSONDecodeError, RecursionError, WireError):
         return None
-    names = Names.of(bytes(parts.NodeNames))
-    if names is None:
-        return None
-    return FilterArgs(pod, list(names) if pod.needs_devices else names)
+    return None if names is None else FilterArgs(pod, names)
 
 
 def _any(body: bytes) -> FilterArgs:

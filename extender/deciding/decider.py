@@ -25,7 +25,7 @@ from extender.deciding.outlook import Numbers, Outlook, Surveyor
 from extender.deciding.page import Page
 from extender.deciding.shape import shape_of
 from extender.deciding.terrain import Terrain
-from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, Verdict
+from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, Verdict, Verdicts
 from extender.solver import Solver
 
 AT_HAND: Final = 32
@@ -120,7 +120,7 @@ class Decided:
         steps: devices tried to find out what was not known.
     """
 
-    verdicts: Sequence[Verdict]
+    verdicts: Verdicts
     steps: int
 
 
@@ -197,7 +197,7 @@ class Decider:
         verdicts = list(map(known.by_outlook.get, outlooks))
         if _is_complete(verdicts):
             self.asked += len(verdicts)
-            return Decided(tuple(verdicts), 0)
+            return Decided(Verdicts.of(verdicts), 0)
         unknown = [index for index, verdict in enumerate(verdicts) if verdict is None]
         inquiry = _Inquiry(self.solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
         for index in unknown:
@@ -207,7 +207,7 @@ class Decider:
         self.asked += len(verdicts)
         self.solved += inquiry.solved
         self.stopped += inquiry.stopped
-        return Decided(tuple([verdict for verdict in verdicts if verdict is not None]), inquiry.steps)
+        return Decided(Verdicts.of([verdict for verdict in verdicts if verdict is not None]), inquiry.steps)
 
     def glance(self, claims: Sequence[Claim], names: Sequence[str], world: Snapshot) -> Decided:
         """The same, if that takes no more than about a millisecond; to be asked from one thread.

@@ -4,20 +4,23 @@ There may be thousands of nodes at each call, and few kinds of verdicts on them.
 by what Python has in C: a byte for each node says how it scores, and bytes are counted, translated and picked by.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import attrgetter, itemgetter
-from typing import Final
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from allocator.outcome import Merit
 from allocator.policy import Policy
 from allocator.score import MAX_SCORE
-from extender.deciding.verdict import Verdict
+from extender.deciding.verdict import Verdict, Verdicts
+
+_T = TypeVar("_T")
 
 _merit: Callable[[Verdict], Merit] = attrgetter("merit")
 _reason: Callable[[Verdict], str] = attrgetter("reason")
 
+_BYTES: Final = 256
 _REFUSED: Final = 0
 _MARKS: Final = range(MAX_SCORE + 2)
 """0 for nodes that will not do, 1 more than the score for others."""
@@ -34,21 +37,24 @@ class Ranking:
     """
 
     names: Sequence[str]
-    verdicts: Sequence[Verdict]
+    verdicts: Verdicts
     marks: bytes
 
     @classmethod
-    def of(cls, names: Sequence[str], verdicts: Sequence[Verdict], policy: Policy) -> "Ranking":
+    def of(cls, names: Sequence[str], verdicts: Verdicts, policy: Policy) -> "Ranking":
         """By the policy's scores."""
-        kinds = set(verdicts)  # many nodes share one
-        scores = policy.scores({kind: kind.merit for kind in kinds if kind.merit is not None})
-        marks = {kind: scores[kind] + 1 if kind in scores else _REFUSED for kind in kinds}
-        return cls(names, verdicts, bytes(_each(marks, verdicts)))
+        kinds, codes = verdicts.kinds, verdicts.codes
+        if len(kinds) > _BYTES:
+            present = set(codes)
+            marks = _marks(kinds, present, policy)
+            return cls(names, verdicts, bytes([marks[code] for code in codes]))
+        packed = bytes(codes)
+        present = {code for code in range(len(kinds)) if code in packed}
+        return cls(names, verdicts, packed.translate(_marks(kinds, present, policy).ljust(_BYTES, b"\0")))
 
     def refused(self) -> Mapping[str, str]:
         """The nodes that will not do, with the reason."""
-        picked = _picks(self.marks, lambda mark: mark == _REFUSED)
-        return dict(zip(compress(self.names, picked), map(_reason, compress(self.verdicts, picked)), strict=True))
+        return self._picked(_picks(self.marks, lambda mark: mark == _REFUSED), _reason)
 
     def best(self, most: int | None = None) -> Mapping[str, Merit]:
         """What speaks for those of the nodes that will do that score highest.
@@ -58,8 +64,13 @@ class Ranking:
         Args:
             most: how many at most; None: all that will do.
         """
-        picked = self.marks if most is None else self._highest(most)
-        return dict(zip(compress(self.names, picked), map(_merit, compress(self.verdicts, picked)), strict=True))
+        return self._picked(self.marks if most is None else self._highest(most), _merit)
+
+    def _picked(self, picked: bytes, told: Callable[[Verdict], _T]) -> Mapping[str, _T]:
+        """What is to be told of the nodes that are picked."""
+        of_kind = list(map(told, self.verdicts.kinds))
+        values = map(of_kind.__getitem__, compress(self.verdicts.codes, picked))
+        return dict(zip(compress(self.names, picked), values, strict=True))
 
     def _highest(self, most: int) -> bytes:
         """Which nodes are picked."""
@@ -81,10 +92,11 @@ class Ranking:
 
 def _picks(marks: bytes, is_picked: Callable[[int], bool]) -> bytes:
     """For each mark 1 or 0."""
-    return marks.translate(bytes(map(is_picked, _MARKS)).ljust(256, b"\0"))
+    return marks.translate(bytes(map(is_picked, _MARKS)).ljust(_BYTES, b"\0"))
 
 
-def _each(marks: Mapping[Verdict, int], verdicts: Sequence[Verdict]) -> Sequence[int]:
-    """The mark of each verdict."""
-    found: Sequence[int] = itemgetter(*verdicts)(marks) if len(verdicts) > 1 else [marks[each] for each in verdicts]
-    return found
+def _marks(kinds: Sequence[Verdict], present: Collection[int], policy: Policy) -> bytes:
+    """The mark of each kind; of one that no node has, any."""
+    merits = {code: merit for code in present if (merit := kinds[code].merit) is not None}
+    scores = policy.scores(merits)
+    return bytes([scores[code] + 1 if code in scores else _REFUSED for code in range(len(kinds))])

@@ -14,7 +14,7 @@ from extender.claims import Blocked, unready, waits
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import AtHand, Decided, Decider
-from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict
+from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.solver import Solver
 from extender.special import Needs
 from extender.verbs.best import Ranking
@@ -97,7 +97,7 @@ def filter_nodes(
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
     question = Question(case, decider or Decider(solver, lambda _: None), nodes, bounds.until, bounds.most)
     try:
-        if pod.nominated_node in names:
+        if pod.nominated_node and pod.nominated_node in names:
             # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
             there = question.answer((pod.nominated_node,))
             if there.passed:
@@ -166,11 +166,11 @@ class Question:
             decided = self._decided(needs, members)
             found.update(zip(members, decided.verdicts, strict=True))
             steps += decided.steps
-        return Decided([found[name] for name in names], steps)
+        return Decided(Verdicts.of([found[name] for name in names]), steps)
 
     def _decided(self, needs: Needs, names: Sequence[str]) -> Decided:
         if not needs.pending:
-            return Decided([NOTHING_NEEDED] * len(names), 0)
+            return Decided(Verdicts.of([NOTHING_NEEDED] * len(names)), 0)
         pending = [each.claim for each in needs.pending]
         world = needs.world(self.case.snapshot)
         return self.decider.decide(pending, names, world, sent=self.sent, until=self.until)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allocator.outcome import Merit
 from allocator.policy import BEST_FIT, FIRST_FIT, Policy
-from extender.deciding.verdict import Verdict
+from extender.deciding.verdict import Verdict, Verdicts
 from extender.settings import SchedulingSettings, Settings
 from extender.verbs.best import Ranking
 from extender.wire import FilterArgs
@@ -35,7 +35,7 @@ def best(merits: Sequence[Merit | None], most: int | None, policy: Policy) -> st
     """Nodes a, b, c, ... with these merits, None for those that will not do: which are named."""
     kinds = {id(merit): Verdict(merit) for merit in merits}
     names = ascii_lowercase[: len(merits)]
-    ranking = Ranking.of(names, [kinds[id(merit)] for merit in merits], policy)
+    ranking = Ranking.of(names, Verdicts.of([kinds[id(merit)] for merit in merits]), policy)
     found = ranking.best(most)
     assert all(found[name] is merits[names.index(name)] for name in found)
     return "".join(found)
@@ -67,15 +67,28 @@ def test_equals_need_not_be_the_same_object() -> None:
 
 def test_nodes_that_will_not_do_are_told_with_their_reasons() -> None:
     full, unknown = Verdict(reason="full"), Verdict(reason="unknown")
-    ranking = Ranking.of("abcd", [full, Verdict(HIGH), unknown, full], BEST_FIT)
+    ranking = Ranking.of("abcd", Verdicts.of([full, Verdict(HIGH), unknown, full]), BEST_FIT)
     assert ranking.refused() == {"a": "full", "c": "unknown", "d": "full"}
+
+
+def test_kinds_that_no_node_has_count_for_nothing() -> None:
+    far = Verdict(Merit(capacity={"memory": 1000}))
+    near, nearer = Verdict(Merit(capacity={"memory": 2})), Verdict(Merit(capacity={"memory": 1}))
+    with_far = Ranking.of("ab", Verdicts((far, near, nearer), (1, 2)), BEST_FIT)
+    assert with_far.marks == Ranking.of("ab", Verdicts.of([near, nearer]), BEST_FIT).marks
+
+
+def test_there_may_be_more_kinds_than_a_byte_can_tell_apart() -> None:
+    names = [str(number) for number in range(600)]
+    ranking = Ranking.of(names, Verdicts.of([Verdict(LOW) for _ in names[1:]] + [Verdict(HIGH)]), FIRST_FIT)
+    assert list(ranking.best(2)) == ["0", "599"]
 
 
 @given(st.lists(st.sampled_from([None, *map(Merit, range(8, 12))]), max_size=30), st.integers(1, 30))
 def test_nobody_is_left_out_for_one_that_scores_less_or_comes_later(merits: list[Merit | None], most: int) -> None:
     scores = FIRST_FIT.scores({index: merit for index, merit in enumerate(merits) if merit is not None})
     ranked = sorted(scores, key=lambda index: (-scores[index], index))[:most]
-    verdicts = [Verdict(merit) for merit in merits]
+    verdicts = Verdicts.of([Verdict(merit) for merit in merits])
     names = [str(index) for index in range(len(merits))]
     assert list(Ranking.of(names, verdicts, FIRST_FIT).best(most)) == [str(index) for index in sorted(ranked)]
 
