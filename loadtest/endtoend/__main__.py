@@ -84,7 +84,7 @@ def _measure(arguments: argparse.Namespace) -> int:
             keeper.add(run)
             screen.done(run)
 
-        is_whole = _to_the_end(Campaign(place, machine.mood, now, screen.begin, done).run(turns))
+        is_whole = to_the_end(Campaign(place, machine.mood, now, screen.begin, done).run(turns))
     report = Report.of([keeper.results], thresholds)
     _show(report, out / "report.html")
     if not is_whole:
@@ -101,16 +101,21 @@ def _report(arguments: argparse.Namespace) -> int:
     return OK if report.is_good else MISSED
 
 
-def _to_the_end(work: Coroutine[Any, Any, None]) -> bool:
+def to_the_end(work: Coroutine[Any, Any, None]) -> bool:
     """Do it; False if a signal came before its end, and all that it had started is stopped."""
     try:
-        # Shells have what they run in the background ignore SIGINT.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-        asyncio.run(work)
-    except KeyboardInterrupt:
+        asyncio.run(_interruptible(work))
+    except asyncio.CancelledError:
         return False
     return True
+
+
+async def _interruptible(work: Coroutine[Any, Any, None]) -> None:
+    """Do it until a signal comes. Also where SIGINT is ignored, as shells have what they run in the background do."""
+    loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, task.cancel)
+    await task
 
 
 def _show(report: Report, page: Path) -> None:

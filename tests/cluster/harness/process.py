@@ -6,12 +6,12 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbelow
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -130,11 +130,30 @@ class Process:
 async def running(process: Process, *, within: float) -> AsyncIterator[float]:
     """Within, a program runs and is ready; the seconds that its start took.
 
-    It is stopped in the end, also where that comes while it starts.
+    It is stopped in the end, also where that comes while it starts, and however often the body is cancelled: all that
+    goes on beside it may fail at once.
     """
     start = asyncio.create_task(asyncio.to_thread(process.start, within=within))
     try:
         yield await asyncio.shield(start)
     finally:
-        await asyncio.wait([start])
-        await asyncio.to_thread(process.stop)
+        await _to_the_end(_stop(process, start))
+
+
+async def _stop(process: Process, start: asyncio.Task[float]) -> None:
+    await asyncio.wait([start])
+    await asyncio.to_thread(process.stop)
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do something to its end; cancelled meanwhile, be so after it."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled:
+        raise cancelled
