@@ -1,6 +1,7 @@
 """What only an administrator or a driver can mend: device classes, feature gates, nodes and pools."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from tests.extender.clusters import DRIVER, claim, device_class, node, pod, request
 from tests.extender.explaining import (
@@ -23,7 +24,7 @@ from tests.extender.explaining import (
 OF_DRIVER = f'device.driver == "{DRIVER}"'
 NODE_OPERATIONS = {"skipNodeOperations": ["NodePrepareResources"]}
 PER_DEVICE = {"nodeName": None, "perDeviceNodeSelection": True}
-TWO_PARTS = {"resourceSliceCount": 2}
+TWO_PARTS: dict[str, Any] = {"resourceSliceCount": 2}
 
 UPKEEP: Mapping[str, Case] = {
     # classes
