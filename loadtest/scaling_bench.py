@@ -46,7 +46,7 @@ _LINEAR: Final = 1.15
 """A slope that a linear one may look like: of more data, more lies outside the processor's caches."""
 
 _MILLISECOND: Final = 1e-3
-_INCHES: Final = (13.5, 4.5)
+_INCHES: Final = 4.5
 _DOTS_PER_INCH: Final = 110
 
 
@@ -104,14 +104,15 @@ class Curve:
 
 _NODES: Final = (100, 300, 1000, 3000, 10_000, 20_000)
 _AXES: Final = (
-    Axis("nodes: 1 device of 8", "nodes", tuple(Size(nodes=each) for each in _NODES)),
+    Axis("nodes", "nodes", tuple(Size(nodes=each) for each in _NODES)),
     Axis(
-        "nodes: 4 devices of 8 with a value in common",
+        "nodes, 4 in common",
         "nodes",
         tuple(Size(nodes=each, matched=True) for each in _NODES),
     ),
-    Axis("devices on each of 1,000 nodes", "devices", tuple(Size(devices=2**power) for power in range(8))),
-    Axis("shapes in turns, 1,000 nodes", "shapes", tuple(Size(shapes=2**power) for power in range(7))),
+    Axis("devices of 1,000 nodes", "devices", tuple(Size(devices=2**power) for power in range(8))),
+    Axis("devices, 4 in common", "devices", tuple(Size(devices=2**power, matched=True) for power in range(3, 8))),
+    Axis("shapes in turns", "shapes", tuple(Size(shapes=2**power) for power in range(7))),
 )
 
 
@@ -228,13 +229,18 @@ def _pod(claim: str) -> Pod:
 
 
 def _table(curves: Sequence[Curve]) -> Table:
-    table = Table("", "pod", "sizes", "ms", "slope", f"of the {_LARGEST} largest", "", title="Processor time for a pod")
+    table = Table(
+        "", "pod", "ms", "slope", f"of {_LARGEST} largest", title="Processor time for a pod, smallest to largest"
+    )
     for each in curves:
-        verdict = "at most linear" if each.slope_of_largest <= _LINEAR else "MORE THAN LINEAR"
-        milliseconds = ", ".join(f"{seconds / _MILLISECOND:.2f}" for seconds in each.seconds)
-        xs = ", ".join(f"{x:,}" for x in each.xs)
+        verdict = "" if each.slope_of_largest <= _LINEAR else "MORE THAN LINEAR"
+        smallest, largest = (seconds / _MILLISECOND for seconds in (each.seconds[0], each.seconds[-1]))
         table.add_row(
-            each.axis, each.pod, xs, milliseconds, f"{each.slope:.2f}", f"{each.slope_of_largest:.2f}", verdict
+            f"{each.axis}, {each.xs[0]:,} to {each.xs[-1]:,}",
+            each.pod,
+            f"{smallest:.2f} to {largest:.2f}",
+            f"{each.slope:.2f}",
+            f"{each.slope_of_largest:.2f} {verdict}".rstrip(),
         )
     return table
 
@@ -242,7 +248,7 @@ def _table(curves: Sequence[Curve]) -> Table:
 def _picture(curves: Sequence[Curve]) -> Figure:
     """A diagram for each axis."""
     titles = list(dict.fromkeys(each.axis for each in curves))
-    figure = Figure(figsize=_INCHES, layout="constrained")
+    figure = Figure(figsize=(_INCHES * len(titles), _INCHES), layout="constrained")
     for axes, title in zip(figure.subplots(1, len(titles)), titles, strict=True):
         _diagram(axes, [each for each in curves if each.axis == title])
     return figure
