@@ -4,7 +4,7 @@ There may be thousands of nodes at each call, and few kinds of verdicts on them.
 by what Python has in C: a byte for each node says how it scores, and bytes are counted, translated and picked by.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
@@ -21,6 +21,9 @@ _merit: Callable[[Verdict], Merit] = attrgetter("merit")
 _reason: Callable[[Verdict], str] = attrgetter("reason")
 
 _BYTES: Final = 256
+_FEW: Final = 4
+"""Where less than one of so many is picked, each is looked for, instead of looking at all."""
+
 _REFUSED: Final = 0
 _MARKS: Final = range(MAX_SCORE + 2)
 """0 for nodes that will not do, 1 more than the score for others."""
@@ -68,9 +71,11 @@ class Ranking:
 
     def _picked(self, picked: bytes, told: Callable[[Verdict], _T]) -> Mapping[str, _T]:
         """What is to be told of the nodes that are picked."""
-        of_kind = list(map(told, self.verdicts.kinds))
-        values = map(of_kind.__getitem__, compress(self.verdicts.codes, picked))
-        return dict(zip(compress(self.names, picked), values, strict=True))
+        of_kind, codes, names = list(map(told, self.verdicts.kinds)), self.verdicts.codes, self.names
+        if len(picked) - picked.count(0) > len(picked) // _FEW:
+            values = map(of_kind.__getitem__, compress(codes, picked))
+            return dict(zip(compress(names, picked), values, strict=True))
+        return {names[index]: of_kind[codes[index]] for index in _places(picked)}
 
     def _highest(self, most: int) -> bytes:
         """Which nodes are picked."""
@@ -93,6 +98,15 @@ class Ranking:
 def _picks(marks: bytes, is_picked: Callable[[int], bool]) -> bytes:
     """For each mark 1 or 0."""
     return marks.translate(bytes(map(is_picked, _MARKS)).ljust(_BYTES, b"\0"))
+
+
+def _places(picked: bytes) -> Iterator[int]:
+    """Where something is picked."""
+    is_picked = picked.translate(b"\0".ljust(_BYTES, b"\1"))
+    place = is_picked.find(1)
+    while place >= 0:
+        yield place
+        place = is_picked.find(1, place + 1)
 
 
 def _marks(kinds: Sequence[Verdict], present: Collection[int], policy: Policy) -> bytes:
