@@ -5,6 +5,7 @@ No provider of the whole process is set: another library's spans are not ours to
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -67,10 +68,16 @@ def exported(settings: TracingSettings) -> "Spans":
 
 
 class Spans:
-    """Puts spans around things; implements `extender.tracing.Tracing`."""
+    """Puts spans around things; implements `extender.tracing.Tracing`.
 
-    def __init__(self, provider: TracerProvider) -> None:
+    Args:
+        provider: makes spans, and knows where they go.
+        closing: how many seconds may go by until the last ones are sent.
+    """
+
+    def __init__(self, provider: TracerProvider, closing: float = 3.0) -> None:
         self._provider = provider
+        self._closing = closing
         self._tracer = provider.get_tracer(_SERVICE, __version__)
 
     @property
@@ -116,8 +123,10 @@ class Spans:
         return _Transport(transport, self._tracer)
 
     def close(self) -> None:
-        """Send what is left."""
-        self._provider.shutdown()
+        """Send what is left, as far as there is time: a receiver that does not answer keeps nobody from ending."""
+        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        sending.start()
+        sending.join(self._closing)
 
 
 @dataclass(frozen=True, slots=True)

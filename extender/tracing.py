@@ -60,7 +60,7 @@ class Tracing(Protocol):
         ...
 
     def close(self) -> None:
-        """Send what has not been sent yet; takes seconds where nobody takes it."""
+        """Send what has not been sent yet, as far as there is time."""
         ...
 
 

@@ -1,6 +1,7 @@
 """Traces: a span per verb, solve and request; where they go is in test_tracing_configured.py."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -245,6 +246,20 @@ async def test_lines_of_the_log_have_the_trace(client: AsyncClient, traced: Trac
     assert (decided["event"], decided["trace_id"]) == ("decided", TRACE)
     assert decided["span_id"] == f"{id_of(traced.ended()['filter']):016x}"
     assert "trace_id" not in elsewhere
+
+
+def test_a_receiver_that_does_not_answer_keeps_nobody_from_ending() -> None:
+    answered = threading.Event()
+
+    class Slow(SimpleSpanProcessor):
+        def shutdown(self) -> None:
+            answered.wait()
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Slow(InMemorySpanExporter()))
+    Spans(provider, closing=0).close()
+    assert not answered.is_set()
+    answered.set()
 
 
 # --- requests to the API server -----------------------------------------------------------------------------
