@@ -84,8 +84,10 @@ class Family:
             states: of all devices.
         """
         key = self._states(states)
-        if key in self._known:
+        try:
             return self._known[key]
+        except KeyError:
+            pass
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         found = self._known[key] = self._worked_out([bool(states[place]) for place in self.places])

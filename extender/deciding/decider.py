@@ -12,15 +12,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
-from allocator.likeness import Lens, lens_of, runs_of
+from allocator.likeness import lens_of
 from allocator.model import Claim, Node
 from allocator.outcome import Allocation
 from allocator.selectors import Recent
 from allocator.single import Found, NotFound, Single, is_single
-from allocator.usage import PoolUsage
 from extender.cluster.changes import Change
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import Snapshot
+from extender.deciding.memory import Known, Memory
 from extender.deciding.outlook import Numbers, Outlook, Surveyor
 from extender.deciding.page import Page
 from extender.deciding.shape import shape_of
@@ -30,81 +30,6 @@ from extender.solver import Solver
 
 AT_HAND: Final = 32
 """Nodes that are looked at in about a millisecond, if nothing is searched."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """Verdicts under one usage of the roaming pools, by outlook and by what outlooks have in common.
-
-    Attributes:
-        page: by the names of the followed cluster's nodes, for questions that are to be answered at once.
-    """
-
-    roaming: tuple[PoolUsage, ...]
-    by_outlook: dict[Outlook | None, Verdict] = field(default_factory=dict)
-    by_key: dict[Hashable, Verdict] = field(default_factory=dict)
-    page: Page = field(default_factory=Page)
-
-
-@dataclass(slots=True, eq=False)
-class _Memory:
-    """What is known of one shape.
-
-    Attributes:
-        single_of: where the shape is one device and nothing else.
-        singles: by picture, what tells the answer without a search.
-        runs: by picture, which devices may stand for each other.
-    """
-
-    lens: Lens
-    single_of: Callable[[Outlook], Single | None] | None
-    keys: dict[Outlook, tuple[Hashable, int]] = field(default_factory=dict)
-    singles: dict[Hashable, Single | None] = field(default_factory=dict)
-    runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    known: _Known = field(default_factory=lambda: _Known(()))
-
-    def under(self, roaming: tuple[PoolUsage, ...]) -> _Known:
-        """The verdicts under a usage of the roaming pools."""
-        known = self.known
-        if known.roaming is not roaming:
-            known = self.known = _Known(roaming)
-        return known
-
-    def key(self, outlook: Outlook, numbers: Numbers) -> tuple[Hashable, int]:
-        """The same for outlooks that are alike to the shape: picture and state."""
-        found = self.keys.get(outlook)
-        if found is None:
-            found = self.keys[outlook] = (outlook.picture(self.lens, numbers), outlook.state)
-        return found
-
-    def settled(self, outlook: Outlook, key: tuple[Hashable, int]) -> Hashable:
-        """The same for outlooks that are as good as alike: other devices are held, but such that look the same.
-
-        Where the answer can be told without a search, it is that.
-        """
-        if self.lens.in_order:
-            return key
-        answer = self._told(outlook, key[0])
-        return self._with_runs(outlook, key[0]) if answer is None else answer
-
-    def _told(self, outlook: Outlook, picture: Hashable) -> Found | NotFound | None:
-        if self.single_of is None or None in outlook.used:
-            return None
-        if picture not in self.singles:
-            self.singles[picture] = self.single_of(outlook)
-        single = self.singles[picture]
-        return None if single is None else single.answer(outlook.states)
-
-    def _with_runs(self, outlook: Outlook, picture: Hashable) -> Hashable:
-        runs = self.runs.get(picture)
-        if runs is None:
-            runs = self.runs[picture] = runs_of([ground.view for ground in outlook.grounds], self.lens)
-        return picture, outlook.settled(runs)
-
-    def trim(self, nodes: int) -> None:
-        """Forget all when most of it is about outlooks that are no more."""
-        if max(len(self.keys), len(self.known.by_outlook), len(self.known.by_key)) > 4 * nodes + 1000:
-            self.keys, self.singles, self.runs, self.known = {}, {}, {}, _Known(self.known.roaming)
 
 
 class NotAtHandError(Exception):
@@ -144,7 +69,7 @@ class Decider:
         self.solver = solver
         self._changes_since = changes_since
         self._surveyor = Surveyor(solver.features)
-        self._memories: Recent[_Memory] = Recent(shapes)
+        self._memories: Recent[Memory] = Recent(shapes)
         self._terrain: Terrain | None = None
         self.asked = self.solved = self.stopped = 0
 
@@ -231,16 +156,14 @@ class Decider:
         terrain = self._terrain
         return Terrain.of(world, self._surveyor) if terrain is None else terrain.forked(world)
 
-    def _recalled(self, shape: Hashable) -> _Memory | None:
+    def _recalled(self, shape: Hashable) -> Memory | None:
         return self._memories.get(shape) or self._memories.recall(shape)
 
-    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot) -> _Memory:
+    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot) -> Memory:
         shape = shape_of(claims, snapshot.classes)
         memory = self._recalled(shape)
         if memory is None:
-            memory = _Memory(
-                lens_of(claims, snapshot.classes, self.solver.selectors), self._single_of(claims, snapshot)
-            )
+            memory = Memory(lens_of(claims, snapshot.classes, self.solver.selectors), self._single_of(claims, snapshot))
             self._memories.keep(shape, memory)
         return memory
 
@@ -262,8 +185,8 @@ class _Inquiry:
     solver: Solver | None
     claims: tuple[Claim, ...]
     snapshot: Snapshot
-    memory: _Memory
-    known: _Known
+    memory: Memory
+    known: Known
     numbers: Numbers
     steps: int = 0
     solved: int = 0
@@ -288,11 +211,10 @@ class _Inquiry:
                 raise NotAtHandError
             if self.solver.clock() > until:
                 return TOO_LATE
-            found = (
-                self._told(settled)
-                if isinstance(settled, Found | NotFound)
-                else self._solved(self.solver, outlook.node)
-            )
+            if isinstance(settled, Found | NotFound):
+                found = self._told(settled)
+            else:
+                found = self._solved(self.solver, outlook.node)
         (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
         return found
 
