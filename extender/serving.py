@@ -164,7 +164,8 @@ def make_autoscaler(
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-    return Autoscaler(state, solver, catalog, sessions, wanted.deadline_seconds, tracing.off_loop)
+    decider = Decider(solver, state.changes_since)
+    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, tracing.off_loop)
 
 
 @contextlib.asynccontextmanager

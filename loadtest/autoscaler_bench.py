@@ -28,6 +28,7 @@ from extender.autoscaler.world import World
 from extender.cluster.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.cluster.objects import parse_node_object, parse_pod
 from extender.cluster.state import ClusterState
+from extender.deciding.decider import Decider
 from extender.solver import No, Solver
 from loadtest import synthetic
 
@@ -38,6 +39,10 @@ SESSIONS: Final = 8
 BOOKINGS: Final = 1000
 PODS: Final = 1000
 GROUPS: Final = 100
+MOST_SHAPES: Final = 30
+ANY_DEVICE: Final = MOST_SHAPES
+"""The shape of claims that all devices will do for."""
+
 DRIVER: Final = "gpu.example.com"
 GROUP: Final = "example.com/group"
 PODS_PER_NODE: Final = 8
@@ -46,13 +51,13 @@ _LOOPS: Final = 5_000_000
 
 
 def cluster() -> ClusterState:
-    """The nodes and their slices, a class, and claim templates of ten shapes."""
+    """The nodes and their slices, a class, and claim templates of all shapes."""
     state = ClusterState()
     objects = {
         NODES: (synthetic.node(number, number + 1) for number in range(NODES_THERE)),
         SLICES: (synthetic.resource_slice(number, number + 1) for number in range(NODES_THERE)),
         CLASSES: [synthetic.device_class(0, 1)],
-        TEMPLATES: [_claim_template(shape) for shape in range(10)],
+        TEMPLATES: [*map(_claim_template, range(MOST_SHAPES)), _claim_template(ANY_DEVICE, "true")],
     }
     for resource in RESOURCES.values():
         state.replace(resource, objects.get(resource, ()), NODES_THERE)
@@ -65,7 +70,8 @@ def autoscaler(state: ClusterState) -> Autoscaler:
     ids = count()
     sessions = Sessions(SessionLimits(count=SESSIONS), clock=time.monotonic, new_id=lambda: str(next(ids)))
     solver = Solver(Selectors(), time.monotonic, lambda: str(next(ids)), limits=Limits(seconds=60.0))
-    return Autoscaler(state, solver, Catalog(load_templates(text, file="bench")), sessions, deadline_seconds=60.0)
+    decider = Decider(solver, state.changes_since)
+    return Autoscaler(state, decider, Catalog(load_templates(text, file="bench")), sessions, deadline_seconds=60.0)
 
 
 def starts(subject: Autoscaler) -> float:
@@ -103,6 +109,19 @@ def bookings(subject: Autoscaler, number: int, runs: int) -> float:
     return statistics.median(_timed(lambda: booked(subject, _started(subject), number)) for _ in range(runs))
 
 
+def filters(subject: Autoscaler, runs: int) -> float:
+    """Seconds for the next pod of a shape on all nodes of the cluster, in a session that has booked the one before."""
+    world, names = _started(subject), list(subject.state.snapshot.nodes)
+    times = []
+    for number in range(runs + 1):
+        pod = parse_pod(_pod(number, ANY_DEVICE))
+        began = time.process_time()
+        passed = world.filter(pod, names, subject.decider).passed
+        times.append(time.process_time() - began)
+        world = _world(world.with_pod(pod, world.snapshot.nodes[passed[0]], subject.solver))
+    return statistics.median(times[1:])
+
+
 def plans(subject: Autoscaler, shapes: int, runs: int) -> float:
     """Seconds for a plan for 1,000 pods of so many shapes over 100 groups."""
     raw = [_pod(index, index % shapes) for index in range(PODS)]
@@ -132,8 +151,8 @@ def _timed(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def _claim_template(shape: int) -> RawObject:
-    expression = f"device.attributes['{DRIVER}'].size >= {shape % 4}"
+def _claim_template(shape: int, expression: str = "") -> RawObject:
+    expression = expression or f"device.attributes['{DRIVER}'].size >= {shape % 4} && {shape} >= 0"
     exactly = {"deviceClassName": DRIVER, "count": 1 + shape % 3, "selectors": [{"cel": {"expression": expression}}]}
     spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
     metadata = {"name": f"shape-{shape}", "namespace": "default", "resourceVersion": "1"}
@@ -192,7 +211,8 @@ def main() -> None:
     print(_line("8 sessions with 100 booked pods each", memory(subject) / _MEGABYTE, "MB", 50))
     few, many = (bookings(subject, number, runs) for number in (BOOKINGS // 4, BOOKINGS))
     print(_line(f"{BOOKINGS:,} bookings, for each", many / BOOKINGS * 1000, "ms", few / (BOOKINGS // 4) * 1000 * 1.5))
-    for shapes in (1, 10):
+    print(_line("filter on 5,000 nodes in a session, next pod of a shape", filters(subject, runs) * 1000, "ms", 200))
+    for shapes in (1, 10, MOST_SHAPES):
         print(_line(f"plan for 1,000 pods of {shapes} shapes, 100 groups", plans(subject, shapes, runs), "s", 5))
     print(f"calibration: {before:.2f} s before, {_calibrate():.2f} s after, for {_LOOPS:,} empty loops")
 

@@ -17,6 +17,7 @@ from extender.autoscaler.sessions import Sessions
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.autoscaler.world import World
 from extender.cluster.state import ClusterState
+from extender.deciding.decider import Decider
 from extender.offload import Offload, in_thread
 from extender.service import RefusedError
 from extender.solver import No, Solver
@@ -62,16 +63,22 @@ class Autoscaler:
     """Answers what a Cluster Autoscaler asks about a cluster.
 
     Attributes:
+        decider: remembers decisions on the cluster; what holds in a session's world as well is not found out again.
         deadline_seconds: for one verb, everything included.
         off_loop: where the work is done.
     """
 
     state: ClusterState
-    solver: Solver
+    decider: Decider
     catalog: Catalog
     sessions: Sessions
     deadline_seconds: float
     off_loop: Offload = in_thread
+
+    @property
+    def solver(self) -> Solver:
+        """The decider's."""
+        return self.decider.solver
 
     def start(self) -> str:
         """The id of a new session on the cluster as it is now.
@@ -88,7 +95,7 @@ class Autoscaler:
             RefusedError: there is no such session, or the cluster is not known well enough.
             TimeoutError: time was up before any node was found.
         """
-        return await self._within(session_id, partial(_filtered, args, self.solver, self._until()))
+        return await self._within(session_id, partial(_filtered, args, self.decider, self._until()))
 
     async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> list[tuple[str, int]]:
         """A score for every node.
@@ -150,15 +157,16 @@ class Autoscaler:
         if self.state.not_ready:
             raise RefusedError(f"not ready: {self.state.not_ready}")
         snapshot = self.state.snapshot
+        self.decider.follow(snapshot)
         return World(snapshot, Supply(self.catalog, snapshot))
 
     def _until(self) -> float:
         return self.solver.clock() + self.deadline_seconds * _SOLVING_SHARE
 
 
-def _filtered(args: SimulatedArgs, solver: Solver, until: float, world: World) -> tuple[World, FilterResult]:
+def _filtered(args: SimulatedArgs, decider: Decider, until: float, world: World) -> tuple[World, FilterResult]:
     world = world.with_nodes(args.nodes)
-    return world, world.filter(args.asked.pod, args.asked.names, solver, sent=args.nodes, until=until)
+    return world, world.filter(args.asked.pod, args.asked.names, decider, sent=args.nodes, until=until)
 
 
 def _selected(args: SelectedArgs, solver: Solver, world: World) -> tuple[World, World | No]:

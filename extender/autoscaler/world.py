@@ -17,6 +17,7 @@ from extender.claims import Blocked, claims_of, unready, waits, without_pods
 from extender.cluster.api import ObjectKey
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
+from extender.deciding.decider import Decider
 from extender.solver import No, Solver
 from extender.verbs.case import found_on, refreshed
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
@@ -80,7 +81,7 @@ class World:
         self,
         pod: Pod,
         names: Sequence[str],
-        solver: Solver,
+        decider: Decider,
         *,
         sent: Iterable[NodeObject] = (),
         until: float = float("inf"),
@@ -90,9 +91,9 @@ class World:
         Args:
             pod: as it was sent.
             names: the nodes asked about.
-            solver: the allocator.
+            decider: decides, and remembers what it decided for the cluster and for other worlds.
             sent: the nodes, where whole nodes were sent: their labels count, for those that exist as well.
-            until: when to stop, by the solver's clock.
+            until: when to stop, by the decider's solver's clock.
 
         Raises:
             TimeoutError: time was up before any node was found.
@@ -101,7 +102,7 @@ class World:
         for node in sent:
             snapshot = snapshot.with_node(node)
         pod, snapshot = with_claims(pod, snapshot)
-        return filter_nodes(pod, names, snapshot, solver, bounds=Bounds(until))
+        return filter_nodes(pod, names, snapshot, decider.solver, decider=decider, bounds=Bounds(until))
 
     def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
         """With a pod on a node, holding its devices there; or why it can't be there.

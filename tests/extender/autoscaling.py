@@ -15,6 +15,7 @@ from extender.autoscaler.templates import NodeTemplate, load_templates
 from extender.autoscaler.world import World
 from extender.cluster.objects import NodeObject, parse_node_object
 from extender.cluster.state import ClusterState
+from extender.deciding.decider import Decider
 from tests.extender.clusters import (
     CREATED,
     DRIVER,
@@ -95,4 +96,5 @@ def autoscaler_over(
     """The verbs; sessions are called session-0, session-1, ... from the first, and ``clock[0]`` is their time."""
     ids = count(first)
     sessions = Sessions(limits or SessionLimits(), clock=lambda: clock[0], new_id=lambda: f"session-{next(ids)}")
-    return Autoscaler(state, solver(), Catalog(templates_of(*entries)), sessions, deadline_seconds=30.0)
+    decider = Decider(solver(), state.changes_since)
+    return Autoscaler(state, decider, Catalog(templates_of(*entries)), sessions, deadline_seconds=30.0)

@@ -14,6 +14,7 @@ from httpx import AsyncClient
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits
 from extender.cluster.state import ClusterState
+from extender.deciding.decider import Decider
 from extender.http.app import create_app
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.settings import Settings, load
@@ -356,7 +357,8 @@ async def test_time_that_is_up_is_an_error_and_nothing_is_booked(cluster: Cluste
             finish.wait()
         return 0.0
 
-    autoscaler = replace(autoscaler_over(cluster.state, NEW), solver=replace(solver(), clock=clock))
+    decider = Decider(replace(solver(), clock=clock), cluster.state.changes_since)
+    autoscaler = replace(autoscaler_over(cluster.state, NEW), decider=decider)
     session = autoscaler.start()
     settings = load("autoscaler: {deadlineSeconds: 0.05}")
     async with client_of(app_of(cluster, autoscaler, settings)) as client:
@@ -375,7 +377,8 @@ async def test_health_is_answered_while_a_plan_is_made(cluster: Cluster) -> None
             answered.wait()
         return 0.0
 
-    autoscaler = replace(autoscaler_over(cluster.state, NEW), solver=replace(solver(), clock=clock))
+    decider = Decider(replace(solver(), clock=clock), cluster.state.changes_since)
+    autoscaler = replace(autoscaler_over(cluster.state, NEW), decider=decider)
     body = {
         "Pods": {"items": [pod_of("p", "gpu")]},
         "NodeGroups": [{"Name": "g", "Template": machine("t", "g"), "Limit": 1}],

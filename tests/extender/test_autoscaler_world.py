@@ -13,6 +13,7 @@ from extender.auditing import audit_snapshot
 from extender.autoscaler.world import World
 from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import Snapshot
+from extender.deciding.decider import Decider
 from extender.service import RefusedError
 from extender.solver import No
 from extender.verbs.filter import FilterResult
@@ -46,7 +47,8 @@ NEW = node_template("g", 2)
 
 def asked(world: World, raw: Object, *nodes: Object) -> FilterResult:
     sent = made_up(*nodes)
-    return world.with_nodes(sent).filter(parsed(raw), [each.name for each in sent], solver(), sent=sent)
+    decider = Decider(solver(), lambda _: None)
+    return world.with_nodes(sent).filter(parsed(raw), [each.name for each in sent], decider, sent=sent)
 
 
 def booked(world: World, raw: Object, node: Object) -> World:
@@ -70,6 +72,20 @@ def devices_of(world: World, name: str) -> dict[str, list[str]]:
         if any(user.name == name for user in each.claim.reserved_for) and each.claim.allocation is not None:
             found[key.name] = [str(result.device) for result in each.claim.allocation.results]
     return found
+
+
+def test_what_was_decided_for_one_pod_of_a_world_holds_for_the_next_on_all_other_nodes() -> None:
+    names = [f"n{number}" for number in range(20)]
+    world = world_of(each for name in names for each in (machine(name), local_slice(name, 2)))
+    decider = Decider(solver(), lambda _: None)
+    decider.follow(world.snapshot)
+    solved = []
+    for number in range(3):
+        asked_for = pod_of(f"p{number}", "gpu")
+        assert world.filter(parsed(asked_for), names, decider).passed == tuple(names)
+        solved.append(decider.solved)
+        world = booked(world, asked_for, machine(names[number]))
+    assert solved == [1, 2, 2]
 
 
 # --- nodes --------------------------------------------------------------------------------------------------
