@@ -97,7 +97,4 @@ def _reported(raw: RawObject) -> _Reported:
 
 
 def _until(allocation: AllocationResult) -> datetime | None:
-    try:
-        return datetime.fromisoformat(allocation.timestamp or "") + PATIENCE
-    except ValueError:
-        return None
+    return None if allocation.timestamp is None else datetime.fromisoformat(allocation.timestamp) + PATIENCE

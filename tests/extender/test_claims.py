@@ -145,9 +145,11 @@ def test_what_can_not_be_read_says_so() -> None:
 
 class TestExtendedResources:
     SNAPSHOT = snapshot_of(
-        device_class("old", extended="example.com/gpu") | {"metadata": {"name": "old", "creationTimestamp": "2025"}},
-        device_class("b", extended="example.com/gpu") | {"metadata": {"name": "b", "creationTimestamp": "2026"}},
-        device_class("a", extended="example.com/gpu") | {"metadata": {"name": "a", "creationTimestamp": "2026"}},
+        *(
+            device_class(name, extended="example.com/gpu")
+            | {"metadata": {"name": name, "creationTimestamp": f"{year}-01-01T00:00:00Z"}}
+            for name, year in (("old", 2025), ("b", 2026), ("a", 2026))
+        )
     )
 
     def test_the_newest_class_serves_then_the_lower_name(self) -> None:

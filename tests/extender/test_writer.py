@@ -8,7 +8,17 @@ import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.quantity import Quantity
-from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, UnreachableError
+from extender.cluster.api import (
+    CLAIMS,
+    NAMESPACES,
+    PODS,
+    ApiError,
+    ObjectKey,
+    OutcomeUnknownError,
+    RawObject,
+    UnreachableError,
+)
+from extender.cluster.claimrules import ADMIN_LABEL
 from extender.cluster.objects import Pod
 from extender.cluster.reservation import FINALIZER, Reservation, WriteRefusedError
 from extender.cluster.state import ClusterState
@@ -349,6 +359,8 @@ class TestDroppedFields:
     )
     def test_then_the_allocation_is_taken_back(self, more: dict[str, Any], field: str, gate: str) -> None:
         scene = Scene()
+        labels = {ADMIN_LABEL: "true"}
+        virtualtime.run(scene.api.create(NAMESPACES, {"metadata": {"name": KEY.namespace, "labels": labels}}))
         scene.transport.script(ALLOCATE, Fault(reply=_stripped))
         with pytest.raises(WriteRefusedError, match=rf"dropped .*{field} \(feature gate {gate}"):
             scene.reserve(allocation(**more))
