@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Final
 
 from allocator.candidates import NODE_OPERATIONS_FEATURE
 from allocator.features import Features
@@ -11,6 +12,9 @@ from allocator.model import Node
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.snapshot import Snapshot
+
+_STATES: Final = 5000
+"""That have a number at a time, about: of nodes with many devices, each takes a kilobyte."""
 
 
 class Numbers:
@@ -103,6 +107,9 @@ class Surveyor:
     def __init__(self, features: Features) -> None:
         self._features = features
         self.numbers = Numbers()
+        # States come and go with pods; pools, and what shapes see of them, are as many as there are. A state that is
+        # taken for a new one costs a comparison of states themselves.
+        self._states = Numbers(_STATES)
 
     def look(self, snapshot: Snapshot, node: Node, known: Mapping[NodePool, Ground]) -> Outlook:
         """The outlook of a node in a snapshot.
@@ -122,7 +129,7 @@ class Surveyor:
         )
         skips = NODE_OPERATIONS_FEATURE in node.declared_features
         shared = tuple([ground.devices for ground in grounds if ground.devices is not None])
-        return Outlook(node, grounds, used, states, skips, self.numbers.of((skips, states, shared)))
+        return Outlook(node, grounds, used, states, skips, self._states.of((skips, states, shared)))
 
     def _ground(self, view: NodePool, *, roams: bool) -> Ground:
         number = self.numbers.of
