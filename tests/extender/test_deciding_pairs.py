@@ -35,6 +35,7 @@ OF_NODES: Final[dict[str, Sequence[Any]]] = {
     "place": ("its own", "zone", "zones", "each its own", "each in zone", "each in zones"),
     "skips": (False, True),
     "parts": (2, 1, 3),
+    "sick": (False, True),
 }
 OF_DEVICES: Final[dict[str, Sequence[Any]]] = {
     "root": ("r", "s", "rs", "st", None),
@@ -48,6 +49,7 @@ OF_DEVICES: Final[dict[str, Sequence[Any]]] = {
     "draws": (1, 2, 0),
     "binds": (False, True),
     "waits": (False, True),
+    "reach": ("own", "own", "other", "both"),
 }
 VALUES: Final = OF_NODES | OF_DEVICES
 
@@ -62,6 +64,7 @@ class Theme:
         devices: how many a node may have.
         two_pools: the last device of each node is in another pool than the others.
         one_pool: the nodes' slices are of the same pool.
+        one_slice: they are one slice, whose devices say for themselves who reaches them.
     """
 
     facts: Sequence[str]
@@ -69,6 +72,7 @@ class Theme:
     devices: Sequence[int] = (1, 1, 2, 3)
     two_pools: bool = False
     one_pool: bool = False
+    one_slice: bool = False
 
 
 ONE_OR_ALL = [([wants()], ""), ([wants(2)], ""), ([everything()], ""), ([wants(adminAccess=True), wants(name="b")], "")]
@@ -88,6 +92,7 @@ TOLERATING = [
     ([tolerates(key="sick", operator="Equal", value="very")], ""),
 ]
 SELECTED = [([wants(selector=each)], "") for each in (HAS_MODEL, f'{MODEL} == "x"', f"{MODEL} == 1", READS_ALL)]
+IN_ORDER = [([everything()], ""), ([wants(adminAccess=True), wants(name="b")], "")]
 PLACING = ("declares", "place", "skips", "binds")
 
 THEMES: Final = {
@@ -102,6 +107,8 @@ THEMES: Final = {
     "places in one pool": Theme(PLACING, ONE_OR_ALL, one_pool=True),
     "pools that others reach": Theme(["held", "place"], ONE_OR_ALL, (2, 3), two_pools=True),
     "a pool that others reach": Theme(["held", "place"], ONE_OR_ALL, one_pool=True),
+    "who reaches a device": Theme(["reach", "held"], ONE_OR_ALL, (1, 2), one_pool=True, one_slice=True),
+    "what comes first": Theme(["sick", "size", "held"], IN_ORDER, (2, 3)),
     "readiness": Theme(["waits", "held"], ONE_OR_ALL, (2, 3), two_pools=True),
 }
 
@@ -113,7 +120,7 @@ def names_of(fact: str, devices: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Pair:
-    """Nodes "a" and "b", which share everything but one fact or two, and what a pod asks for.
+    """Nodes "a" and "b", which share everything but one fact or two, or their order, and what a pod asks for.
 
     Attributes:
         devices: of each node.
@@ -133,8 +140,12 @@ def pairs(draw: st.DrawFn) -> Pair:
     names = [names_of(fact, devices) for fact in theme.facts]
     values = {each: st.sampled_from(VALUES[fact]) for fact, of in zip(theme.facts, names, strict=True) for each in of}
     common = draw(st.fixed_dictionaries(values))
-    changed = draw(st.lists(st.sampled_from(names).flatmap(st.sampled_from), min_size=1, max_size=2))
-    different = {name: draw(values[name]) for name in changed}
+    if draw(st.booleans()):
+        order = draw(st.sampled_from(names).flatmap(st.permutations))
+        different = {name: common[other] for name, other in zip(sorted(order), order, strict=True)}
+    else:
+        changed = draw(st.lists(st.sampled_from(names).flatmap(st.sampled_from), min_size=1, max_size=2))
+        different = {name: draw(values[name]) for name in changed}
     wanted, match = draw(st.sampled_from(theme.wishes))
     return Pair(theme, devices, {"a": common, "b": common | different}, wanted, match)
 
@@ -154,8 +165,8 @@ def device(facts: Facts, number: int, place: Object) -> Object:
     if fact("model") is not None:
         kinds = {bool: "bool", int: "int", str: "string"}
         found["attributes"]["model"] = {kinds[type(fact("model"))]: fact("model")}
-    if fact("taint"):
-        found["taints"] = [fact("taint")]
+    if taint := fact("taint") or (SICK if facts.get("sick") else None):
+        found["taints"] = [taint]
     if fact("draws"):
         counters = {"parts": {"value": str(fact("draws"))}}
         found["consumesCounters"] = [{"counterSet": "set", "counters": counters}]
@@ -177,6 +188,9 @@ def slices(side: str, facts: Facts, pair: Pair) -> Iterator[Object]:
     fields: Object = {"nodeName": None, "perDeviceNodeSelection": True} if each_its_own else {"nodeName": None, **place}
     if facts.get("skips"):
         fields["skipNodeOperations"] = ["Prepare"]
+    if pair.theme.one_slice:
+        yield common_slice(pair)
+        return
     if pair.theme.one_pool:
         listed = [{**each, "name": f"{side}-{each['name']}"} for each in devices]
         yield named(pool_of("p"), f"{side}-slice", slices=2, **fields, devices=listed)
@@ -188,6 +202,17 @@ def slices(side: str, facts: Facts, pair: Pair) -> Iterator[Object]:
     if "parts" in facts:
         counters = [{"name": "set", "counters": {"parts": {"value": str(facts["parts"])}}}]
         yield named(pool_of(side), f"{side}-counters", slices=count, devices=None, sharedCounters=counters)
+
+
+def common_slice(pair: Pair) -> Object:
+    """One for both nodes."""
+    zones = {side: {"own": zone(side), "other": zone(other), "both": zone("a", "b")} for side, other in ("ab", "ba")}
+    devices = [
+        {**device(facts, number, zones[side][facts[f"reach {number}"]]), "name": f"{side}-gpu-{number}"}
+        for side, facts in sorted(pair.sides.items())
+        for number in range(pair.devices)
+    ]
+    return named(pool_of("p"), "slice", nodeName=None, perDeviceNodeSelection=True, devices=devices)
 
 
 def place_of(side: str, kind: str) -> Object:
