@@ -40,7 +40,7 @@ from loadtest.stage import (
 )
 
 _NODES: Final = 5000
-_PAUSE_SECONDS: Final = 0.005
+_PAUSE_SECONDS: Final = 0.01
 """Before each call: what was written to the API server gets to the service."""
 
 _Message = MutableMapping[str, Any]

@@ -49,6 +49,7 @@ class Page(dict[str, int]):
         changed = terrain.changed_since(self._version)
         if changed is None:
             self.clear()
+            self._numbers = {}
         else:
             for name in changed:
                 self.pop(name, None)
