@@ -1,7 +1,7 @@
 """Pods that come and go: a whole cluster in memory, the application over it, and its verbs called as a scheduler does.
 
 Pods get claims from templates, are filtered, scored and bound, live for a while, and are deleted; controllers make and
-release their claims. Names are never used twice. Some pods fit nowhere, wait, and are deleted as well.
+release their claims. Names are never used twice. A quarter of the pods fits nowhere, waits, and is deleted as well.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ WISHES: Final = {
     "part": Wish(selector=SLICES_OF_GPUS),
     "too-many": Wish((9,), selector=WHOLE),
 }
-_KINDS: Final = ("whole", "pair", "part") * 3 + ("too-many",)
+_KINDS: Final = ("whole", "pair", "part", "too-many")
 _BATCH: Final = 50
 _LIVING_PER_NODE: Final = 5
 _WAITING: Final = 100
