@@ -165,10 +165,9 @@ _ALLOWED: Final[RawObject] = {"status": {"allowed": True}}
 
 async def _run(file: Path) -> None:
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: str(uuid.uuid4()))
-    resources = RESOURCES
     with file.open("rb") as lines:
         for each in map(orjson.loads, lines):
-            api.load(resources[each["kind"]], each)
+            api.load(RESOURCES[each["kind"]], each)
     history = History()
     api.follow(history)
     server = await asyncio.start_server(partial(ApiServer.serve, ApiServer(api, history)), "127.0.0.1", 0)
