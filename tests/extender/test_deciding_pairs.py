@@ -92,11 +92,16 @@ TOLERATING = [
     ([tolerates(key="sick", operator="Equal", value="very")], ""),
 ]
 SELECTED = [([wants(selector=each)], "") for each in (HAS_MODEL, f'{MODEL} == "x"', f"{MODEL} == 1", READS_ALL)]
+X_AND_ANY = [wants(selector=f'{HAS_MODEL} && {MODEL} == "x"'), wants(name="more")]
+TWO_SELECTED = [([wants(2, selector=HAS_MODEL)], ""), (X_AND_ANY, "")]
+TWO_SIZES = [([wants(memory="2Gi"), wants(name="more")], ""), ([wants(2, memory="1Gi")], "")]
 IN_ORDER = [([everything()], ""), ([wants(adminAccess=True), wants(name="b")], "")]
 PLACING = ("declares", "place", "skips", "binds")
 
 THEMES: Final = {
     "what is read": Theme(["model", "held"], [*SELECTED, ([wants(2, selector=HAS_MODEL)], "")]),
+    "which of them is held": Theme(["model", "held"], TWO_SELECTED, (2, 3)),
+    "which size is held": Theme(["size", "held"], TWO_SIZES, (2, 3)),
     "what is held": Theme(["shares", "taint"], [*ONE_OR_ALL, *SOME_MEMORY]),
     "shares": Theme(["shared", "size", "shares"], SOME_MEMORY),
     "values in common": Theme(["root", "held"], IN_COMMON, (2, 3)),
@@ -108,7 +113,7 @@ THEMES: Final = {
     "pools that others reach": Theme(["held", "place"], ONE_OR_ALL, (2, 3), two_pools=True),
     "a pool that others reach": Theme(["held", "place"], ONE_OR_ALL, one_pool=True),
     "who reaches a device": Theme(["reach", "held"], ONE_OR_ALL, (1, 2), one_pool=True, one_slice=True),
-    "what comes first": Theme(["sick", "size", "held"], IN_ORDER, (2, 3)),
+    "what comes first": Theme(["sick", "held"], IN_ORDER, (2, 3)),
     "readiness": Theme(["waits", "held"], ONE_OR_ALL, (2, 3), two_pools=True),
 }
 
