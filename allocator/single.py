@@ -13,7 +13,7 @@ from allocator.allocate import Task
 from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.counters import CounterKey, demand, full
 from allocator.effort import Effort, TimedSelectors
-from allocator.errors import AllocatorError
+from allocator.errors import AllocatorError, SearchLimitError
 from allocator.families import Choices, Facts, States, families_of
 from allocator.model import AllocationMode, Claim, Device
 from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
@@ -148,6 +148,9 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) 
         selectors: for the expressions.
         policy: decides which device is taken.
         effort: what it may cost.
+
+    Raises:
+        SearchLimitError: that was not enough.
     """
     if any(pool.problem for pool in task.pools):
         return None
@@ -160,6 +163,8 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) 
         (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
         (wanted,) = slot.alternatives
         reached = iter([_facts(candidates, wanted, index) for index in range(candidates.count)])
+    except SearchLimitError:
+        raise
     except AllocatorError:
         return None
     devices = [[*islice(reached, len(pool.candidates)), *map(_beyond_reach, pool.elsewhere)] for pool in task.pools]

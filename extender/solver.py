@@ -36,6 +36,11 @@ class No:
     stopped: bool = False
 
 
+def stopped_by(error: SearchLimitError) -> No:
+    """It is not known whether a node will do."""
+    return No(f"{STOPPED} {error.limit}", error.steps, stopped=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Solver:
     """Decides claims on one node of a snapshot."""
@@ -83,7 +88,7 @@ class Solver:
             what = f"request {error.request}" if error.request else "the claims"
             return No(f"the resource pools of the node are not fit for {what}")
         except SearchLimitError as error:
-            return No(f"{STOPPED} {error.limit}", error.steps, stopped=True)
+            return stopped_by(error)
         return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
 
     def single(
@@ -96,6 +101,9 @@ class Solver:
             classes: by name.
             node: one of the nodes.
             views: what it sees of the pools.
+
+        Raises:
+            SearchLimitError: it was not told in the time and steps that there are.
         """
         task = Task(node=node, claims=claims, classes=classes, pools=views, usage=Usage(), features=self.features)
         return single_of(task, self.selectors, self.policy, Effort(self.limits, self.clock))

@@ -79,6 +79,9 @@ WORKS: Final = (
     ),
     Work("1 of 64 parts, use scattered", PART, PARTED, sizes=(100, 1000), first=2, following=50),
 )
+_WIDTH: Final = 124
+"""Of the table, in characters."""
+
 OTHER: Final = Wish(selector="true")
 """Another shape, asked for before: the cluster is not new to the service."""
 
@@ -225,8 +228,9 @@ def main() -> None:
             table.add_row(*_row(work, nodes, "first", work.first, theirs.first, mine.first))
             if work.following:
                 table.add_row(*_row(work, nodes, "next", work.following, theirs.following, mine.following))
-    Console().print(table)
-    Console().print(f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
+    console = Console(width=max(_WIDTH, Console().width))
+    console.print(table)
+    console.print(f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
 
 
 def _row(work: Work, nodes: int, pod: str, goal: float, theirs: Spent, mine: Spent) -> Iterator[str]:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
+from allocator.errors import SearchLimitError
 from allocator.likeness import lens_of
-from allocator.model import Claim, Node
+from allocator.model import Claim
 from allocator.outcome import Allocation
 from allocator.selectors import Recent
 from allocator.single import Found, NotFound, Single, is_single
@@ -26,7 +27,7 @@ from extender.deciding.page import Page
 from extender.deciding.shape import shape_of
 from extender.deciding.terrain import Terrain
 from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, Verdict, Verdicts
-from extender.solver import Solver
+from extender.solver import No, Solver, stopped_by
 
 AT_HAND: Final = 32
 """Nodes that are looked at in about a millisecond, if nothing is searched."""
@@ -204,29 +205,29 @@ class _Inquiry:
         return found
 
     def _by_likeness(self, outlook: Outlook, key: tuple[Hashable, int], until: float) -> Verdict:
-        settled = self.memory.settled(outlook, key)
-        found = self.known.by_key.get(settled) or self._passing.get(settled)
-        if found is None:
-            if self.solver is None:
-                raise NotAtHandError
-            if self.solver.clock() > until:
-                return TOO_LATE
-            if isinstance(settled, Found | NotFound):
-                found = self._told(settled)
-            else:
-                found = self._solved(self.solver, outlook.node)
+        if self.solver is not None and self.solver.clock() > until:
+            return TOO_LATE
+        try:
+            settled = self.memory.settled(outlook, key)
+        except SearchLimitError as error:
+            settled, found = key, self._new(stopped_by(error))
+        else:
+            found = self.known.by_key.get(settled) or self._passing.get(settled) or self._found_out(settled, outlook)
         (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
         return found
 
-    def _told(self, answer: Found | NotFound) -> Verdict:
-        self.solved += 1
-        if isinstance(answer, NotFound):
-            return Verdict(reason=answer.reason)
-        self.steps += 1
-        return Verdict(answer.merit)
+    def _found_out(self, settled: Hashable, outlook: Outlook) -> Verdict:
+        if self.solver is None:
+            raise NotAtHandError
+        if isinstance(settled, Found):
+            self.steps += 1
+            self.solved += 1
+            return Verdict(settled.merit)
+        if isinstance(settled, NotFound):
+            return self._new(No(settled.reason))
+        return self._new(self.solver.judge(self.snapshot, outlook.node, self.claims))
 
-    def _solved(self, solver: Solver, node: Node) -> Verdict:
-        answer = solver.judge(self.snapshot, node, self.claims)
+    def _new(self, answer: Allocation | No) -> Verdict:
         self.steps += answer.steps
         self.solved += 1
         if isinstance(answer, Allocation):

@@ -63,6 +63,9 @@ class Memory:
         """The same for outlooks that are as good as alike: other devices are held, but such that look the same.
 
         Where the answer can be told without a search, it is that.
+
+        Raises:
+            SearchLimitError: to find out what tells it took too long.
         """
         if self.lens.in_order:
             return key

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from allocator.candidates import NODE_OPERATIONS_FEATURE
 from allocator.effort import Effort, Limits
+from allocator.errors import SearchLimitError
 from allocator.features import ALL_FEATURES, Features
 from allocator.likeness import circumstances
 from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placement, Slice
@@ -213,7 +214,8 @@ def test_devices_of_which_more_counts_than_that_they_are_free(
 
 
 def test_where_not_a_step_may_be_tried() -> None:
-    assert single(gpus(1), claim(want("gpu")), steps=0) is None
+    with pytest.raises(SearchLimitError):
+        single(gpus(1), claim(want("gpu")), steps=0)
 
 
 def test_states_that_say_more_than_free_or_held() -> None:
