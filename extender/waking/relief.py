@@ -12,6 +12,7 @@ from allocator.usage import FREE, NOTHING_USED
 from extender.claims import claim_keys
 from extender.cluster.api import ObjectKey
 from extender.cluster.changes import Change, Topic
+from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 
 
@@ -92,7 +93,15 @@ def _gave_up_nomination(key: ObjectKey, before: Snapshot, after: Snapshot) -> bo
         return False
     if new is None or new.uid != old.uid or new.deleting or new.is_finished:
         return True
-    return (new.node_name or new.nominated_node) != old.nominated_node
+    if new.node_name:
+        return new.node_name != old.nominated_node or not _has_its_devices(new, after)
+    return new.nominated_node != old.nominated_node
+
+
+def _has_its_devices(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod's claims are known to hold something: the watch of pods may be ahead of that of claims."""
+    claims = [snapshot.claims.get(key) for key in claim_keys(pod)]
+    return all(claim is not None and snapshot.held_by(claim.claim.uid) for claim in claims)
 
 
 def _was_wanted(key: ObjectKey, before: Snapshot, after: Snapshot) -> bool:

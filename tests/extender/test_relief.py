@@ -59,8 +59,10 @@ WORLD = (
     network_slice("net"),
     claim("held", allocated=["a/gpu-0"], at="a", users=["u"]),
     claim("free"),
+    claim("taken", allocated=["net/gpu-0"], users=["served"]),
     taint_rule("rule", pool="a"),
     pod("nominated", "free", nominated="b"),
+    pod("served", "taken", nominated="b"),
 )
 
 CASES: list[tuple[str, tuple[EventType, Object], Relief]] = [
@@ -81,7 +83,12 @@ CASES: list[tuple[str, tuple[EventType, Object], Relief]] = [
     ("a taint rule that is gone", gone(taint_rule("rule", pool="a")), EVERYWHERE),
     ("a taint rule that has changed", there(taint_rule("rule", pool="b")), EVERYWHERE),
     ("a taint rule that is new", there(taint_rule("new", pool="b")), NO_RELIEF),
-    ("a nominated pod that is bound there", there(pod("nominated", "free", nominated="b", on="b")), NO_RELIEF),
+    ("a nominated pod that is bound there", there(pod("served", "taken", nominated="b", on="b")), NO_RELIEF),
+    (
+        "one whose claim is not known to have devices",
+        there(pod("nominated", "free", nominated="b", on="b")),
+        EVERYWHERE,
+    ),
     ("a nominated pod that is bound elsewhere", there(pod("nominated", "free", nominated="b", on="a")), EVERYWHERE),
     ("a nominated pod that is nominated no more", there(pod("nominated", "free")), EVERYWHERE),
     ("a nominated pod that is deleted", there(pod("nominated", "free", nominated="b", deleting=True)), EVERYWHERE),

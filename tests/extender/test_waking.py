@@ -218,8 +218,8 @@ async def test_a_look_that_takes_too_long_goes_on_in_the_next() -> None:
 
 # --- searches that were stopped -----------------------------------------------------------------------------
 
-BUSY = 0.2
-"""Seconds from one look at the clock to the next: longer than a search may take, and shorter than a look."""
+BUSY = LOOK_SECONDS / 20
+"""Seconds from one look at the clock to the next: longer than a search may take, and much shorter than a look."""
 
 HURRY = Limits(seconds=BUSY / 2)
 
