@@ -1,0 +1,108 @@
+"""A live cluster over real sockets: connected to, synced and followed, with the rights that it takes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from extender.auditing import AUDITED, listed_live
+from extender.cluster.api import CLAIMS, RESOURCES, Resource
+from extender.cluster.credentials import ConnectError
+from extender.cluster.live import connect
+from extender.cluster.permissions import ALLOCATES, WRITES
+from extender.cluster.state import ClusterState
+from extender.cluster.transport import Request
+from extender.inquiry import EXPLAINED
+from extender.serving import live
+from extender.settings import load
+from tests.extender.cannedserver import (
+    CHUNKED,
+    answer,
+    kubeconfig,
+    read_request,
+)
+from tests.extender.fakeapi import FakeApi
+from tests.extender.livecluster import default, half, make_claim, now
+
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
+
+
+@asynccontextmanager
+async def served_over_http(fake: FakeApi) -> AsyncIterator[str]:
+    """The URL of a server that passes requests on to a fake API server, one per connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen = await read_request(reader)
+        method, target, _ = seen.start.split()
+        url = urlsplit(target)
+        request = Request(method, url.path, dict(parse_qsl(url.query)), seen.body)
+        try:
+            if "watch" in request.query:
+                async with fake.stream(request) as stream:
+                    writer.write(CHUNKED)
+                    async for chunk in stream.chunks():
+                        writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            else:
+                reply = await fake.call(request)
+                writer.write(answer(reply.status, reply.body, Connection="close"))
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_live_cluster_is_connected_to_synced_and_followed(tmp_path: Path) -> None:
+    fake, state = FakeApi(), ClusterState()
+    fake.put(CLAIMS, make_claim("a"))
+    async with (
+        served_over_http(fake) as url,
+        connect(kubeconfig(tmp_path, url, {"token": "t"}), random=half) as cluster,
+    ):
+        following = asyncio.create_task(cluster.run(state))
+        async with asyncio.timeout(20):
+            await state.passed(CLAIMS, 101)
+            fake.put(CLAIMS, make_claim("b"))
+            await state.passed(CLAIMS, 102)
+            while state.not_ready:
+                await asyncio.wait([following], timeout=0.01)
+        assert sorted(state.snapshot.claims) == [default("a"), default("b")]
+        assert (await cluster.api.get(CLAIMS, default("b")))["metadata"]["resourceVersion"] == "102"
+        following.cancel()
+        await asyncio.wait([following])
+
+
+@pytest.mark.parametrize("resources", [AUDITED, EXPLAINED])
+async def test_who_only_reads_a_live_cluster_needs_no_right_to_write_or_watch(
+    tmp_path: Path, resources: Collection[Resource]
+) -> None:
+    writes = {(permission.verb, str(permission).split()[1].partition(".")[0]) for permission in (*WRITES, ALLOCATES)}
+    fake = FakeApi(denied=frozenset(writes | {("watch", resource.plural) for resource in RESOURCES.values()}))
+    fake.put(CLAIMS, make_claim("a"))
+    async with served_over_http(fake) as url:
+        origin = kubeconfig(tmp_path, url, {"token": "t"})
+        assert list((await listed_live(origin, resources)).claims) == [default("a")]
+        with pytest.raises(ConnectError, match="not allowed: watch pods"):
+            async with connect(origin, random=half):
+                pass
+
+
+@pytest.mark.parametrize(("stale", "is_ready"), [(70.0, False), (100.0, True)])
+async def test_the_setting_says_after_how_much_silence_nothing_is_relied_on(
+    tmp_path: Path, stale: float, *, is_ready: bool
+) -> None:
+    settings, fake = load(flags={"cluster.staleSeconds": stale}), FakeApi()
+    async with (
+        served_over_http(fake) as url,
+        live(kubeconfig(tmp_path, url, {"token": "t"}), settings) as cluster,
+        asyncio.timeout(20),
+    ):
+        await cluster.state.passed(CLAIMS, fake.revision)
+        assert cluster.live is not None
+        for follower in cluster.live.followers:
+            follower.check(now() + 80)
+        assert (cluster.state.doubt_of(CLAIMS) == "") is is_ready
