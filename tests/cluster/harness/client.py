@@ -87,8 +87,9 @@ class Client:
         return await self._call("POST", self._path(resource, ObjectKey(key_of(obj).namespace, "")), obj)
 
     async def try_out(self, resource: Resource, obj: RawObject) -> RawObject:
-        """What applying an object would make of it; nothing is kept. Unknown fields are refused."""
-        path = f"{self._path(resource, key_of(obj))}?dryRun=All&fieldManager=tests&fieldValidation=Strict"
+        """What applying an object makes of it, whoever has its fields: nothing is kept, unknown fields are refused."""
+        query = "dryRun=All&fieldManager=tests&fieldValidation=Strict&force=true"
+        path = f"{self._path(resource, key_of(obj))}?{query}"
         return await self._call("PATCH", path, obj, _APPLY_PATCH)
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
