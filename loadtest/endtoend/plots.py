@@ -21,6 +21,8 @@ _PROCESSES: Final = {
     "extender": "#1769aa",
 }
 _COLUMNS: Final = 3
+_BESIDE: Final = 2
+"""Names of the legend that fit below one diagram, side by side."""
 _WIDTH, _HEIGHT, _LEGEND_HEIGHT = 4.6, 3.2, 0.4
 _DOTS_PER_INCH: Final = 110
 
@@ -48,7 +50,7 @@ def _png(parts: Sequence[Shown], draw: Callable[[Axes, Shown], None]) -> bytes:
     """One picture with a diagram for each part, and one legend for all."""
     columns = min(_COLUMNS, len(parts))
     rows = ceil(len(parts) / columns)
-    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * rows + _LEGEND_HEIGHT), layout="constrained")
+    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, part in zip(grid.flat, parts, strict=False):
         draw(axes, part)
@@ -58,7 +60,9 @@ def _png(parts: Sequence[Shown], draw: Callable[[Axes, Shown], None]) -> bytes:
         unused.set_visible(False)
     named = [axes.get_legend_handles_labels() for axes in grid.flat]
     handles = {label: handle for found, labels in named for handle, label in zip(found, labels, strict=True)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    beside = min(_BESIDE * columns, len(handles))
+    figure.set_figheight(_HEIGHT * rows + _LEGEND_HEIGHT * ceil(len(handles) / beside))
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=beside, frameon=False)
     file = BytesIO()
     figure.savefig(file, format="png", dpi=_DOTS_PER_INCH)
     return file.getvalue()
