@@ -59,11 +59,15 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
     return {kind.resource.kind: kind for kind in (*_cluster_kinds(Interner()), *_namespaced_kinds())}
 
 
-def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
-    def read_slice(obj: Mapping[str, object]) -> Slice:
+def _slice_reader(interner: Interner) -> Callable[[Mapping[str, object]], Slice]:
+    def read(obj: Mapping[str, object]) -> Slice:
         interner.trim()
         return parse_slice(obj, interner)
 
+    return read
+
+
+def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
     return (
         Kind(
             NODES,
@@ -78,7 +82,7 @@ def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
         ),
         Kind(
             SLICES,
-            read_slice,
+            _slice_reader(interner),
             find=lambda s, key: s.inventory.slices.get(key.name),
             put=lambda s, _, new: s.with_slice(new),
             drop=lambda s, key: s.without_slice(key.name),
