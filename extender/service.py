@@ -58,8 +58,8 @@ class SchedulerVerbs(Protocol):
         """Which nodes will do."""
         ...
 
-    async def prioritize(self, args: FilterArgs) -> list[tuple[str, int]]:
-        """A score for every node."""
+    async def prioritize(self, args: FilterArgs) -> Sequence[int]:
+        """A score for every node, in the order asked."""
         ...
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
@@ -157,8 +157,8 @@ class Service:
         self.aftercare.note(args, result, snapshot)
         return result
 
-    async def prioritize(self, args: FilterArgs) -> list[tuple[str, int]]:
-        """A score for every node: what filter found, or would find if it was not asked.
+    async def prioritize(self, args: FilterArgs) -> Sequence[int]:
+        """A score for every node, in the order asked: by what filter found, or would find if it was not asked.
 
         Raises:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.

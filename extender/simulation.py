@@ -107,7 +107,7 @@ async def _place(service: Service, cluster: EmbeddedCluster, plugins: PluginCapa
         if not result.passed:
             return Placement(str(pod), reason=_summary(against[name] for name in reasons))
         scores = await service.prioritize(FilterArgs(pod, result.passed))
-        node, _ = max(scores, key=lambda pair: pair[1])
+        node = result.passed[scores.index(max(scores))]
         await service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
     except (RefusedError, TimeoutError) as error:
         return Placement(str(pod), reason=str(error) or "not decided in time")

@@ -141,7 +141,7 @@ class _Scheduler:
         _tell(_found(result))
         return result
 
-    async def prioritize(self, args: FilterArgs) -> list[tuple[str, int]]:
+    async def prioritize(self, args: FilterArgs) -> Sequence[int]:
         _tell(_pod(args.pod), asked=len(args.names))
         return await self.verbs.prioritize(args)
 
@@ -172,7 +172,7 @@ class _Autoscaler:
         _tell(_found(result))
         return result
 
-    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> list[tuple[str, int]]:
+    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> Sequence[int]:
         _tell(_pod(args.asked.pod), asked=len(args.asked.names))
         return await self.verbs.prioritize(args, session_id)
 

@@ -141,9 +141,19 @@ def encode_filter(
     return as_line(reply)
 
 
-def encode_scores(scores: Iterable[tuple[str, int]]) -> bytes:
+class _HostPriority(msgspec.Struct, gc=False):
+    """HostPriority. There is one for each of hundreds of nodes, and so none is for Python's collector to look at."""
+
+    Host: str
+    Score: int
+
+
+_scores: Final = msgspec.json.Encoder()
+
+
+def encode_scores(names: Iterable[str], scores: Iterable[int]) -> bytes:
     """HostPriorityList: a bare array. Scores are integers from 0 to 10: a float would fail the scheduler's decoder."""
-    return as_line([{"Host": host, "Score": score} for host, score in scores])
+    return _scores.encode(list(map(_HostPriority, names, scores))) + b"\n"
 
 
 def encode_victims(victims: Mapping[str, Victims]) -> bytes:

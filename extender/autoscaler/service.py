@@ -4,7 +4,7 @@ Work leaves the event loop, and calls of one session follow each other. A call t
 changed nothing: what a session has come to is kept when the answer is there. The cluster is only read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -41,8 +41,8 @@ class AutoscalerVerbs(Protocol):
         """Which nodes will do for a pod."""
         ...
 
-    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> list[tuple[str, int]]:
-        """A score for every node."""
+    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> Sequence[int]:
+        """A score for every node, in the order asked."""
         ...
 
     async def select(self, args: SelectedArgs, session_id: str | None) -> None:
@@ -97,8 +97,8 @@ class Autoscaler:
         """
         return await self._within(session_id, partial(_filtered, args, self.decider, self._until()))
 
-    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> list[tuple[str, int]]:
-        """A score for every node.
+    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> Sequence[int]:
+        """A score for every node, in the order asked.
 
         Raises:
             RefusedError, TimeoutError: as `filter`.

@@ -39,7 +39,8 @@ class _Verbs:
 
     async def prioritize(self, request: Request, body: bytes) -> bytes:
         args = await run_sync(wire.decode_simulated, body)
-        return scheduler_wire.encode_scores(await self.autoscaler.prioritize(args, request.headers.get(SESSION)))
+        scores = await self.autoscaler.prioritize(args, request.headers.get(SESSION))
+        return scheduler_wire.encode_scores(args.asked.names, scores)
 
     async def select(self, request: Request, body: bytes) -> bytes:
         await self.autoscaler.select(wire.decode_selected(body), request.headers.get(SESSION))

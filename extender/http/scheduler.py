@@ -36,7 +36,8 @@ class _Verbs:
         return wire.encode_filter(args, result.passed, result.failed, result.unresolvable)
 
     async def prioritize(self, _: Request, body: bytes) -> bytes:
-        return wire.encode_scores(await self.verbs.prioritize(wire.decode_filter(body)))
+        args = wire.decode_filter(body)
+        return wire.encode_scores(args.names, await self.verbs.prioritize(args))
 
     async def preempt(self, _: Request, body: bytes) -> bytes:
         args = wire.decode_preempt(body)

@@ -1,15 +1,20 @@
 """Prioritize: how well each node suits, as the policy sees it, from what filter found there."""
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from allocator.outcome import Merit
 from allocator.policy import Policy
 
 
-def score_nodes(names: Sequence[str], merits: Mapping[str, Merit], policy: Policy) -> list[tuple[str, int]]:
-    """Node and score, 0 to 10, in the order asked. A node without merit scores 0, as all do for other pods."""
+def score_nodes(names: Sequence[str], merits: Mapping[str, Merit], policy: Policy) -> Sequence[int]:
+    """A score, 0 to 10, for each node in the order asked. One without merit has 0, as all have for other pods.
+
+    There are hundreds of nodes, and many share a merit: what is done for each of them is done in C.
+    """
     if not merits:
-        return [(name, 0) for name in names]
-    found = [(name, merits.get(name)) for name in names]
-    scores = policy.scores({id(merit): merit for _, merit in found if merit is not None})  # many nodes share one
-    return [(name, scores.get(id(merit), 0)) for name, merit in found]
+        return [0] * len(names)
+    found = list(map(merits.get, names))
+    kinds = dict(zip(map(id, found), found, strict=True))
+    scores = policy.scores({key: merit for key, merit in kinds.items() if merit is not None})
+    return list(map(scores.get, map(id, found), repeat(0)))

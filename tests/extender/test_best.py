@@ -101,7 +101,7 @@ async def test_an_answer_names_the_best_nodes_and_prioritize_scores_them() -> No
     pending = parsed(pod("p", "c"))
     result = await service.filter(FilterArgs(pending, names))
     assert (list(result.passed), result.unresolvable) == (["a", "b"], {})
-    assert await service.prioritize(FilterArgs(pending, ("b", "a"))) == [("b", 10), ("a", 10)]
+    assert await service.prioritize(FilterArgs(pending, ("b", "a"))) == [10, 10]
 
 
 async def test_pods_without_devices_get_all_their_nodes_back() -> None:

@@ -199,7 +199,14 @@ def test_bind_needs_every_field(field: str, value: object, problem: str) -> None
 
 
 def test_scores_are_a_bare_array_of_integers() -> None:
-    assert wire.encode_scores([("a", 0), ("b", 10)]) == b'[{"Host":"a","Score":0},{"Host":"b","Score":10}]\n'
+    assert wire.encode_scores(["a", "b"], [0, 10]) == b'[{"Host":"a","Score":0},{"Host":"b","Score":10}]\n'
+
+
+@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 10))))
+def test_scores_go_with_names_whatever_is_in_a_name(scored: list[tuple[str, int]]) -> None:
+    sent = wire.encode_scores([name for name, _ in scored], [score for _, score in scored])
+    assert orjson.loads(sent) == [{"Host": name, "Score": score} for name, score in scored]
+    assert sent.endswith(b"]\n")
 
 
 def test_a_pod_that_is_bound_is_an_empty_object() -> None:
