@@ -332,9 +332,15 @@ def parse_claim_object(obj: Mapping[str, object]) -> ClaimObject:
     """
     claim = parse_claim(obj)
     metadata = Fields(obj, "", []).child("metadata")
-    kept = {name: value for name, value in metadata.data.items() if name != "managedFields"}
-    raw = orjson.dumps({**obj, "metadata": kept})
+    raw = orjson.dumps(without_managers(obj))
     return ClaimObject(claim, metadata.text("resourceVersion"), metadata.text("creationTimestamp"), raw)
+
+
+def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
+    """An object without its ``managedFields``, which an API server keeps by itself, and which may be most of it."""
+    metadata = obj.get("metadata")
+    kept = metadata.items() if isinstance(metadata, dict) else ()
+    return {**obj, "metadata": {name: value for name, value in kept if name != "managedFields"}}
 
 
 def revision(resource_version: str) -> int:

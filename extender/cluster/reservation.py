@@ -11,7 +11,6 @@ from typing import Final
 import orjson
 
 from allocator.model import AllocationResult, Claim, DeviceResult
-from allocator.parse import parse_allocation_result, parse_claim
 from allocator.render import allocation_to_json
 from extender.cluster.api import PODS, RawObject
 from extender.cluster.claimrules import MAX_CONSUMERS
@@ -105,19 +104,23 @@ class Reservation:
         status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
         return {**raw, "status": status}
 
-    def is_unmade(self, raw: RawObject) -> bool:
+    def is_unmade(self, now: Claim) -> bool:
         """Whether nothing of the reservation is left, or the claim is on its way out, with all that it holds."""
-        now = parse_claim(raw)
         if now.uid != self.uid or now.deleting:
             return True
         return not is_reserved(now, self.pod.uid) and not self._frees(now)
 
-    def unmade(self, raw: RawObject) -> RawObject:
-        """The claim without the reservation, and without the allocation if that was for this pod alone."""
+    def unmade(self, raw: RawObject, now: Claim) -> RawObject:
+        """The claim without the reservation, and without the allocation if that was for this pod alone.
+
+        Args:
+            raw: the claim's JSON.
+            now: what that says.
+        """
         status = dict(raw.get("status") or {})
         left = [consumer for consumer in status.get("reservedFor") or [] if consumer["uid"] != self.pod.uid]
         status["reservedFor"] = left
-        if self._frees(parse_claim(raw)):
+        if self._frees(now):
             status = {name: value for name, value in status.items() if name not in {"allocation", "devices"}}
         return {**raw, "status": status}
 
@@ -148,12 +151,10 @@ def protected(raw: RawObject) -> RawObject:
     return {**raw, "metadata": {**metadata, "finalizers": [*(metadata.get("finalizers") or []), FINALIZER]}}
 
 
-def dropped_fields(sent: AllocationResult, reply: RawObject) -> tuple[str, ...]:
+def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tuple[str, ...]:
     """What the API server dropped of an allocation, each field with the gate that would keep it."""
-    found = (reply.get("status") or {}).get("allocation")
-    if found is None:
+    if kept is None:
         return ("status.allocation",)
-    kept = parse_allocation_result(found)
     pairs = list(zip(sent.results, kept.results, strict=False))
     return tuple(
         f"{field} (feature gate {gate} of the API server)"

@@ -10,12 +10,13 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from allocator.model import AllocationResult
+from extender.cluster.answers import Answers
 from extender.cluster.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.changes import Change, ChangeLog, Topic
 from extender.cluster.edit import Edit, read
 from extender.cluster.flights import after_event, moved_pools
 from extender.cluster.kinds import Kind, all_kinds
-from extender.cluster.objects import revision
+from extender.cluster.objects import ClaimObject, parse_claim_object, revision
 from extender.cluster.relist import Relist, Version, version_of
 from extender.cluster.snapshot import EMPTY, InFlight, Snapshot
 
@@ -65,6 +66,7 @@ class ClusterState:
         self._seen = dict.fromkeys(RESOURCES, 0)
         self._versions: dict[str, dict[ObjectKey, Version]] = {kind: {} for kind in RESOURCES}
         self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
+        self._answers = Answers()
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class ClusterState:
         if event.type is EventType.DELETED:
             edit.drop(kind, key)
         else:
-            edit.put(kind, key, read(kind, event.object), listed=False)
+            edit.put(kind, key, self._answers.shown(version) or read(kind, event.object), listed=False)
             if version is not None:
                 versions[key] = version
         self._commit(edit)
@@ -149,6 +151,8 @@ class ClusterState:
         edit = Edit(self._snapshot)
         relist.apply_to(edit)
         self._versions[resource.kind] = dict(relist.versions)
+        if resource == CLAIMS:
+            self._answers.clear()
         self._commit(edit)
         self.trust(resource)
         self.bookmark(resource, at)
@@ -171,7 +175,22 @@ class ClusterState:
         """What is known of a kind is to be relied on."""
         self._doubts.pop(resource.kind, None)
 
-    # --- what we have decided ---------------------------------------------------------------------------------
+    # --- what we have decided, and written --------------------------------------------------------------------
+
+    def answered(self, obj: RawObject) -> ClaimObject:
+        """A claim that the API server has answered with. Nothing is known of it before the watch shows it.
+
+        Raises:
+            InvalidObjectError: all that is wrong with it.
+        """
+        version = version_of(obj)
+        known = self._snapshot.claims.get(key_of(obj))
+        if known is not None and version is not None and self._versions[CLAIMS.kind].get(known.key) == version:
+            return known
+        claim = parse_claim_object(obj)
+        if version is not None and claim.revision > self._seen[CLAIMS.kind]:
+            self._answers.keep(version, claim)
+        return claim
 
     def assume(self, claim_uid: str, allocation: AllocationResult, pod_uid: str) -> None:
         """Hold an allocation that is about to be written; the next snapshot has it."""

@@ -12,13 +12,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from allocator.parse import parse_claim
+from allocator.errors import InvalidObjectError
+from allocator.model import Claim
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.cluster.conditions import DEVICES_CHANGED, RELEASED, condition_patch
-from extender.cluster.objects import ClaimObject, Pod, parse_pod
+from extender.cluster.objects import ClaimObject, Pod, parse_pod, without_managers
 from extender.cluster.reservation import (
     Reservation,
     WriteRefusedError,
@@ -28,18 +29,49 @@ from extender.cluster.reservation import (
     is_reserved,
     protected,
 )
-from extender.cluster.state import ClusterState, revision_of
+from extender.cluster.state import ClusterState, key_of, revision_of
 
 ATTEMPTS: Final = 5
 """How often a write is tried while others change the object."""
 
 
+class _Now(NamedTuple):
+    """A claim as the API server has it: its JSON, as far as it is ours to write, and what that says."""
+
+    raw: RawObject
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """The claims of an API server, whose answers are read as they will be known once the watch shows them."""
+
+    api: Api
+    state: ClusterState
+
+    async def get(self, key: ObjectKey) -> _Now:
+        return self._read(key, await self.api.get(CLAIMS, key))
+
+    async def update(self, obj: RawObject) -> _Now:
+        return self._read(key_of(obj), await self.api.update(CLAIMS, obj))
+
+    async def update_status(self, obj: RawObject) -> _Now:
+        return self._read(key_of(obj), await self.api.update_status(CLAIMS, obj))
+
+    def _read(self, key: ObjectKey, raw: RawObject) -> _Now:
+        try:
+            return _Now(without_managers(raw), self.state.answered(raw).claim)
+        except InvalidObjectError as error:
+            # No answer of an API server: whatever it was asked for may have happened.
+            raise OutcomeUnknownError(f"claim {key}", str(error)) from error
+
+
 class _Goal(Protocol):
     """A state that a claim is to be brought to."""
 
-    def is_reached(self, raw: RawObject) -> bool: ...
+    def is_reached(self, now: _Now) -> bool: ...
 
-    async def write(self, raw: RawObject) -> RawObject: ...
+    async def write(self, now: _Now) -> _Now: ...
 
 
 @dataclass(slots=True)
@@ -47,35 +79,35 @@ class _Reserved:
     """Finalizer first, so that an allocated claim is never unprotected; then allocation and reservation at once."""
 
     reservation: Reservation
-    api: Api
-    now: Callable[[], datetime]
+    claims: _Claims
+    clock: Callable[[], datetime]
     written_from: int = 0
     """Revision from which the last status write was made; 0 if there was none."""
 
-    def is_reached(self, raw: RawObject) -> bool:
+    def is_reached(self, now: _Now) -> bool:
         """A special claim that an undo has begun to delete lacks the finalizer; others' may never have had it."""
-        is_made = self.reservation.is_made(parse_claim(raw))
-        return is_made and (is_protected(raw) or not self.reservation.is_special)
+        is_made = self.reservation.is_made(now.claim)
+        return is_made and (is_protected(now.raw) or not self.reservation.is_special)
 
-    async def write(self, raw: RawObject) -> RawObject:
-        if not is_protected(raw):
-            raw = await self.api.update(CLAIMS, protected(raw))
-            if self.reservation.is_made(parse_claim(raw)):
-                return raw
-        self.written_from = revision_of(raw)
-        return await self.api.update_status(CLAIMS, self.reservation.made(raw, self.now()))
+    async def write(self, now: _Now) -> _Now:
+        if not is_protected(now.raw):
+            now = await self.claims.update(protected(now.raw))
+            if self.reservation.is_made(now.claim):
+                return now
+        self.written_from = revision_of(now.raw)
+        return await self.claims.update_status(self.reservation.made(now.raw, self.clock()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Released:
     reservation: Reservation
-    api: Api
+    claims: _Claims
 
-    def is_reached(self, raw: RawObject) -> bool:
-        return self.reservation.is_unmade(raw)
+    def is_reached(self, now: _Now) -> bool:
+        return self.reservation.is_unmade(now.claim)
 
-    async def write(self, raw: RawObject) -> RawObject:
-        return await self.api.update_status(CLAIMS, self.reservation.unmade(raw))
+    async def write(self, now: _Now) -> _Now:
+        return await self.claims.update_status(self.reservation.unmade(*now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +132,15 @@ class Writer:
             WriteRefusedError: the claim is not reserved; what was in flight for it is forgotten.
             OutcomeUnknownError: it may be reserved; what is in flight stays until the watch tells.
         """
-        goal = _Reserved(reservation, self.api, self.now)
-        key, raw = reservation.claim.key, reservation.raw
+        goal = _Reserved(reservation, self._claims, self.now)
+        key, now = reservation.claim.key, _Now(reservation.raw, reservation.claim.claim)
         turn = self._turn(reservation)
         is_old = turn.locked()
         try:
             async with turn:
-                if is_old or reservation.is_made(reservation.claim.claim):
-                    raw = await self._read(key)
-                raw = await self._reach(goal, key, raw)
+                if is_old or reservation.is_made(now.claim):
+                    now = await self._read(key)
+                now = await self._reach(goal, key, now)
         except WriteRefusedError:
             self.state.forget(reservation.uid)
             raise
@@ -118,9 +150,9 @@ class Writer:
                 raise WriteRefusedError(str(error)) from error
             self.state.settle(reservation.uid, goal.written_from + 1)
             raise
-        revision = revision_of(raw)
+        revision = revision_of(now.raw)
         self.state.settle(reservation.uid, revision)
-        dropped = dropped_fields(reservation.allocation, raw)
+        dropped = dropped_fields(reservation.allocation, now.claim.allocation)
         if dropped:
             await self.release(reservation)
             raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {key}")
@@ -135,8 +167,8 @@ class Writer:
         key = reservation.claim.key
         try:
             async with self._turn(reservation):
-                raw = await self.api.get(CLAIMS, key)
-                await self._reach(_Released(reservation, self.api), key, raw)
+                now = await self._claims.get(key)
+                await self._reach(_Released(reservation, self._claims), key, now)
         except ApiError as error:
             if not error.is_missing:
                 raise WriteRefusedError(f"claim {key}: {error}") from error
@@ -239,33 +271,37 @@ class Writer:
         except ApiError as error:
             raise _refused(f"pod {key}", error) from error
 
+    @property
+    def _claims(self) -> _Claims:
+        return _Claims(self.api, self.state)
+
     def _turn(self, reservation: Reservation) -> asyncio.Lock:
         """What to hold while writing to the claim; it is there as long as somebody holds it or waits for it."""
         return self._turns.setdefault(reservation.uid, asyncio.Lock())
 
-    async def _reach(self, goal: _Goal, key: ObjectKey, raw: RawObject) -> RawObject:
+    async def _reach(self, goal: _Goal, key: ObjectKey, now: _Now) -> _Now:
         """Write and read in turn until the claim is as wanted."""
         unknown = None
         for _ in range(ATTEMPTS):
-            if goal.is_reached(raw):
-                return raw
+            if goal.is_reached(now):
+                return now
             try:
-                return await goal.write(raw)
+                return await goal.write(now)
             except OutcomeUnknownError as error:
                 unknown = error
             except ApiError as error:
                 if not error.is_conflict:
                     raise (None if error.is_missing else unknown) or _refused(f"claim {key}", error) from error
                 unknown = None
-            raw = await self._read(key, unknown)
-        if goal.is_reached(raw):
-            return raw
+            now = await self._read(key, unknown)
+        if goal.is_reached(now):
+            return now
         raise unknown or WriteRefusedError(f"claim {key} was changed by others {ATTEMPTS} times")
 
-    async def _read(self, key: ObjectKey, unknown: OutcomeUnknownError | None = None) -> RawObject:
+    async def _read(self, key: ObjectKey, unknown: OutcomeUnknownError | None = None) -> _Now:
         """The claim as it is now; if it can't be had, an earlier write that is ``unknown`` stays so."""
         try:
-            return await self.api.get(CLAIMS, key)
+            return await self._claims.get(key)
         except ApiError as error:
             raise (None if error.is_missing else unknown) or _refused(f"claim {key}", error) from error
 

@@ -16,6 +16,7 @@ from extender.cluster.api import (
     ObjectKey,
     OutcomeUnknownError,
     RawObject,
+    Resource,
     UnreachableError,
 )
 from extender.cluster.claimrules import ADMIN_LABEL
@@ -272,13 +273,17 @@ class TestFence:
 
 class TestUnknownOutcomes:
     @pytest.mark.parametrize("call", [PROTECT, ALLOCATE])
-    @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True)], ids=["lost", "reply lost"])
+    @pytest.mark.parametrize(
+        "fault",
+        [Fault(lost=True), Fault(reply_lost=True), Fault(reply=lambda _: {"kind": "Status"})],
+        ids=["lost", "reply lost", "reply that is no claim"],
+    )
     def test_the_claim_is_read_and_the_write_repeated_only_if_it_is_needed(self, call: str, fault: Fault) -> None:
         scene = Scene()
         scene.transport.script(call, fault)
         scene.reserve()
         assert (scene.device, scene.users) == ("gpu-0", ["p"])
-        expected = 1 if fault.reply_lost else 2
+        expected = 2 if fault.lost else 1
         assert scene.transport.calls.count(call) == expected
 
     def test_if_it_can_not_be_read_what_is_in_flight_stays(self) -> None:
@@ -361,17 +366,20 @@ class TestDroppedFields:
         scene = Scene()
         labels = {ADMIN_LABEL: "true"}
         virtualtime.run(scene.api.create(NAMESPACES, {"metadata": {"name": KEY.namespace, "labels": labels}}))
-        scene.transport.script(ALLOCATE, Fault(reply=_stripped))
+        scene.writer = Writer(_Dropping(scene.api), scene.state, lambda: NOW)
         with pytest.raises(WriteRefusedError, match=rf"dropped .*{field} \(feature gate {gate}"):
             scene.reserve(allocation(**more))
         assert (scene.device, scene.users, scene.held) == (None, [], set())
 
 
-def _stripped(reply: RawObject) -> RawObject:
-    for result in reply["status"]["allocation"]["devices"]["results"]:
-        for name in set(result) - {"request", "driver", "pool", "device"}:
-            del result[name]
-    return reply
+class _Dropping(Transport):
+    """In front of an API server that knows nothing of a device but its name."""
+
+    async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
+        for result in obj["status"].get("allocation", {"devices": {"results": []}})["devices"]["results"]:
+            for name in set(result) - {"request", "driver", "pool", "device"}:
+                del result[name]
+        return await super().update_status(resource, obj)
 
 
 class TestRelease:
