@@ -6,6 +6,7 @@ ordinary Kubernetes objects. Source: ``k8s.io/kube-scheduler/extender/v1``. Unkn
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -61,6 +62,9 @@ class _NamesMode(msgspec.Struct):
 _names_mode: Final = msgspec.json.Decoder(_NamesMode)
 _names: Final = msgspec.json.Decoder(list[str])
 
+_PODS: Final = 16
+"""To remember: those of a few schedulers."""
+
 
 def decode_filter(body: bytes) -> FilterArgs:
     """ExtenderArgs. A null list is an empty one.
@@ -75,11 +79,17 @@ def _plain(body: bytes) -> FilterArgs | None:
     """Names mode, read at the least cost; None: there is something about it, which `_any` is to find out."""
     try:
         parts = _names_mode.decode(body)
-        pod = as_pod(orjson.loads(bytes(parts.Pod)), "Pod")
+        pod = _pod(bytes(parts.Pod))
         names = _names.decode(parts.NodeNames) if pod.needs_devices else Names.of(bytes(parts.NodeNames))
     except (msgspec.MsgspecError, orjson.JSONDecodeError, RecursionError, WireError):
         return None
     return None if names is None else FilterArgs(pod, names)
+
+
+@lru_cache(maxsize=_PODS)
+def _pod(json: bytes) -> Pod:
+    """A Pod that was just read is not read again: what prioritize is sent are the very words that filter was."""
+    return as_pod(orjson.loads(json), "Pod")
 
 
 def _any(body: bytes) -> FilterArgs:

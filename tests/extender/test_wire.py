@@ -26,6 +26,13 @@ def test_names_mode() -> None:
     assert (list(args.names), args.nodes) == (["b", "a"], None)
 
 
+def test_a_pod_in_the_same_words_is_read_once() -> None:
+    again = body(NodeNames=["c"])
+    assert wire.decode_filter(body(NodeNames=["b", "a"])).pod is wire.decode_filter(again).pod
+    nominated = body(Pod={**POD, "status": {"nominatedNodeName": "c"}}, NodeNames=["c"])
+    assert wire.decode_filter(nominated).pod.nominated_node == "c"
+
+
 def test_whole_nodes_come_back_as_they_were_sent() -> None:
     args = wire.decode_filter(body(Nodes={"metadata": {}, "items": [NODE]}, NodeNames=None))
     assert list(args.names) == ["a"]
