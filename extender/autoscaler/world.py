@@ -116,7 +116,7 @@ class World:
         if isinstance(found, No):
             return found
         is_new = self.snapshot.pod(pod.uid) is self.supply.snapshot.pod(pod.uid)
-        after = replace(found.snapshot, nodes=before.nodes)
+        after = found.snapshot._replace(nodes=before.nodes)
         return replace(self, snapshot=after, weight=self.weight + is_new * CLAIM_BYTES * len(pod.claims))
 
 

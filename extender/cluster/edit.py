@@ -1,7 +1,7 @@
 """Objects into a snapshot and out of it, with a record of what is different then."""
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.errors import InvalidObjectError
@@ -43,7 +43,7 @@ class Edit:
     def take_over(self, kind: Kind[Any], other: "Edit") -> None:
         """A kind becomes what it is in another edit, which began where the kind was what it is here."""
         parts: dict[str, Any] = {name: getattr(other.snapshot, name) for name in kind.parts}
-        self.snapshot = replace(self.snapshot, **parts)
+        self.snapshot = self.snapshot._replace(**parts)
         for of, key in (*self.snapshot.problems, *other.snapshot.problems):
             if of == kind.resource.kind:
                 text = other.snapshot.problems.get((of, key))

@@ -5,8 +5,8 @@ on: every index and what allocations hold follow, so that a simulation runs the 
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from immutables import Map
 
@@ -37,9 +37,10 @@ class InFlight:
     ends_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """A cluster at one moment.
+class Snapshot(NamedTuple):
+    """A cluster at one moment. Whether two are the same is asked with ``is``: to compare all that they hold takes long.
+
+    A tuple, because every event makes several: to copy a data class of as many fields takes five times as long.
 
     Attributes:
         version: counts the changes that were seen; a fork has the version that it was made from.
@@ -56,25 +57,25 @@ class Snapshot:
     """
 
     version: int = 0
-    nodes: Map[str, NodeObject] = field(default_factory=Map)
-    classes: Map[str, DeviceClass] = field(default_factory=Map)
-    claims: Map[ObjectKey, ClaimObject] = field(default_factory=Map)
-    claim_keys: Map[str, ObjectKey] = field(default_factory=Map)
-    templates: Map[ObjectKey, ClaimTemplate] = field(default_factory=Map)
-    pods: Map[ObjectKey, Pod] = field(default_factory=Map)
-    pod_keys: Map[str, ObjectKey] = field(default_factory=Map)
-    bound: Map[str, Map[str, None]] = field(default_factory=Map)
-    nominated: Map[str, Map[str, None]] = field(default_factory=Map)
-    budgets: Map[ObjectKey, Budget] = field(default_factory=Map)
-    inventory: Inventory = field(default_factory=Inventory)
-    rules: Map[str, TaintRule] = field(default_factory=Map)
+    nodes: Map[str, NodeObject] = Map()
+    classes: Map[str, DeviceClass] = Map()
+    claims: Map[ObjectKey, ClaimObject] = Map()
+    claim_keys: Map[str, ObjectKey] = Map()
+    templates: Map[ObjectKey, ClaimTemplate] = Map()
+    pods: Map[ObjectKey, Pod] = Map()
+    pod_keys: Map[str, ObjectKey] = Map()
+    bound: Map[str, Map[str, None]] = Map()
+    nominated: Map[str, Map[str, None]] = Map()
+    budgets: Map[ObjectKey, Budget] = Map()
+    inventory: Inventory = Inventory()
+    rules: Map[str, TaintRule] = Map()
     taint_rules: TaintRules = NO_RULES
-    extended: Map[str, str] = field(default_factory=Map)
-    special: Map[str, Map[str, None]] = field(default_factory=Map)
-    usage: Usage = field(default_factory=Usage)
-    holders: Map[PoolId, Map[str, None]] = field(default_factory=Map)
-    in_flight: Map[str, InFlight] = field(default_factory=Map)
-    problems: Map[tuple[str, ObjectKey], str] = field(default_factory=Map)
+    extended: Map[str, str] = Map()
+    special: Map[str, Map[str, None]] = Map()
+    usage: Usage = Usage()
+    holders: Map[PoolId, Map[str, None]] = Map()
+    in_flight: Map[str, InFlight] = Map()
+    problems: Map[tuple[str, ObjectKey], str] = Map()
 
     # --- questions ------------------------------------------------------------------------------------------
 
@@ -118,19 +119,19 @@ class Snapshot:
 
     def with_node(self, node: NodeObject) -> "Snapshot":
         """With a node added or replaced."""
-        return replace(self, nodes=self.nodes.set(node.name, node))
+        return self._replace(nodes=self.nodes.set(node.name, node))
 
     def without_node(self, name: str) -> "Snapshot":
         """With a node removed, if it is there; its slices stay."""
-        return replace(self, nodes=self.nodes.delete(name)) if name in self.nodes else self
+        return self._replace(nodes=self.nodes.delete(name)) if name in self.nodes else self
 
     def with_slice(self, new: Slice) -> "Snapshot":
         """With a slice added or replaced."""
-        return replace(self, inventory=self.inventory.with_slice(new))
+        return self._replace(inventory=self.inventory.with_slice(new))
 
     def without_slice(self, name: str) -> "Snapshot":
         """With a slice removed, if it is there."""
-        return replace(self, inventory=self.inventory.without_slice(name))
+        return self._replace(inventory=self.inventory.without_slice(name))
 
     def with_class(self, new: DeviceClass) -> "Snapshot":
         """With a device class added or replaced."""
@@ -142,11 +143,11 @@ class Snapshot:
 
     def with_template(self, key: ObjectKey, new: ClaimTemplate) -> "Snapshot":
         """With a claim template added or replaced."""
-        return replace(self, templates=self.templates.set(key, new))
+        return self._replace(templates=self.templates.set(key, new))
 
     def without_template(self, key: ObjectKey) -> "Snapshot":
         """With a claim template removed, if it is there."""
-        return replace(self, templates=self.templates.delete(key)) if key in self.templates else self
+        return self._replace(templates=self.templates.delete(key)) if key in self.templates else self
 
     def with_rule(self, new: TaintRule) -> "Snapshot":
         """With a taint rule added or replaced."""
@@ -158,11 +159,11 @@ class Snapshot:
 
     def with_budget(self, new: Budget) -> "Snapshot":
         """With a disruption budget added or replaced."""
-        return replace(self, budgets=self.budgets.set(new.key, new))
+        return self._replace(budgets=self.budgets.set(new.key, new))
 
     def without_budget(self, key: ObjectKey) -> "Snapshot":
         """With a disruption budget removed, if it is there."""
-        return replace(self, budgets=self.budgets.delete(key)) if key in self.budgets else self
+        return self._replace(budgets=self.budgets.delete(key)) if key in self.budgets else self
 
     def with_pod(self, pod: Pod) -> "Snapshot":
         """With a pod added or replaced."""
@@ -172,8 +173,7 @@ class Snapshot:
             bound = _added(bound, pod.node_name, pod.uid)
         elif pod.nominated_node:
             nominated = _added(nominated, pod.nominated_node, pod.uid)
-        return replace(
-            base,
+        return base._replace(
             pods=base.pods.set(pod.key, pod),
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
             bound=bound,
@@ -191,7 +191,7 @@ class Snapshot:
         elif pod.nominated_node:
             nominated = _removed(nominated, pod.nominated_node, pod.uid)
         pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
-        return replace(self, pods=pods, pod_keys=keys, bound=bound, nominated=nominated)
+        return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
         """With a claim added or replaced, and what it holds taken."""
@@ -204,7 +204,7 @@ class Snapshot:
         if claim.special_of:
             special = _added(special, claim.special_of, uid)
         claims, keys = base.claims.set(claim.key, claim), base.claim_keys.set(uid, claim.key)
-        return replace(base, claims=claims, claim_keys=keys, special=special)._moved(uid, base.held_by(uid))
+        return base._replace(claims=claims, claim_keys=keys, special=special)._moved(uid, base.held_by(uid))
 
     def without_claim(self, key: ObjectKey) -> "Snapshot":
         """With a claim removed, if it is there, and what it held free; what is in flight for it stays."""
@@ -215,28 +215,28 @@ class Snapshot:
         if claim.special_of:
             special = _removed(special, claim.special_of, uid)
         claims, keys = self.claims.delete(key), self.claim_keys.delete(uid)
-        return replace(self, claims=claims, claim_keys=keys, special=special)._moved(uid, self.held_by(uid))
+        return self._replace(claims=claims, claim_keys=keys, special=special)._moved(uid, self.held_by(uid))
 
     def assuming(self, flight: InFlight) -> "Snapshot":
         """With an allocation in flight, instead of the one that is in flight for this claim."""
-        after = replace(self, in_flight=self.in_flight.set(flight.claim_uid, flight))
+        after = self._replace(in_flight=self.in_flight.set(flight.claim_uid, flight))
         return after._moved(flight.claim_uid, self.held_by(flight.claim_uid))
 
     def without_in_flight(self, claim_uid: str) -> "Snapshot":
         """With nothing in flight for a claim."""
         if claim_uid not in self.in_flight:
             return self
-        after = replace(self, in_flight=self.in_flight.delete(claim_uid))
+        after = self._replace(in_flight=self.in_flight.delete(claim_uid))
         return after._moved(claim_uid, self.held_by(claim_uid))
 
     def with_problem(self, kind: str, key: ObjectKey, text: str) -> "Snapshot":
         """With an object noted that can't be read."""
-        return replace(self, problems=self.problems.set((kind, key), text))
+        return self._replace(problems=self.problems.set((kind, key), text))
 
     def without_problem(self, kind: str, key: ObjectKey) -> "Snapshot":
         """With nothing noted about an object."""
         at = (kind, key)
-        return replace(self, problems=self.problems.delete(at)) if at in self.problems else self
+        return self._replace(problems=self.problems.delete(at)) if at in self.problems else self
 
     # --- indexes --------------------------------------------------------------------------------------------
 
@@ -249,10 +249,10 @@ class Snapshot:
                 extended = extended.set(resource, _preferred(serving).name)
             elif resource in extended:
                 extended = extended.delete(resource)
-        return replace(self, classes=classes, extended=extended)
+        return self._replace(classes=classes, extended=extended)
 
     def _with_rules(self, rules: Map[str, TaintRule]) -> "Snapshot":
-        return replace(self, rules=rules, taint_rules=TaintRules.of(rules.values()))
+        return self._replace(rules=rules, taint_rules=TaintRules.of(rules.values()))
 
     def _moved(self, uid: str, before: tuple[AllocationResult, ...]) -> "Snapshot":
         """Usage and holders after a claim, which held ``before``, holds something else."""
@@ -269,7 +269,7 @@ class Snapshot:
             holders = _removed(holders, pool, uid)
         for pool in new - old:
             holders = _added(holders, pool, uid)
-        return replace(self, usage=usage, holders=holders)
+        return self._replace(usage=usage, holders=holders)
 
 
 EMPTY = Snapshot()

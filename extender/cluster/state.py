@@ -239,7 +239,7 @@ class ClusterState:
             self._snapshot = edit.snapshot
             return
         version = self._snapshot.version + 1
-        self._snapshot = replace(edit.snapshot, version=version)
+        self._snapshot = edit.snapshot._replace(version=version)
         self._log.add(Change(version, topic, key) for topic, key in edit.touched)
 
 

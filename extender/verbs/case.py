@@ -119,7 +119,7 @@ def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
     usage = snapshot.usage
     for allocation in found.results:
         usage = usage.with_allocation(allocation)
-    return replace(snapshot, usage=usage)
+    return snapshot._replace(usage=usage)
 
 
 def _nominated_before(pod: Pod, snapshot: Snapshot) -> Iterator[tuple[Pod, NodeObject]]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -148,7 +147,7 @@ def test_taint_rules_hold_on_made_up_nodes() -> None:
 
 def test_a_world_shares_with_the_cluster_and_leaves_it_alone() -> None:
     world = world_of(REAL, NEW)
-    before = replace(world.snapshot)
+    before = world.snapshot._replace()
     after = booked(world, pod_of("p", "gpu"), machine("n", "g"))
     for name in ("nodes", "claims", "pods", "inventory", "usage"):
         assert getattr(world.snapshot, name) is getattr(before, name)

@@ -1,7 +1,6 @@
 """What is decided once, what again, and that nodes which differ in anything that counts are not taken for one."""
 
 import gc
-from dataclasses import replace
 from types import FrameType
 
 import pytest
@@ -133,7 +132,7 @@ def test_what_holds_in_a_fork_is_not_taken_for_the_cluster() -> None:
     scene.ask()
     base = scene.state.snapshot
     held = AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "b", "gpu-0")),))
-    fork = replace(base, usage=base.usage.with_allocation(held))
+    fork = base._replace(usage=base.usage.with_allocation(held))
     assert yes(scene.decider.decide((asked(),), NAMES, fork)) == [True, False, True]
     assert yes(scene.ask()) == [True] * 3
 
