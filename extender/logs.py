@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TextIO
 
 import structlog
@@ -14,8 +15,22 @@ class _StandardError(logging.StreamHandler[TextIO]):
     """Writes to what is standard error at that time: it may have been redirected, and the one before closed."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """What libraries log."""
         self.stream = sys.stderr
         super().emit(record)
+
+    def _write(self, line: str) -> None:
+        self.acquire()
+        try:
+            with suppress(OSError, ValueError):  # nothing is left to say so on; ValueError: it is closed
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
+        finally:
+            self.release()
+
+    # What structlog has made a line of. There is one for every bind: a record of the standard library's, made for each
+    # and taken apart again, would be half of its cost.
+    debug = info = warning = error = critical = _write
 
 
 def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] = ()) -> None:
@@ -32,17 +47,17 @@ def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] 
         if human
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
-    structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
     handler = _StandardError()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
+    )
+    structlog.configure(
+        processors=[*shared, *last],
+        logger_factory=lambda *_: handler,
+        wrapper_class=structlog.make_filtering_bound_logger(settings.level),
     )
     root = logging.getLogger()
     root.handlers = [handler]
