@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 import structlog
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from extender.cluster.api import ObjectKey
 
@@ -86,23 +86,24 @@ class Journal:
     def deciding(self, verb: str, pod: ObjectKey, node: str = "") -> Iterator[Draft]:
         """Note what comes of a verb, errors too, which go on. What is logged meanwhile carries pod and decision."""
         at, started, entry_id, draft, error = self._now(), self._clock(), self._new_id(), Draft(), ""
-        with bound_contextvars(decision=entry_id, pod=str(pod)):
-            try:
-                yield draft
-            except (TimeoutError, asyncio.CancelledError):
-                error = _OUT_OF_TIME
-                raise
-            except Exception as problem:
-                error = str(problem) or type(problem).__name__
-                raise
-            finally:
-                self._count += 1
-                seconds = self._clock() - started
-                entry = Entry(
-                    self._count, entry_id, at, seconds, verb, pod, node, draft.passed, dict(draft.rejected), error
-                )
-                self._entries.append(entry)
-                _tell(entry)
+        bound = bind_contextvars(decision=entry_id, pod=str(pod))
+        try:
+            yield draft
+        except (TimeoutError, asyncio.CancelledError):
+            error = _OUT_OF_TIME
+            raise
+        except Exception as problem:
+            error = str(problem) or type(problem).__name__
+            raise
+        finally:
+            self._count += 1
+            seconds = self._clock() - started
+            entry = Entry(
+                self._count, entry_id, at, seconds, verb, pod, node, draft.passed, dict(draft.rejected), error
+            )
+            self._entries.append(entry)
+            _tell(entry)
+            reset_contextvars(**bound)
 
 
 def _tell(entry: Entry) -> None:
