@@ -1,6 +1,7 @@
 """What the service counts. The registry is handed in, so that two services in one process don't share numbers."""
 
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -14,14 +15,14 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self._duration = Histogram(
+        duration = Histogram(
             "dra_extender_verb_duration_seconds",
             "Time from the request's body to the reply, by verb and code (ok or error).",
             ("verb", "code"),
             buckets=_SECONDS,
             registry=registry,
         )
-        self._nodes = Counter(
+        nodes = Counter(
             "dra_extender_filtered_nodes",
             "Nodes that filter was asked about, by outcome, for pods that need devices.",
             ("outcome",),
@@ -44,13 +45,16 @@ class Metrics:
             registry=registry,
         )
         self._sessions = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=registry)
+        # One of each for its labels, which are few; prometheus_client would look for it anew, under a lock, every time.
+        self._duration = cache(duration.labels)
+        self._nodes = cache(nodes.labels)
         for verb in VERBS:
             for code in ("ok", "error"):
-                self._duration.labels(verb, code)
+                self._duration(verb, code)
 
     def verb(self, verb: str, code: str, seconds: float) -> None:
         """One call has been answered."""
-        self._duration.labels(verb, code).observe(seconds)
+        self._duration(verb, code).observe(seconds)
 
     def clashed(self) -> None:
         """An allocation came after another one for the same devices."""
@@ -70,7 +74,7 @@ class Metrics:
 
     def filtered(self, *, passed: int, failed: int, unresolvable: int, steps: int) -> None:
         """One pod that needs devices has been filtered."""
-        self._nodes.labels("passed").inc(passed)
-        self._nodes.labels("failed").inc(failed)
-        self._nodes.labels("unresolvable").inc(unresolvable)
+        self._nodes("passed").inc(passed)
+        self._nodes("failed").inc(failed)
+        self._nodes("unresolvable").inc(unresolvable)
         self._steps.inc(steps)
