@@ -291,6 +291,7 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nobody asks who called, or how
         timeout_keep_alive=settings.server.keep_alive_seconds,
         timeout_graceful_shutdown=settings.server.stop_seconds,
     )
