@@ -6,11 +6,13 @@ API server would refuse beyond that, `allocator.validation` tells.
 
 from allocator.parse.allocations import parse_allocation_result
 from allocator.parse.claims import (
+    SpecReader,
     parse_claim,
     parse_claim_spec,
     parse_claim_template,
     parse_device_class,
     parse_taint_rule,
+    read_claim_spec,
 )
 from allocator.parse.common import parse_node
 from allocator.parse.interner import Interner
@@ -18,6 +20,7 @@ from allocator.parse.slices import parse_slice
 
 __all__ = [
     "Interner",
+    "SpecReader",
     "parse_allocation_result",
     "parse_claim",
     "parse_claim_spec",
@@ -26,4 +29,5 @@ __all__ = [
     "parse_node",
     "parse_slice",
     "parse_taint_rule",
+    "read_claim_spec",
 ]

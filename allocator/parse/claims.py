@@ -3,8 +3,8 @@
 v1beta1 keeps the fields of ``exactly`` in the request itself.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from allocator.errors import Problem
 from allocator.model import (
@@ -42,6 +42,19 @@ _EXACT_FIELDS: Final = (
 _UNSET: Final = {"deviceClassName": "", "allocationMode": "", "count": 0}
 """What says nothing of an exact request; v1beta1 servers send the first of these with alternatives."""
 
+SpecReader: TypeAlias = Callable[[Fields, str], ClaimSpec]
+"""The spec of a claim in some fields, as an ``apiVersion`` has it; what is wrong with it are problems of the fields."""
+
+
+def read_claim_spec(spec: Fields, api_version: str) -> ClaimSpec:
+    """The spec of a claim: a `SpecReader`."""
+    devices, interner = spec.child("devices"), Interner()
+    return ClaimSpec(
+        requests=tuple(_request(r, interner, flat=api_version == V1BETA1) for r in devices.children("requests")),
+        constraints=tuple(_constraint(c) for c in devices.children("constraints")),
+        configs=tuple(ClaimConfig(opaque(c), c.texts("requests")) for c in devices.children("config")),
+    )
+
 
 def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
     """A DeviceClass of v1, v1beta2 or v1beta1.
@@ -62,8 +75,12 @@ def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
     return parsed
 
 
-def parse_claim(obj: Mapping[str, object]) -> Claim:
+def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_spec) -> Claim:
     """A ResourceClaim of v1, v1beta2 or v1beta1, with its status.
+
+    Args:
+        obj: decoded JSON with its apiVersion.
+        read_spec: may know what it has read before.
 
     Raises:
         InvalidObjectError: all that is wrong with it.
@@ -75,7 +92,7 @@ def parse_claim(obj: Mapping[str, object]) -> Claim:
         namespace=metadata.text("namespace"),
         name=reader.name,
         uid=metadata.text("uid"),
-        spec=_claim_spec(reader.top.child("spec"), reader.api_version),
+        spec=read_spec(reader.top.child("spec"), reader.api_version),
         allocation=allocation_or_none(status, "allocation"),
         reserved_for=tuple(_consumer(consumer) for consumer in status.children("reservedFor")),
         owner_uid=owners[0].text("uid") if owners else None,
@@ -98,7 +115,7 @@ def parse_claim_template(obj: Mapping[str, object]) -> ClaimTemplate:
     parsed = ClaimTemplate(
         namespace=reader.metadata.text("namespace"),
         name=reader.name,
-        spec=_claim_spec(spec.child("spec"), reader.api_version),
+        spec=read_claim_spec(spec.child("spec"), reader.api_version),
         labels=metadata.text_mapping("labels"),
         annotations=metadata.text_mapping("annotations"),
     )
@@ -113,7 +130,7 @@ def parse_claim_spec(obj: Mapping[str, object], api_version: str = VERSIONS[0]) 
         InvalidObjectError: all that is wrong with it.
     """
     problems: list[Problem] = []
-    parsed = _claim_spec(Fields(obj, "spec", problems), api_version)
+    parsed = read_claim_spec(Fields(obj, "spec", problems), api_version)
     refuse("ResourceClaim", "", problems)
     return parsed
 
@@ -141,15 +158,6 @@ def parse_taint_rule(obj: Mapping[str, object]) -> TaintRule:
     )
     reader.finish()
     return parsed
-
-
-def _claim_spec(spec: Fields, api_version: str) -> ClaimSpec:
-    devices, interner = spec.child("devices"), Interner()
-    return ClaimSpec(
-        requests=tuple(_request(r, interner, flat=api_version == V1BETA1) for r in devices.children("requests")),
-        constraints=tuple(_constraint(c) for c in devices.children("constraints")),
-        configs=tuple(ClaimConfig(opaque(c), c.texts("requests")) for c in devices.children("config")),
-    )
 
 
 def _request(fields: Fields, interner: Interner, *, flat: bool) -> Request:

@@ -23,6 +23,7 @@ from extender.cluster.budgets import parse_budget
 from extender.cluster.changes import Topic
 from extender.cluster.objects import Pod, parse_claim_object, parse_node_object, parse_pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.specs import Specs
 
 _T = TypeVar("_T")
 
@@ -55,7 +56,7 @@ class Kind(Generic[_T]):
 
 
 def all_kinds() -> Mapping[str, Kind[Any]]:
-    """The kinds by name; each call's slices share equal values with each other."""
+    """The kinds by name; each call's slices share equal values with each other, and its claims equal specs."""
     return {kind.resource.kind: kind for kind in (*_cluster_kinds(Interner()), *_namespaced_kinds())}
 
 
@@ -131,7 +132,7 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
         ),
         Kind(
             CLAIMS,
-            parse_claim_object,
+            partial(parse_claim_object, read_spec=Specs().read),
             find=lambda s, key: s.claims.get(key),
             put=lambda s, _, claim: s.with_claim(claim),
             drop=lambda s, key: s.without_claim(key),

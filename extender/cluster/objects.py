@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from allocator.model import Claim, Node
-from allocator.parse import parse_claim, parse_node
+from allocator.parse import SpecReader, parse_claim, parse_node, read_claim_spec
 from allocator.parse.common import ObjectReader
 from allocator.parse.fields import Fields, shown
 from allocator.quantity import Quantity
@@ -324,13 +324,13 @@ class ClaimObject:
         return revision(self.resource_version)
 
 
-def parse_claim_object(obj: Mapping[str, object]) -> ClaimObject:
-    """A ResourceClaim of any version that is supported.
+def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_claim_spec) -> ClaimObject:
+    """A ResourceClaim of any version that is supported; see `allocator.parse.parse_claim`.
 
     Raises:
         InvalidObjectError: all that is wrong with it.
     """
-    claim = parse_claim(obj)
+    claim = parse_claim(obj, read_spec)
     metadata = Fields(obj, "", []).child("metadata")
     raw = orjson.dumps(without_managers(obj))
     return ClaimObject(claim, metadata.text("resourceVersion"), metadata.text("creationTimestamp"), raw)

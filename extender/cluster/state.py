@@ -16,7 +16,7 @@ from extender.cluster.changes import Change, ChangeLog, Topic
 from extender.cluster.edit import Edit, read
 from extender.cluster.flights import after_event, moved_pools
 from extender.cluster.kinds import Kind, all_kinds
-from extender.cluster.objects import ClaimObject, parse_claim_object, revision
+from extender.cluster.objects import ClaimObject, revision
 from extender.cluster.relist import Relist, Version, version_of
 from extender.cluster.snapshot import EMPTY, InFlight, Snapshot
 
@@ -187,7 +187,7 @@ class ClusterState:
         known = self._snapshot.claims.get(key_of(obj))
         if known is not None and version is not None and self._versions[CLAIMS.kind].get(known.key) == version:
             return known
-        claim = parse_claim_object(obj)
+        claim: ClaimObject = self._kinds[CLAIMS.kind].parse(obj)
         if version is not None and claim.revision > self._seen[CLAIMS.kind]:
             self._answers.keep(version, claim)
         return claim

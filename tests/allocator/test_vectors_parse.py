@@ -1,7 +1,7 @@
 """Every object that upstream's allocator was recorded with is read, and its results come back as they were."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from allocator.quantity import Quantity
 from allocator.render import allocation_to_json, claim_spec_to_json
 
 VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
-PARSERS = {
+PARSERS: Mapping[str, Callable[[Mapping[str, object]], object]] = {
     "claims": parse_claim,
     "deviceClasses": parse_device_class,
     "nodes": parse_node,

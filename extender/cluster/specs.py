@@ -1,0 +1,37 @@
+"""Specs of claims, read once: claims that were made of one template say the same, and a claim never changes its own."""
+
+from dataclasses import dataclass, field
+
+import orjson
+
+from allocator.model import ClaimSpec
+from allocator.parse import read_claim_spec
+from allocator.parse.fields import Fields
+
+
+@dataclass(slots=True)
+class Specs:
+    """What was read before, by its JSON and the version of that. Bounded: beyond the limit it forgets all."""
+
+    limit: int = 10_000
+    _read: dict[tuple[str, bytes], ClaimSpec] = field(default_factory=dict)
+
+    def read(self, fields: Fields, api_version: str) -> ClaimSpec:
+        """The spec in some fields: an `allocator.parse.SpecReader`, whose equal answers are the same."""
+        try:
+            source = api_version, orjson.dumps(fields.data)
+        except orjson.JSONEncodeError:
+            # From a file: YAML has numbers and dates that JSON has not. What is wrong with them the reader says.
+            return read_claim_spec(fields, api_version)
+        found = self._read.get(source)
+        if found is None:
+            before = len(fields.problems)
+            found = read_claim_spec(fields, api_version)
+            if len(fields.problems) == before:
+                self._keep(source, found)
+        return found
+
+    def _keep(self, source: tuple[str, bytes], spec: ClaimSpec) -> None:
+        if len(self._read) >= self.limit:
+            self._read.clear()
+        self._read[source] = spec

@@ -1,0 +1,75 @@
+"""Specs of claims: read once for all claims that say the same."""
+
+from typing import Any
+
+import pytest
+
+from allocator.errors import InvalidObjectError, Problem
+from allocator.parse import parse_claim, read_claim_spec
+from allocator.parse.fields import Fields
+from extender.cluster.api import CLAIMS, ObjectKey, RawObject
+from extender.cluster.specs import Specs
+from extender.cluster.state import ClusterState
+from tests.extender.clusters import claim, request
+
+V1, V1BETA1 = "resource.k8s.io/v1", "resource.k8s.io/v1beta1"
+
+
+def spec(**more: Any) -> RawObject:
+    return {"devices": {"requests": [request("gpu")], **more}}
+
+
+def fields(raw: object) -> Fields:
+    return Fields({"spec": raw}, "", []).child("spec")
+
+
+def test_claims_that_say_the_same_share_their_spec() -> None:
+    state = ClusterState()
+    state.replace(CLAIMS, [claim("one"), claim("two"), claim("other", request("other"))], 1)
+    one, two, other = (state.snapshot.claims[ObjectKey("ns", name)].claim.spec for name in ("one", "two", "other"))
+    assert one is two
+    assert other != one
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((spec(), V1), (spec(config=[{"opaque": {"driver": "d"}}]), V1)),
+        ((spec(), V1), (spec(), V1BETA1)),
+        ((spec(config=[{"opaque": {"parameters": 1}}]), V1), (spec(config=[{"opaque": {"parameters": 1.0}}]), V1)),
+        ((spec(config=[{"opaque": {"parameters": 1}}]), V1), (spec(config=[{"opaque": {"parameters": True}}]), V1)),
+    ],
+    ids=["more", "another version", "a number written otherwise", "another type"],
+)
+def test_what_differs_is_read_for_itself(one: tuple[RawObject, str], other: tuple[RawObject, str]) -> None:
+    specs = Specs()
+    for raw, version in (one, other, one):
+        assert specs.read(fields(raw), version) == read_claim_spec(fields(raw), version)
+    assert specs.read(fields(one[0]), one[1]) is not specs.read(fields(other[0]), other[1])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"devices": {"requests": [{}]}}, {"devices": 1}, {"devices": {"requests": [{"name": 2**70}]}}, "text"],
+    ids=["lacks a name", "wrong type", "a number that JSON has not", "no object"],
+)
+def test_what_is_wrong_is_told_each_time(wrong: object) -> None:
+    specs, obj = Specs(), {**claim("gpu"), "spec": wrong}
+    told: list[tuple[Problem, ...]] = []
+    for _ in range(2):
+        with pytest.raises(InvalidObjectError) as error:
+            parse_claim(obj, specs.read)
+        told.append(error.value.problems)
+    assert told[0] == told[1]
+    with pytest.raises(InvalidObjectError) as plain:
+        parse_claim(obj)
+    assert told[0] == plain.value.problems
+
+
+def test_beyond_the_limit_all_is_read_again() -> None:
+    specs = Specs(limit=2)
+    raws = [spec(config=[{"opaque": {"driver": driver}}]) for driver in "abc"]
+    first, second = (specs.read(fields(raw), V1) for raw in raws[:2])
+    assert specs.read(fields(raws[0]), V1) is first
+    specs.read(fields(raws[2]), V1)
+    assert specs.read(fields(raws[1]), V1) is not second
