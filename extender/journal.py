@@ -15,8 +15,6 @@ from extender.cluster.api import ObjectKey
 
 _OUT_OF_TIME: Final = "not done in time"
 
-logger = structlog.get_logger()
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -76,6 +74,7 @@ class Journal:
         self._clock = clock
         self._new_id = new_id
         self._count = 0
+        self._log = structlog.get_logger().bind()  # made here and not for every line: that would cost more than most do
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -102,13 +101,12 @@ class Journal:
                 self._count, entry_id, at, seconds, verb, pod, node, draft.passed, dict(draft.rejected), error
             )
             self._entries.append(entry)
-            _tell(entry)
+            self._tell(entry)
             reset_contextvars(**bound)
 
-
-def _tell(entry: Entry) -> None:
-    """What leaves a pod waiting, and every bind, is worth a line by default."""
-    told = logger.info if entry.error or entry.verb == "bind" or not entry.passed else logger.debug
-    fields = {"node": entry.node, "rejected": entry.rejected, "error": entry.error}
-    shown = {name: value for name, value in fields.items() if value}
-    told("decided", verb=entry.verb, passed=entry.passed, seconds=round(entry.seconds, 4), **shown)
+    def _tell(self, entry: Entry) -> None:
+        """What leaves a pod waiting, and every bind, is worth a line by default."""
+        told = self._log.info if entry.error or entry.verb == "bind" or not entry.passed else self._log.debug
+        fields = {"node": entry.node, "rejected": entry.rejected, "error": entry.error}
+        shown = {name: value for name, value in fields.items() if value}
+        told("decided", verb=entry.verb, passed=entry.passed, seconds=round(entry.seconds, 4), **shown)

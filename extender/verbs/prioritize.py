@@ -15,6 +15,7 @@ def score_nodes(names: Sequence[str], merits: Mapping[str, Merit], policy: Polic
     if not merits:
         return [0] * len(names)
     found = list(map(merits.get, names))
-    kinds = dict(zip(map(id, found), found, strict=True))
+    keys = list(map(id, found))
+    kinds = dict(zip(keys, found, strict=True))
     scores = policy.scores({key: merit for key, merit in kinds.items() if merit is not None})
-    return list(map(scores.get, map(id, found), repeat(0)))
+    return list(map(scores.get, keys, repeat(0)))
