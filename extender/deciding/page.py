@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from typing import Final
 
 from extender.deciding.terrain import Terrain
 from extender.deciding.verdict import NOT_KNOWN, Verdict, Verdicts
+
+_SHARE: Final = 8
+"""When one name of so many lies somewhere else, all are laid out anew."""
 
 
 class Page(dict[str, int]):
@@ -19,6 +23,7 @@ class Page(dict[str, int]):
         self._version = -1
         self._numbers: dict[Verdict, int] = {}
         self._find: Callable[[str], Verdict] | None = None
+        self._added = 0  # since the names were laid out
 
     def look(self, names: Sequence[str], terrain: Terrain, find: Callable[[str], Verdict]) -> Verdicts:
         """The verdicts on nodes.
@@ -34,7 +39,10 @@ class Page(dict[str, int]):
             codes = itemgetter(*names)(self) if len(names) > 1 else [self[name] for name in names]
         finally:
             self._find = None  # it knows the whole cluster, as it is now
-        return Verdicts(tuple(self._numbers), codes)
+        verdicts = Verdicts(tuple(self._numbers), codes)
+        if self._added * _SHARE > len(self):
+            self._lay_out()
+        return verdicts
 
     def __missing__(self, name: str) -> int:
         if self._find is None:
@@ -43,7 +51,23 @@ class Page(dict[str, int]):
         number = self._numbers.setdefault(found, len(self._numbers))
         if found.lasting and found is not NOT_KNOWN:
             self[name] = number
+            self._added += 1
         return number
+
+    def _lay_out(self) -> None:
+        """Copy the names, so that they lie side by side in memory, and number only kinds that a node still has.
+
+        Names come from requests, each to where there was room. To compare one that is asked for with ours, which the
+        processor has not seen for a while, takes longer than all the rest of a look-up; of neighbours it sees several
+        at once.
+        """
+        kinds = tuple(self._numbers)
+        known = [(name.encode().decode(), kinds[code]) for name, code in self.items()]
+        self.clear()
+        self._numbers = {}
+        for name, kind in known:
+            self[name] = self._numbers.setdefault(kind, len(self._numbers))
+        self._added = 0
 
     def _catch_up(self, terrain: Terrain) -> None:
         changed = terrain.changed_since(self._version)

@@ -183,6 +183,16 @@ def test_what_is_known_is_at_hand() -> None:
     assert (list(at_hand.verdicts), at_hand.steps) == (list(known.verdicts), 0)
 
 
+def test_kinds_of_verdicts_that_no_node_has_any_more_are_forgotten() -> None:
+    scene = Scene(*three(*[{}] * 10))
+    for number in range(10):
+        scene.takes("b", f"gpu-{number}", uid=f"uid-{number}")
+        wanted = scene.ask(pod="p")
+        at_hand = AtHand(scene.decider).decide((asked(pod="q"),), NAMES, scene.state.snapshot)
+        assert list(at_hand.verdicts) == list(wanted.verdicts)
+        assert len(at_hand.verdicts.kinds) <= len(NAMES)
+
+
 def test_a_shape_that_is_new_is_not_at_hand() -> None:
     scene = Scene(*three({}))
     scene.ask()
