@@ -29,6 +29,7 @@ from extender.verbs.bind import Binder, BindError
 from extender.verbs.case import refreshed
 from extender.verbs.decisions import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
+from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
 from extender.verbs.turns import Turns
@@ -147,7 +148,7 @@ class Service:
         """
         pod = args.pod
         if not pod.needs_devices:
-            self._decisions.keep(Decision(pod, {}))
+            self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
         await self._turns.wait(pod)
         snapshot = self._known()
@@ -164,7 +165,7 @@ class Service:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.
         """
         if not args.pod.needs_devices:
-            return score_nodes(args.names, {}, self._solver.policy)
+            return score_nodes(args.names, Merits(), self._solver.policy)
         known = self._decisions.of(args.pod.uid)
         merits = known.merits if known and known.merits else (await self._filter(args, self._known())).merits
         return score_nodes(args.names, merits, self._solver.policy)

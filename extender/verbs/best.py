@@ -8,14 +8,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final
 
 from allocator.outcome import Merit
 from allocator.policy import Policy
 from allocator.score import MAX_SCORE
 from extender.deciding.verdict import Verdict, Verdicts
-
-_T = TypeVar("_T")
+from extender.verbs.merits import Merits
 
 _merit: Callable[[Verdict], Merit] = attrgetter("merit")
 _reason: Callable[[Verdict], str] = attrgetter("reason")
@@ -57,9 +56,10 @@ class Ranking:
 
     def refused(self) -> Mapping[str, str]:
         """The nodes that will not do, with the reason."""
-        return self._picked(_picks(self.marks, lambda mark: mark == _REFUSED), _reason)
+        names, codes = self._picked(_picks(self.marks, lambda mark: mark == _REFUSED))
+        return dict(zip(names, map(list(map(_reason, self.verdicts.kinds)).__getitem__, codes), strict=True))
 
-    def best(self, most: int | None = None) -> Mapping[str, Merit]:
+    def best(self, most: int | None = None) -> Merits:
         """What speaks for those of the nodes that will do that score highest.
 
         Among equals those that come first: the scheduler asks in an order that goes round the zones.
@@ -67,15 +67,16 @@ class Ranking:
         Args:
             most: how many at most; None: all that will do.
         """
-        return self._picked(self.marks if most is None else self._highest(most), _merit)
+        names, codes = self._picked(self.marks if most is None else self._highest(most))
+        return Merits(names, list(map(_merit, self.verdicts.kinds)), codes)
 
-    def _picked(self, picked: bytes, told: Callable[[Verdict], _T]) -> Mapping[str, _T]:
-        """What is to be told of the nodes that are picked."""
-        of_kind, codes, names = list(map(told, self.verdicts.kinds)), self.verdicts.codes, self.names
+    def _picked(self, picked: bytes) -> tuple[Sequence[str], Sequence[int]]:
+        """The nodes that are picked, and the kinds of verdicts on them."""
+        names, codes = self.names, self.verdicts.codes
         if len(picked) - picked.count(0) > len(picked) // _FEW:
-            values = map(of_kind.__getitem__, compress(codes, picked))
-            return dict(zip(compress(names, picked), values, strict=True))
-        return {names[index]: of_kind[codes[index]] for index in _places(picked)}
+            return tuple(compress(names, picked)), tuple(compress(codes, picked))
+        places = list(_places(picked))
+        return [names[place] for place in places], [codes[place] for place in places]
 
     def _highest(self, most: int) -> bytes:
         """Which nodes are picked."""

@@ -1,11 +1,10 @@
 """What filter found, kept for prioritize and bind."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.outcome import Merit
 from extender.cluster.objects import Pod
+from extender.verbs.merits import Merits
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,7 @@ class Decision:
     """
 
     pod: Pod
-    merits: Mapping[str, Merit]
+    merits: Merits
 
 
 @dataclass(slots=True)
@@ -32,7 +31,7 @@ class DecisionStore:
     size: int = 1024
     scored: int = 32
     _pods: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
-    _merits: OrderedDict[str, Mapping[str, Merit]] = field(default_factory=OrderedDict)
+    _merits: OrderedDict[str, Merits] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -52,7 +51,7 @@ class DecisionStore:
     def of(self, uid: str) -> Decision | None:
         """What filter found for a pod: after a while without merits, and None if it was too long ago, or not asked."""
         pod = self._pods.get(uid)
-        return None if pod is None else Decision(pod, self._merits.get(uid, {}))
+        return None if pod is None else Decision(pod, self._merits.get(uid, Merits()))
 
     def drop(self, uid: str) -> None:
         """Forget a pod, which is bound or gone."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
-from allocator.outcome import Merit
 from extender.claims import Blocked, unready, waits
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
@@ -19,6 +18,7 @@ from extender.solver import Solver
 from extender.special import Needs
 from extender.verbs.best import Ranking
 from extender.verbs.case import Case, after_departures, fits, held_for_nominated, open_case
+from extender.verbs.merits import Merits
 
 WAITING = "waiting for devices of terminating pods"
 
@@ -52,7 +52,7 @@ class FilterResult:
     passed: Sequence[str]
     failed: Mapping[str, str] = field(default_factory=dict)
     unresolvable: Mapping[str, str] = field(default_factory=dict)
-    merits: Mapping[str, Merit] = field(default_factory=dict)
+    merits: Merits = field(default_factory=Merits)
     steps: int = 0
     undecided: bool = False
 

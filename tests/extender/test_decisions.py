@@ -2,11 +2,12 @@
 
 from allocator.outcome import Merit
 from extender.verbs.decisions import Decision, DecisionStore
+from extender.verbs.merits import Merits
 from tests.extender.clusters import parsed, pod
 
 
 def decision(name: str, preference: int = 0) -> Decision:
-    return Decision(parsed(pod(name)), {"a": Merit(preference)})
+    return Decision(parsed(pod(name)), Merits("a", [Merit(preference)], [0]))
 
 
 def test_the_last_decision_for_a_pod_counts() -> None:
@@ -36,4 +37,4 @@ def test_merits_are_forgotten_before_pods_are() -> None:
     store = DecisionStore(scored=1)
     for name in ("p", "q"):
         store.keep(decision(name))
-    assert [store.of(f"uid-{name}") for name in ("p", "q")] == [Decision(parsed(pod("p")), {}), decision("q")]
+    assert [store.of(f"uid-{name}") for name in ("p", "q")] == [Decision(parsed(pod("p")), Merits()), decision("q")]
