@@ -222,7 +222,7 @@ def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
 
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            fresh = asyncio.create_task(Connection(session, Credentials(Configured(), reload)).keep_fresh())
+            fresh = asyncio.create_task(Connection(session, Credentials(Configured(), reload), None).keep_fresh())
             await asyncio.sleep(200)
             fresh.cancel()
 
