@@ -70,7 +70,7 @@ class Connection:
 
     Args:
         session: for streams, and for calls as well where there are no lines.
-        lines: for calls, unless the credentials name a proxy; None where the environment does.
+        lines: for calls; None where a proxy is in between.
     """
 
     def __init__(self, session: aiohttp.ClientSession, credentials: Credentials, lines: Lines | None) -> None:
@@ -109,7 +109,7 @@ class Connection:
             await self._renew()
 
     async def _call_once(self, request: Request, headers: Mapping[str, str]) -> Reply:
-        if self._lines is not None and "proxy" not in self._credentials.request_options:
+        if self._lines is not None:
             return await self._lines.call(request, headers)
         try:
             async with await self._send_once(request, headers) as response:
@@ -150,8 +150,6 @@ class Connection:
             await self._credentials.renew(refused)
         except ConnectError as error:
             _log.warning("credentials not renewed", error=str(error))
-        if self._lines is not None:
-            self._lines.lead_to(_server_of(self._credentials))
 
 
 class SentOnce(aiohttp.BytesPayload):
@@ -191,8 +189,9 @@ async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
         read_bufsize=_BUFFER_BYTES,
         proxy=proxy,
     )
+    options = credentials.request_options
     lines = Lines(
-        _server_of(credentials),
+        Server.at(credentials.url, credentials.tls, options.get("server_hostname", "")),
         _HEADERS,
         limit=_CONNECTIONS,
         connect_seconds=_CONNECT_SECONDS,
@@ -200,11 +199,7 @@ async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
     )
     async with session:
         with closing(lines):
-            yield Connection(session, credentials, None if proxy else lines)
-
-
-def _server_of(credentials: Credentials) -> Server:
-    return Server.at(credentials.url, credentials.tls, credentials.request_options.get("server_hostname", ""))
+            yield Connection(session, credentials, None if proxy or "proxy" in options else lines)
 
 
 def _proxy_of_environment(url: str) -> str | None:

@@ -189,22 +189,12 @@ class Lines:
             NotSentError: there is no connection, or the request can't be written as HTTP.
             TransportError: it may have been sent or not.
         """
+        data = _encoded(self._server, request, {**self._headers, **request.headers, **headers})
         async with self._room:
-            server = self._server
-            data = _encoded(server, request, {**self._headers, **request.headers, **headers})
-            line = self._kept() or await self._opened(server)
+            line = self._kept() or await self._opened()
             reply = await line.call(data)
-            if server is self._server:
-                self._keep(line)
-            else:
-                line.close()
+            self._keep(line)
         return reply
-
-    def lead_to(self, server: Server) -> None:
-        """Calls go to this server from now on."""
-        if server != self._server:
-            self._server = server
-            self.close()
 
     def close(self) -> None:
         """Close what is kept."""
@@ -227,7 +217,8 @@ class Lines:
             line.idle_since = asyncio.get_running_loop().time()
             self._idle.append(line)
 
-    async def _opened(self, server: Server) -> _Line:
+    async def _opened(self) -> _Line:
+        server = self._server
         name = (server.name or server.host) if server.tls is not None else None
         try:
             async with asyncio.timeout(self._connect_seconds):

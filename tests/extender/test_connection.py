@@ -293,6 +293,15 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_exempt(
         assert [seen.start for seen in proxy.seen] == ([start] if start else [])
 
 
+async def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
+    async with serving(OK) as proxy:
+        path = tmp_path / "kubeconfig"
+        path.write_text(config_text(f"server: 'http://127.0.0.1:1', proxy-url: '{proxy.url}'"))
+        async with open_connection(Origin(str(path))) as connection:
+            await connection.call(Request("GET", "/x"))
+        assert [seen.start for seen in proxy.seen] == ["GET http://127.0.0.1:1/x HTTP/1.1"]
+
+
 async def test_passwords_that_the_user_has_for_other_programs_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,14 +232,6 @@ async def test_paths_are_below_that_of_the_server() -> None:
     assert server.seen[0].start == "GET /clusters/c/x HTTP/1.1"
 
 
-async def test_a_server_may_move() -> None:
-    async with calling(answer(200)) as (_, lines), serving(answer(201)) as other:
-        await read(lines)
-        lines.lead_to(http1.Server.at(other.url, None))
-        assert (await read(lines)).status == 201
-        assert other.seen[0].headers["host"] == other.url.removeprefix("http://")
-
-
 # --- no connection ------------------------------------------------------------------------------------------
 
 
