@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,11 +31,6 @@ class Server:
     url: str = ""
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
-    @property
-    def connections(self) -> int:
-        """How many have been made."""
-        return len(self._writers)
-
     def cut(self) -> None:
         """Cut all connections."""
         for writer in self._writers:
@@ -52,6 +47,8 @@ class Server:
                 writer.write(answer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        finally:
+            writer.close()
 
 
 async def read_request(reader: asyncio.StreamReader) -> Seen:
@@ -73,33 +70,10 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 @asynccontextmanager
 async def serving(*answers: bytes | None) -> AsyncIterator[Server]:
     found = Server(deque(answers))
-    async with listening(found.serve) as found.url:
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
         yield found
-
-
-@asynccontextmanager
-async def listening(
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[str]:
-    """The URL of a server that does so with each connection; in the end it has closed all of them."""
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        with suppress(asyncio.CancelledError, ConnectionError):
-            try:
-                await serve(reader, writer)
-            finally:
-                writer.close()
-                await writer.wait_closed()
-
-    async with await asyncio.start_server(served, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def kubeconfig(folder: Path, url: str, user: Mapping[str, object]) -> Origin:

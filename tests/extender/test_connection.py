@@ -222,7 +222,7 @@ def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
 
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            fresh = asyncio.create_task(Connection(session, Credentials(Configured(), reload), None).keep_fresh())
+            fresh = asyncio.create_task(Connection(session, Credentials(Configured(), reload)).keep_fresh())
             await asyncio.sleep(200)
             fresh.cancel()
 
@@ -291,15 +291,6 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_exempt(
             with suppress(TransportError):
                 await connection.call(Request("GET", "/x"))
         assert [seen.start for seen in proxy.seen] == ([start] if start else [])
-
-
-async def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
-    async with serving(OK) as proxy:
-        path = tmp_path / "kubeconfig"
-        path.write_text(config_text(f"server: 'http://127.0.0.1:1', proxy-url: '{proxy.url}'"))
-        async with open_connection(Origin(str(path))) as connection:
-            await connection.call(Request("GET", "/x"))
-        assert [seen.start for seen in proxy.seen] == ["GET http://127.0.0.1:1/x HTTP/1.1"]
 
 
 async def test_passwords_that_the_user_has_for_other_programs_are_left_alone(
