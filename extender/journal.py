@@ -57,7 +57,7 @@ class Draft:
 
 
 class Journal:
-    """A ring of entries.
+    """A ring of entries. Logging is set up before one is made: it keeps a logger as it was then.
 
     Args:
         size: entries that are kept, the latest ones.

@@ -20,11 +20,14 @@ class _StandardError(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def _write(self, line: str) -> None:
+        stream = sys.stderr
+        if stream is None:  # Python has found it closed
+            return
         self.acquire()
         try:
             with suppress(OSError, ValueError):  # nothing is left to say so on; ValueError: it is closed
-                sys.stderr.write(f"{line}\n")
-                sys.stderr.flush()
+                stream.write(f"{line}\n")
+                stream.flush()
         finally:
             self.release()
 
@@ -35,7 +38,8 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] = ()) -> None:
     """Set up structlog, and hand what libraries log to it; ``more`` adds to every line."""
-    human = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    human = settings.format == "console" or (settings.format == "auto" and is_terminal)
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         *more,
@@ -43,7 +47,7 @@ def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        [structlog.dev.ConsoleRenderer(colors=is_terminal)]
         if human
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

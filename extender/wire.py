@@ -81,7 +81,7 @@ def _plain(body: bytes) -> FilterArgs | None:
         parts = _names_mode.decode(body)
         pod = _pod(bytes(parts.Pod))
         names = _names.decode(parts.NodeNames) if pod.needs_devices else Names.of(bytes(parts.NodeNames))
-    except (msgspec.MsgspecError, orjson.JSONDecodeError, RecursionError, WireError):
+    except (msgspec.MsgspecError, orjson.JSONDecodeError, UnicodeDecodeError, RecursionError, WireError):
         return None
     return None if names is None else FilterArgs(pod, names)
 

@@ -332,7 +332,7 @@ def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_c
     """
     claim = parse_claim(obj, read_spec)
     metadata = Fields(obj, "", []).child("metadata")
-    raw = orjson.dumps(without_managers(obj))
+    raw = dumped(without_managers(obj))
     return ClaimObject(claim, metadata.text("resourceVersion"), metadata.text("creationTimestamp"), raw)
 
 
@@ -341,6 +341,15 @@ def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
     metadata = obj.get("metadata")
     kept = metadata.items() if isinstance(metadata, dict) else ()
     return {**obj, "metadata": {name: value for name, value in kept if name != "managedFields"}}
+
+
+def dumped(value: object) -> bytes:
+    """JSON to be kept: what orjson gives out keeps its buffer, which may be many times as large.
+
+    Raises:
+        orjson.JSONEncodeError: JSON does not have that.
+    """
+    return memoryview(orjson.dumps(value)).tobytes()
 
 
 def revision(resource_version: str) -> int:

@@ -7,21 +7,22 @@ import orjson
 from allocator.model import ClaimSpec
 from allocator.parse import read_claim_spec
 from allocator.parse.fields import Fields
+from extender.cluster.objects import dumped
 
 
 @dataclass(slots=True)
 class Specs:
     """What was read before, by its JSON and the version of that. Bounded: beyond the limit it forgets all."""
 
-    limit: int = 10_000
+    limit: int = 1000
     _read: dict[tuple[str, bytes], ClaimSpec] = field(default_factory=dict)
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
         """The spec in some fields: an `allocator.parse.SpecReader`, whose equal answers are the same."""
         try:
-            source = api_version, orjson.dumps(fields.data)
+            source = api_version, dumped(fields.data)
         except orjson.JSONEncodeError:
-            # From a file: YAML has numbers and dates that JSON has not. What is wrong with them the reader says.
+            # From a file: YAML has numbers that JSON has not. What is wrong with them the reader says.
             return read_claim_spec(fields, api_version)
         found = self._read.get(source)
         if found is None:

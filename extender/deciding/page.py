@@ -23,7 +23,7 @@ class Page(dict[str, int]):
         self._version = -1
         self._numbers: dict[Verdict, int] = {}
         self._find: Callable[[str], Verdict] | None = None
-        self._added = 0  # since the names were laid out
+        self._added = 0  # verdicts, since the names were laid out
 
     def look(self, names: Sequence[str], terrain: Terrain, find: Callable[[str], Verdict]) -> Verdicts:
         """The verdicts on nodes.
@@ -49,9 +49,10 @@ class Page(dict[str, int]):
             raise KeyError(name)
         found = self._find(name)
         number = self._numbers.setdefault(found, len(self._numbers))
-        if found.lasting and found is not NOT_KNOWN:
-            self[name] = number
+        if found is not NOT_KNOWN:
             self._added += 1
+            if found.lasting:
+                self[name] = number
         return number
 
     def _lay_out(self) -> None:

@@ -11,7 +11,7 @@ from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.extended import add_pod, box, mapped, special_claims
 from tests.cluster.harness.pair import Pair, pair
-from tests.cluster.harness.proxy import BINDING, CLAIM_STATUS, POD_STATUS, Exchange, cut_after, refuse
+from tests.cluster.harness.proxy import BINDING, CLAIM_STATUS, POD_STATUS, Exchange, Hold, cut_after, refuse
 from tests.cluster.harness.scenario import bound, findings
 
 ALL_CLAIMS = r".*/resourceclaims"
@@ -66,11 +66,14 @@ class TestOnce:
     async def test_a_pod_that_does_not_get_there_leaves_none(
         self, client: Client, namespace: str, ours: Pair, resource: str
     ) -> None:
+        again = Hold()
+        ours.proxy.on("POST", ALL_CLAIMS, again, nth=2)
         rule = ours.proxy.on("POST", BINDING, refuse(HTTPStatus.CONFLICT), times=ATTEMPTS)
         made = await add_pod(client, namespace, "pod", box("main", **{resource: "1"}))
         await rule.followed()
         await client.wait_for(PODS, key_of(made), _is_withdrawn)
         assert await special_claims(client, namespace) == []
+        await again.release()
         await bound(client, key_of(made))
         await mapped(client, key_of(made))
 

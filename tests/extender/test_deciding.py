@@ -6,11 +6,15 @@ from types import FrameType
 import pytest
 
 from allocator.effort import Limits
+from allocator.features import Features
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from extender.cluster.objects import parse_node_object
 from extender.cluster.state import EventType
 from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider, NotAtHandError
-from extender.deciding.outlook import Numbers
+from extender.deciding.outlook import Numbers, Surveyor
+from extender.deciding.page import Page
+from extender.deciding.terrain import Terrain
+from extender.deciding.verdict import Verdict
 from tests.extender.clusters import (
     DRIVER,
     Object,
@@ -20,6 +24,7 @@ from tests.extender.clusters import (
     node,
     request,
     solver,
+    state_of,
     taint_rule,
 )
 from tests.extender.deciding_scene import NAMES, Scene, asked, pool_of, texts
@@ -191,6 +196,13 @@ def test_kinds_of_verdicts_that_no_node_has_any_more_are_forgotten() -> None:
         at_hand = AtHand(scene.decider).decide((asked(pod="q"),), NAMES, scene.state.snapshot)
         assert list(at_hand.verdicts) == list(wanted.verdicts)
         assert len(at_hand.verdicts.kinds) <= len(NAMES)
+
+
+def test_verdicts_that_do_not_last_are_forgotten() -> None:
+    page, terrain = Page(), Terrain.of(state_of(three({})).snapshot, Surveyor(Features()))
+    looks = [page.look(NAMES, terrain, lambda _: Verdict(lasting=False)) for _ in range(10)]
+    assert max(len(verdicts.kinds) for verdicts in looks) <= 2 * len(NAMES)
+    assert len({verdict for verdicts in looks for verdict in verdicts}) == 10 * len(NAMES)
 
 
 def test_a_shape_that_is_new_is_not_at_hand() -> None:

@@ -100,6 +100,9 @@ def test_a_log_that_nobody_reads_keeps_nobody_from_working(monkeypatch: pytest.M
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
     logger.error("lost")
+    monkeypatch.setattr(sys, "stderr", None)  # as Python starts where there is none
+    logger.error("lost as well")
+    logs.configure(LogSettings())
     now = io.StringIO()
     monkeypatch.setattr(sys, "stderr", now)
     logger.error("written")

@@ -143,6 +143,16 @@ def test_what_is_not_json_is_called_that(sent: bytes) -> None:
         wire.decode_filter(sent)
 
 
+CLAIMING = POD | {"spec": {"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}}
+
+
+@pytest.mark.parametrize("pod", [CLAIMING, POD], ids=["with devices", "without"])
+def test_names_that_are_no_text_are_called_that(pod: dict[str, Any]) -> None:
+    sent = orjson.dumps({"Pod": pod, "NodeNames": ["a"]}).replace(b'["a"]', b'["\xff"]')
+    with pytest.raises(WireError, match=r"^the body is not JSON: "):
+        wire.decode_filter(sent)
+
+
 def test_unknown_fields_are_ignored() -> None:
     assert list(wire.decode_filter(body(NodeNames=["a"], Later={"x": 1})).names) == ["a"]
 
