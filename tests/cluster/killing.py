@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -205,6 +206,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of all that is random")
     plan = Plan(**vars(parser.parse_args(arguments)))
     _show(str(plan))
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)  # what was started is stopped, as for Ctrl-C
     figures = asyncio.run(_run_alone(plan))
     _show(str(figures))
     if figures.wrong:
