@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench loadtest test-cluster test-loadtest test-kill test-upstream test-laws clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-loadtest test-kill test-upstream test-laws clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -81,6 +81,16 @@ check: $(VENV)/.dev  ## format, lint, types, import contracts
 format: $(VENV)/.dev  ## rewrite the code in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What the image installs, by hash. The versions are those of constraints.txt; a test compares them.
+LOCK := $(BIN)/uv pip compile --quiet --constraint constraints.txt --generate-hashes --python-platform linux --python-version 3.11 \
+	--no-header --no-annotate --no-emit-index-url
+lock: $(VENV)/.created  ## write deploy/requirements*.txt anew, after a change of constraints.txt or of what pyproject.toml needs
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	rm -f deploy/requirements.txt deploy/requirements-build.txt
+	$(LOCK) --extra opentelemetry --output-file deploy/requirements.txt pyproject.toml
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+		| $(LOCK) --output-file deploy/requirements-build.txt -
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

@@ -5,17 +5,18 @@ Errors and logs go to standard error.
 """
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, NoReturn
 
-import orjson
 import typer
 from rich.console import Console
 
 from allocator.model import JSON
+from allocator.printable import printable_lines
 from extender import __version__, serving
 from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.autoscaler.templates import TemplateError
@@ -44,6 +45,8 @@ from extender.report import Table, print_table
 from extender.settings import Settings, SettingsError
 from extender.settings import load as load_settings
 from extender.simulation import Placement, overlooked, simulate
+from extender.streams import OutputError, give_up_output, open_standard_streams
+from extender.textfile import UnreadableError, read_text
 from extender.tracing import TracingError, open_tracing
 
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
@@ -51,10 +54,10 @@ OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
 _EXIT_CODES = (
     "Exit codes: 0 done; 1 the manifests have errors, an audit finds a rule broken, a pod that is explained fits "
     "nowhere, or `config check` finds a wrong setting; "
-    "2 the command line or a setting cannot be used, or a file cannot be read."
+    "2 the command line or a setting cannot be used, a file cannot be read, or standard output cannot be written."
 )
 
-_MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
+_MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout and sys.stdout.isatty() else None
 """Help in boxes is for terminals."""
 
 app = typer.Typer(
@@ -71,7 +74,17 @@ app.add_typer(config_app, name="config")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script's entry."""
-    app(args=spread(sys.argv[1:] if arguments is None else arguments, "--manifests", "-m"))
+    open_standard_streams()
+    try:
+        try:
+            app(args=spread(sys.argv[1:] if arguments is None else arguments, "--manifests", "-m"))
+        finally:
+            sys.stdout.flush()
+    except OutputError as error:
+        give_up_output()
+        if not error.reader_has_gone:
+            _say(str(error))
+        sys.exit(USAGE)
 
 
 def _print_version(*, wanted: bool) -> None:
@@ -133,10 +146,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     for twice in duplicates(loaded.objects):
         _warn(f"not for one cluster: {twice}")
     _warn(*unauthorized(loaded.objects))
-    for problem in loaded.problems:
-        _say(problem)
-    if loaded.problems:
-        raise typer.Exit(FOUND_PROBLEMS)
+    _refuse(loaded.problems)
 
 
 @app.command(name="simulate")
@@ -259,9 +269,9 @@ def _settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
 
 def _read_settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
     try:
-        text = config.read_text(encoding="utf-8") if config else None
-    except (OSError, ValueError) as error:
-        _fail(f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}")
+        text = read_text(config) if config else None
+    except UnreadableError as error:
+        _fail(f"{config}: {error}")
     return load_settings(text, file=str(config), environment=os.environ, flags=flags)
 
 
@@ -347,16 +357,16 @@ def _stdout() -> Console:
 
 
 def _print_json(value: object) -> None:
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    typer.echo(json.dumps(value, indent=2))  # in ASCII: fit for every terminal, and every text can be written
 
 
 def _warn(*messages: str) -> None:
     for message in messages:
-        typer.echo(f"warning: {message}", err=True)
+        typer.echo(f"warning: {printable_lines(message)}", err=True)
 
 
 def _say(message: str) -> None:
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {printable_lines(message)}", err=True)
 
 
 def _fail(*messages: str) -> NoReturn:

@@ -1,6 +1,6 @@
 """What is measured when somebody looks: the cluster as it is known, and how it is followed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
@@ -58,6 +58,18 @@ class ClusterGauges(Collector):
         text = "Seconds since the last sign of life of a kind's watch."
         ages = (((each.kind,), each.age) for each in kinds if each.age is not None)
         yield _gauge("watch_age_seconds", text, labels, ages)
+
+
+class LogGauges(Collector):
+    """What has become of the log; ``dropped`` tells how many lines were dropped."""
+
+    def __init__(self, dropped: Callable[[], int]) -> None:
+        self._dropped = dropped
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it."""
+        text = "Lines of the log that were dropped, because standard error was not read or could not be written."
+        yield _counter("log_lines_dropped", text, (), [((), self._dropped())])
 
 
 def _watches(live: LiveCluster) -> Iterator[Metric]:

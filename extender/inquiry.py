@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
+from allocator.printable import printable
 from extender.cluster.api import BUDGETS, RESOURCES, ObjectKey
 from extender.cluster.snapshot import Snapshot
 from extender.explain.document import as_json
@@ -43,8 +44,8 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The same for people."""
-        return str(self.document["text"])
+        """The same for people; a service that is asked may be anything, and so may its answer."""
+        return "\n".join(map(printable, str(self.document["text"]).split("\n")))
 
     @property
     def is_good(self) -> bool:

@@ -2,24 +2,46 @@
 
 import logging
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Final, TextIO
 
 import structlog
+from rich.console import Console
 
+from allocator.printable import printable, printable_lines
+from extender.linewriter import LineWriter, write_all
 from extender.settings import LogSettings
+
+_DESCRIPTOR: Final = 2
+"""Of standard error."""
+
+_SECONDS_TO_END: Final = 2.0
+"""For what is still to be written when the process ends."""
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what is standard error at that time: it may have been redirected, and the one before closed."""
+    """Writes to what is standard error at that time: it may have been redirected, and the one before closed.
+
+    Attributes:
+        writer: writes instead, where lines may not wait for their reader.
+    """
+
+    writer: LineWriter | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """What libraries log."""
-        self.stream = sys.stderr
-        super().emit(record)
+        try:
+            line = self.format(record)
+        except Exception as error:  # noqa: BLE001  # of any library, which is not to fail because of what it says
+            line = f"a line of {record.name} cannot be shown: {error!r}"
+        self._write(line)
 
     def _write(self, line: str) -> None:
+        if self.writer is not None:
+            self.writer.put(f"{line}\n".encode(errors="backslashreplace"))
+            return
         stream = sys.stderr
         if stream is None:  # Python has found it closed
             return
@@ -38,6 +60,28 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] = ()) -> None:
     """Set up structlog, and hand what libraries log to it; ``more`` adds to every line."""
+    _configure(settings, more)
+
+
+@contextmanager
+def unhindered(settings: LogSettings, more: Sequence[structlog.typing.Processor] = ()) -> Iterator[Callable[[], int]]:
+    """The same for a service: nothing waits for the reader of the log while this lasts.
+
+    Yields:
+        tells how many lines have been dropped, because their reader did not read.
+    """
+    handler = _configure(settings, more)
+    told = structlog.get_logger().warning
+    writer = handler.writer = LineWriter(
+        partial(write_all, _DESCRIPTOR), lambda lines: told("log lines were dropped", lines=lines)
+    )
+    try:
+        yield lambda: writer.dropped
+    finally:
+        writer.close(_SECONDS_TO_END)
+
+
+def _configure(settings: LogSettings, more: Sequence[structlog.typing.Processor]) -> _StandardError:
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     human = settings.format == "console" or (settings.format == "auto" and is_terminal)
     shared: list[structlog.typing.Processor] = [
@@ -46,11 +90,10 @@ def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] 
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    last: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=is_terminal)]
-        if human
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    )
+    last: list[structlog.typing.Processor] = [
+        structlog.processors.format_exc_info,
+        *([_printable, _for_people(colors=is_terminal)] if human else [structlog.processors.JSONRenderer()]),
+    ]
     handler = _StandardError()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -66,3 +109,19 @@ def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] 
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(settings.level.upper())
+    return handler
+
+
+def _for_people(*, colors: bool) -> structlog.dev.ConsoleRenderer:
+    """In colors where there are any and NO_COLOR is not set; tracebacks without variables, which may be secrets."""
+    console = Console(stderr=True)
+    colors = colors and console.color_system is not None and not console.no_color
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+
+
+def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """JSON escapes by itself what is not to reach a terminal."""
+    shown = {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
+    if "exception" in event:
+        shown["exception"] = printable_lines(event["exception"])
+    return shown

@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from allocator.printable import printable
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -24,11 +26,12 @@ def print_table(table: Table, console: Console) -> None:
     else:
         for line in plain_lines(table):
             console.file.write(f"{line}\n")
+        console.file.flush()  # before what follows on standard error
 
 
 def plain_lines(table: Table) -> list[str]:
-    """Columns padded with spaces, as kubectl does: easy to cut, sort and compare."""
-    lines = [[heading.upper() for heading in table.columns], *table.rows]
+    """Columns padded with spaces, as kubectl does: easy to cut, sort and compare. A row is one line."""
+    lines = [[heading.upper() for heading in table.columns], *([printable(cell) for cell in row] for row in table.rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(table.columns))]
     padded = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     return [*([table.title] if table.title else []), *(line.rstrip() for line in padded)]
@@ -39,5 +42,5 @@ def _rich(table: Table) -> RichTable:
     for column in table.columns:
         rich.add_column(column, overflow="fold")
     for row in table.rows:
-        rich.add_row(*(Text(cell) for cell in row))
+        rich.add_row(*(Text(printable(cell)) for cell in row))
     return rich

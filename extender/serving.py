@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 import uvicorn
@@ -42,7 +42,7 @@ from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
 from extender.deciding.decider import Decider
 from extender.embedded import EmbeddedCluster
-from extender.gauges import ClusterGauges
+from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
 from extender.metrics import Metrics
@@ -50,6 +50,7 @@ from extender.onewrite import OneWriteProtocol
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
+from extender.textfile import UnreadableError, read_text
 from extender.tracing import UNTRACED, Tracing
 from extender.unserved import Unserved
 from extender.verbs.bind import Binder
@@ -63,6 +64,9 @@ from extender.waking.waker import Waker
 
 _T = TypeVar("_T")
 logger = structlog.get_logger()
+
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +154,9 @@ def read_catalog(settings: Settings) -> Catalog:
     wanted = settings.autoscaler
     path = wanted.node_templates
     try:
-        text = Path(path).read_text(encoding="utf-8-sig") if path else ""
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TemplateError((f"autoscaler.nodeTemplates: {path}: cannot be read: {reason}",)) from error
+        text = read_text(Path(path)) if path else ""
+    except UnreadableError as error:
+        raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
     return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
 
 
@@ -202,14 +205,17 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
         ConnectError: the cluster cannot be had.
     """
     catalog = read_catalog(settings)
-    logs.configure(settings.log, tracing.processors)
     with contextlib.ExitStack() as stack:
+        dropped_lines = stack.enter_context(logs.unhindered(settings.log, tracing.processors))
+        stack.enter_context(_minding_hangups())
         stack.callback(tracing.close)
         listener = stack.enter_context(_listen(settings.server.host, settings.server.port))
         wanted = settings.operations
         operations = stack.enter_context(_listen(wanted.host, wanted.port)) if wanted.port else None
         stack.enter_context(sparing_survivors(time.monotonic))
-        uvloop.run(serve(opening, settings, catalog, listener, operations, tracing=tracing))
+        uvloop.run(
+            serve(opening, settings, catalog, listener, operations, tracing=tracing, dropped_lines=dropped_lines)
+        )
 
 
 def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
@@ -237,6 +243,7 @@ async def serve(
     operations: socket.socket | None = None,
     *,
     tracing: Tracing = UNTRACED,
+    dropped_lines: Callable[[], int] = lambda: 0,
 ) -> None:
     """Serve until a signal comes; then nothing new is taken, and what was begun is finished.
 
@@ -247,6 +254,7 @@ async def serve(
         listener: for everything.
         operations: for health and metrics alone, to the very end.
         tracing: of calls and requests.
+        dropped_lines: how many lines of the log nobody has read.
 
     Raises:
         ConnectError: the cluster cannot be had.
@@ -255,6 +263,7 @@ async def serve(
         service = _service_over(cluster, settings, tracing)
         autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog, tracing)
         service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
+        service.metrics.registry.register(LogGauges(dropped_lines))
         ProcessCollector(registry=service.metrics.registry)
         config = server_config(create_app(service, autoscaler, settings, tracing=tracing), settings)
         host, port = listener.getsockname()[:2]
@@ -314,7 +323,9 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        # A hangup that nobody minds: the terminal that the service was started on is gone.
+        ends = [number for number in _ENDS if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL]
+        before = {number: signal.signal(number, self._stop) for number in ends}
         try:
             yield
         finally:
@@ -324,6 +335,20 @@ class _Server(uvicorn.Server):
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._service.stop()
         self.handle_exit(number, frame)
+
+
+@contextlib.contextmanager
+def _minding_hangups() -> Iterator[None]:
+    """Within, SIGHUP is told to the log and changes nothing; not so where a terminal may hang up, nor under nohup."""
+    if any(map(os.isatty, range(3))) or signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
+        yield
+        return
+    text = "SIGHUP changes nothing: settings are read at the start"
+    signal.signal(signal.SIGHUP, lambda *_: logger.warning(text))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _listen(host: str, port: int) -> socket.socket:

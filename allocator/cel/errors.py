@@ -1,5 +1,7 @@
 """What can go wrong with an expression: it does not compile, or it fails on a device."""
 
+from allocator.printable import printable
+
 
 class CelError(Exception):
     """Base of all errors of this package."""
@@ -17,7 +19,7 @@ class CompileError(CelError):
     def __init__(self, expression: str, position: int, message: str) -> None:
         before = expression[:position]
         self.expression = expression
-        self.message = _printable(message)
+        self.message = printable(message)
         self.line = before.count("\n") + 1
         self.column = position - (before.rfind("\n") + 1) + 1
         super().__init__(f"{self.line}:{self.column}: {self.message}\n{self._pointer()}")
@@ -27,12 +29,7 @@ class CompileError(CelError):
         line = self.expression.split("\n")[self.line - 1].replace("\t", " ").replace("\r", " ")
         start = max(0, self.column - 61)
         shown = line[start : start + 120]
-        return f" | {_printable(shown)}\n | {'.' * (self.column - 1 - start)}^"
-
-
-def _printable(text: str) -> str:
-    """The text without what no encoding takes."""
-    return text.encode("utf-8", "replace").decode()
+        return f" | {printable(shown)}\n | {'.' * len(printable(line[start : self.column - 1]))}^"
 
 
 class EvaluationError(CelError):

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final, TypeGuard
 
 from allocator.errors import Problem
+from allocator.printable import printable
 
 _INT64: Final = 2**63
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -183,6 +184,6 @@ def is_int64(value: object) -> TypeGuard[int]:
 
 
 def shown(value: object, width: int = 64) -> str:
-    """A JSON value as text, cut where it is long."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    """A JSON value as text, printable, cut where it is long."""
+    text = printable(json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= width else f"{text[:width]}..."

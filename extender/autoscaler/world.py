@@ -11,6 +11,7 @@ from immutables import Map
 
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import AllocationResult, Claim, Consumer, PoolId
+from allocator.printable import printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.claims import Blocked, claims_of, unready, waits, without_pods
@@ -162,7 +163,7 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
     try:
         found = found_on(node, pod, snapshot, solver)
     except InvalidClaimError as error:
-        return No(str(error))
+        return No(printable(str(error)))
     except SelectorError as error:
         return No(selector_reason(error))
     if isinstance(found, No):

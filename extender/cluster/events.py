@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from allocator.printable import printable
 from extender.cluster.api import EVENTS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.cluster.objects import Pod
 
@@ -173,7 +174,7 @@ def _event(told: _Told, instance: str) -> RawObject:
             "name": pod.name,
             "uid": pod.uid,
         },
-        "note": _cut(note.text),
+        "note": _cut(printable(note.text)),
     }
 
 

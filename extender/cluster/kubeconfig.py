@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from allocator.parse.fields import Fields, shown
 from extender.cluster.yamltext import SyntaxProblem, documents
+from extender.textfile import UnreadableError, read_bytes, read_text
 from extender.wording import suggestion
 
 _LISTS: Final[Mapping[str, str]] = {"contexts": "context", "clusters": "cluster", "users": "user"}
@@ -80,9 +81,9 @@ def choose(files: str, context: str) -> Choice:
 
 def _read(path: Path) -> _File:
     try:
-        trees = list(documents(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise KubeconfigError(f"{path}: cannot be read: {_reason(error)}") from error
+        trees = list(documents(read_text(path)))
+    except UnreadableError as error:
+        raise KubeconfigError(f"{path}: {error}") from error
     if bad := next((each for each in trees if isinstance(each, SyntaxProblem)), None):
         raise KubeconfigError(f"{path}: not YAML: {bad}")
     if len(trees) > 1:
@@ -188,9 +189,9 @@ def _check_file(entry: _Entry, name: str) -> None:
     path = entry.fields.text(name)
     try:
         if path:
-            (entry.folder / path).read_bytes()
-    except (OSError, ValueError) as error:
-        entry.fields.problem(name, f"{path}: cannot be read: {_reason(error)}")
+            read_bytes(entry.folder / path)
+    except UnreadableError as error:
+        entry.fields.problem(name, f"{path}: {error}")
 
 
 def _is_address(url: str) -> bool:
@@ -199,7 +200,3 @@ def _is_address(url: str) -> bool:
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

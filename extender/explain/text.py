@@ -7,6 +7,7 @@ from typing import Final
 from allocator.explain.conditions import Values
 from allocator.explain.obstacles import Obstacle
 from allocator.outcome import Cause
+from allocator.printable import printable
 from extender.explain.explanation import (
     Clash,
     Explanation,
@@ -22,8 +23,8 @@ MAX_NAMED: Final = 5
 
 
 def as_text(explanation: Explanation) -> str:
-    """The whole explanation, lines ended."""
-    return "".join(f"{line}\n" for line in _lines(explanation))
+    """The whole explanation, lines ended. What others have named and written stays within its line."""
+    return "".join(f"{printable(line)}\n" for line in _lines(explanation))
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
+from allocator.printable import printable
 from extender.claims import Blocked, unready, waits
 from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.cluster.snapshot import Snapshot
@@ -104,7 +105,7 @@ def filter_nodes(
                 return there
         return question.answer(names)
     except InvalidClaimError as error:
-        return _nowhere(names, str(error))
+        return _nowhere(names, printable(str(error)))
     except SelectorError as error:
         return _nowhere(names, selector_reason(error))
 
@@ -112,7 +113,7 @@ def filter_nodes(
 def selector_reason(error: SelectorError) -> str:
     """Names claim, request and selector, but not the device, which another try may meet in another order."""
     first_line = error.message.partition("\n")[0]
-    return f"claim {error.claim}, request {error.request}: {error.source}: {first_line}"
+    return printable(f"claim {error.claim}, request {error.request}: {error.source}: {first_line}")
 
 
 def _nowhere(names: Sequence[str], reason: str) -> FilterResult:

@@ -93,9 +93,10 @@ def named(objects: list[RawObject]) -> dict[tuple[str, str], RawObject]:
 
 
 async def test_the_charts_values_reach_the_objects(client: Client, renderer: Path, tmp_path: Path) -> None:
-    values = {
+    values: Any = {
         "replicas": 3,
-        "images": {"extender": "example.com/dra-extender:1"},
+        "images": {"extender": {"name": "example.com/dra-extender", "digest": f"sha256:{'0' * 64}"}},
+        "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.10/32"}}]}]},
         "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
         "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
         "config": {"extender": "log: {level: debug}\n"},
@@ -109,7 +110,10 @@ async def test_the_charts_values_reach_the_objects(client: Client, renderer: Pat
     taken = await client.try_out(RESOURCES["Deployment"], deployment)
     pod = taken["spec"]["template"]["spec"]
     assert taken["spec"]["replicas"] == 3
-    assert pod["containers"][0]["image"] == "example.com/dra-extender:1"
+    assert pod["containers"][0]["image"] == f"example.com/dra-extender@sha256:{'0' * 64}"
+    (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
+    taken_policy = await client.try_out(RESOURCES["NetworkPolicy"], policy)
+    assert taken_policy["spec"]["egress"] == values["networkPolicy"]["egress"]
     assert (pod["nodeSelector"], pod["tolerations"]) == (values["nodeSelector"], values["tolerations"])
     (config,) = (each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "dra-extender")
     assert config["data"]["extender.yaml"].strip() == "log: {level: debug}"

@@ -11,7 +11,7 @@ from allocator.features import Features
 from extender.cluster.api import CLAIMS, SLICES
 from extender.cluster.state import ClusterState
 from extender.deciding.decider import Decider
-from extender.gauges import ClusterGauges
+from extender.gauges import ClusterGauges, LogGauges
 from extender.journal import Journal
 from extender.metrics import Metrics
 from extender.views.devices import DeviceCounts
@@ -68,5 +68,6 @@ async def _scraped() -> str:
                 )
             )
         )
+        metrics.registry.register(LogGauges(lambda: 0))
         ProcessCollector(registry=metrics.registry)
         return generate_latest(metrics.registry).decode()

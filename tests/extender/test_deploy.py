@@ -92,7 +92,7 @@ def test_both_read_the_files_of_the_config_map() -> None:
     generated = yaml.safe_load((ROOT / "config" / "kustomization.yaml").read_text())["configMapGenerator"][0]
     assert POD["volumes"][0]["configMap"]["name"] == generated["name"]
     for container in (EXTENDER, SCHEDULER):
-        (folder,) = (each["mountPath"] for each in container["volumeMounts"])
+        (folder,) = (each["mountPath"] for each in container["volumeMounts"] if each["name"] == "config")
         (path,) = (each.partition("=")[2] for each in container["args"] if each.startswith("--config="))
         assert path.removeprefix(f"{folder}/") in generated["files"]
 
@@ -147,8 +147,50 @@ def test_the_scheduler_may_have_its_lease() -> None:
     assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [election["resourceName"]]]
 
 
+def test_only_containers_that_need_the_account_get_its_token_and_it_does_not_last() -> None:
+    assert POD["automountServiceAccountToken"] is False
+    assert only(DEPLOY / "rbac.yaml", "ServiceAccount")["automountServiceAccountToken"] is False
+    (volume,) = (each["projected"]["sources"] for each in POD["volumes"] if each["name"] == "account")
+    (token,) = (each["serviceAccountToken"] for each in volume if "serviceAccountToken" in each)
+    # An API server makes a year of the default, 3607 seconds, and of nothing else.
+    assert token["expirationSeconds"] == 3600
+    for container in (EXTENDER, SCHEDULER):
+        (mount,) = (each for each in container["volumeMounts"] if each["name"] == "account")
+        assert mount == {
+            "name": "account",
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "readOnly": True,
+        }
+
+
+def test_services_of_the_namespace_set_no_variables_that_are_read_as_settings() -> None:
+    assert POD["enableServiceLinks"] is False
+
+
+def test_connections_out_are_to_the_api_server_and_dns_only() -> None:
+    policy = only(DEPLOY / "network-policy.yaml", "NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    api_server, dns = policy["egress"]
+    assert {(each["protocol"], each["port"]) for each in api_server["ports"]} == {("TCP", 443), ("TCP", 6443)}
+    assert {each["port"] for each in dns["ports"]} == {53}
+    assert dns["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]
+
+
+def test_containers_say_what_they_need() -> None:
+    assert EXTENDER["resources"]["limits"].keys() == {"memory"}
+    for container in (EXTENDER, SCHEDULER):
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
 def test_containers_have_no_more_rights_than_they_need() -> None:
-    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    shared = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+    assert [name for name in shared if POD.get(name)] == []
     for container in (EXTENDER, SCHEDULER):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -160,8 +202,53 @@ def test_containers_have_no_more_rights_than_they_need() -> None:
 # --- the image -----------------------------------------------------------------------------------------------
 
 
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+LOCKS = sorted(DEPLOY.glob("requirements*.txt"))
+
+
+def pinned(path: Path) -> dict[str, str]:
+    """Versions by name, as names are compared."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_what_the_image_installs_is_what_the_constraints_say(lock: Path) -> None:
+    constraints, locked = pinned(ROOT / "constraints.txt"), pinned(lock)
+    assert locked
+    assert {name: constraints.get(name) for name in locked} == locked
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_everything_that_the_image_installs_has_a_hash_and_no_address(lock: Path) -> None:
+    entries = lock.read_text().replace("\\\n", "").splitlines()
+    assert [
+        entry for entry in entries if not re.fullmatch(r"\S+==\S+(?: ;[^-]*)?(?:\s+--hash=sha256:[0-9a-f]{64})+", entry)
+    ] == []
+
+
+def test_all_that_the_project_needs_is_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["opentelemetry"]]
+    assert {re.sub(r"[-_.]+", "-", name).lower() for name in needed} <= pinned(DEPLOY / "requirements.txt").keys()
+    assert set(project["build-system"]["requires"]) <= pinned(DEPLOY / "requirements-build.txt").keys()
+
+
+def test_the_image_installs_nothing_else() -> None:
+    installs = re.findall(r"pip install (.*?)(?: \\)?$", DOCKERFILE, re.MULTILINE)
+    by_hash = [each for each in installs if "--require-hashes --only-binary :all:" in each]
+    (ours,) = (each for each in installs if each not in by_hash)
+    assert len(by_hash) == len(LOCKS)
+    assert "--no-deps --no-index" in ours
+
+
+def test_the_base_image_can_be_given_by_digest() -> None:
+    assert {*re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)} == {"${PYTHON_IMAGE}"}
+    assert re.search(r"^ARG PYTHON_IMAGE=", DOCKERFILE, re.MULTILINE)
+
+
 def test_the_image_is_made_of_what_there_is() -> None:
-    text = (DEPLOY / "Dockerfile").read_text()
+    text = DOCKERFILE
     copied = [name for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for name in line.split()[:-1]]
     assert [name for name in copied if not (ROOT / name).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -198,6 +285,10 @@ def rendered(template: str, values: Mapping[str, Any]) -> list[Any]:
         flags=re.DOTALL,
     )
     steps: list[tuple[str, Any]] = [
+        (
+            r"\{\{ if \.Values\.(\S+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}",
+            lambda found: found[2] if value_of(found[1]) else found[3],
+        ),
         (r"\{\{ print .* \| sha256sum \}\}", lambda _: "sum"),
         (
             r'\{\{ default \(\.Files\.Get "(\S+)"\) \.Values\.(\S+) \| indent (\d+) \}\}',
@@ -248,6 +339,14 @@ def test_the_chart_brings_the_configuration_or_takes_another() -> None:
     assert load(found["data"]["extender.yaml"]) == SETTINGS
     own = {**VALUES, "config": {"scheduler": "a: 1\nb: 2\n", "extender": ""}}
     assert yaml.safe_load(rendered("config.yaml", own)[0]["data"]["scheduler.yaml"]) == {"a": 1, "b": 2}
+
+
+def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
+    digest = f"sha256:{'0' * 64}"
+    own = {name: {**image, "digest": digest} for name, image in VALUES["images"].items()}
+    (found,) = rendered("deployment.yaml", {**VALUES, "images": own})
+    containers = found["spec"]["template"]["spec"]["containers"]
+    assert [each["image"] for each in containers] == [f"dra-extender@{digest}", f"kube-scheduler@{digest}"]
 
 
 def test_the_chart_monitors_where_that_is_wanted() -> None:

@@ -1,0 +1,59 @@
+"""Files that somebody names: settings, node templates, kubeconfigs. Only files: a pipe or a device may have no end."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+MOST_BYTES: Final = 32 * 2**20
+"""Far more than any such file has."""
+
+_KINDS: Final = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+class UnreadableError(Exception):
+    """A file cannot be read; the text says why, without the path."""
+
+    def __init__(self, why: object) -> None:
+        super().__init__(f"cannot be read: {why}")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        UnreadableError: it is no file, too long, not text, or cannot be read.
+    """
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableError("it is not text in UTF-8") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        UnreadableError: it is no file, too long, or cannot be read.
+    """
+    try:
+        # Opening a pipe would wait for somebody who writes.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+            if kind != stat.S_IFREG:
+                raise UnreadableError(f"it is {_KINDS.get(kind, 'something else')}, not a file")
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableError(error.strerror or error) from error
+    except ValueError as error:  # a null character in the path
+        raise UnreadableError(error) from error
+    if len(data) > MOST_BYTES:
+        raise UnreadableError(f"it is longer than {MOST_BYTES} bytes")
+    return data
