@@ -19,7 +19,7 @@ class LineWriter:
 
     Args:
         write: writes all of some bytes, and may take any time for that.
-        told_dropped: is told, in the writer's thread, how many lines were dropped, once writing succeeds again.
+        told_dropped: is told, in the writer's thread, how many lines were dropped, once there is room to say so.
         most_bytes: that wait at most, beside those that are being written.
     """
 
@@ -68,10 +68,14 @@ class LineWriter:
                 with self._changed:
                     self._drop(len(lines))
             else:
-                with self._changed:
-                    untold, self._untold = self._untold, 0
-                if untold:
-                    self._told_dropped(untold)
+                self._tell()
+
+    def _tell(self) -> None:
+        with self._changed:
+            # Not into a queue that has no room for it.
+            if self._untold and self._bytes <= self._most_bytes // 2:
+                untold, self._untold = self._untold, 0
+                self._told_dropped(untold)
 
     def _next(self) -> list[bytes]:
         """All lines that wait, as soon as there is one; none when the writer is closed."""

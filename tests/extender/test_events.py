@@ -141,3 +141,9 @@ def test_memory_is_bounded() -> None:
     pods = [parse_pod(pod(name)) for name in "abc"]
     scene.run(*((at, each, CLASH) for at, each in enumerate(pods)), (10, pods[0], CLASH))
     assert scene.transport.calls == [CREATE] * 4
+
+
+def test_the_text_of_others_is_printable_in_an_event() -> None:
+    """Whoever lists Events shows them on a terminal."""
+    (event,) = Scene().run((0, P, Note("DevicesTaken", "claim a\x1b[2J\nb\u202e", "Binding")))
+    assert event["note"] == r"claim a\x1b[2J\nb\u202e"
