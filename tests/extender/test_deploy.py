@@ -140,6 +140,13 @@ def test_the_account_is_the_one_that_may() -> None:
         assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
 
 
+def test_no_role_of_ours_allows_secrets_or_everything() -> None:
+    objects = [each for name in ("rbac", "rbac-scheduler") for each in documents(DEPLOY / f"{name}.yaml")]
+    rules = [rule for each in objects for rule in each.get("rules", ())]
+    assert rules
+    assert [rule for rule in rules if {"secrets", "*"} & {*rule["resources"], *rule["verbs"], *rule["apiGroups"]}] == []
+
+
 def test_the_scheduler_may_have_its_lease() -> None:
     role = only(DEPLOY / "rbac-scheduler.yaml", "Role")
     election = SCHEDULER_CONFIG["leaderElection"]

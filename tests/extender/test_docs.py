@@ -63,6 +63,28 @@ def test_every_page_is_in_the_index() -> None:
     assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and page.name not in index] == []
 
 
+THREATS = (DOCS / "threats.md").read_text()
+TESTS = {
+    name
+    for path in (Path(__file__).parents[1]).rglob("test_*.py")
+    for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+}
+
+
+ROWS = [
+    row
+    for row in re.findall(r"^\|(.*)\|$", THREATS, re.MULTILINE)
+    if not set(row) <= set("|-") and not row.strip().endswith("shown by")
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.strip()[:40])
+def test_every_threat_has_tests_that_there_are(row: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", row.split("|")[-1]))
+    assert named
+    assert named <= TESTS
+
+
 METRICS = exported()
 
 

@@ -102,7 +102,7 @@ BROKEN = {
     ),
     "a certificate that is a folder": (
         config_text(f"{HTTPS}, certificate-authority: /"),
-        "clusters[c].cluster.certificate-authority: /: cannot be read: it is a folder, not a file",
+        "clusters[c].cluster.certificate-authority: /: cannot be read: Is a directory",
     ),
     "a certificate that is no base64": (
         config_text(f"{HTTPS}, certificate-authority-data: Zm9"),
