@@ -80,7 +80,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.strip()[:40])
 def test_every_threat_has_tests_that_there_are(row: str) -> None:
-    named = set(re.findall(r"`(test_\w+)`", row.split("|")[-1]))
+    named = set(re.findall(r"`(test_\w+)`", row.rsplit("|", maxsplit=1)[-1]))
     assert named
     assert named <= TESTS
 
