@@ -35,7 +35,7 @@ class LineWriter:
         self._closed = False
         self._untold = 0
         self.dropped = 0
-        # A daemon, because a write that nobody reads never ends, and the process is to end all the same.
+        # A daemon, because a write without a reader never ends, and the process is to end all the same.
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 

@@ -323,7 +323,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # A hangup that nobody minds: the terminal that the service was started on is gone.
+        # Where SIGHUP has its usual meaning, the terminal that the service was started on is gone.
         ends = [number for number in _ENDS if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL]
         before = {number: signal.signal(number, self._stop) for number in ends}
         try:

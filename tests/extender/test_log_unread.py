@@ -1,4 +1,4 @@
-"""A service whose log nobody reads answers and ends all the same; SIGHUP does not end it."""
+"""A service whose log is not read answers and ends all the same; SIGHUP does not end it."""
 
 import asyncio
 import os
@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
+import pytest
 import yaml
 from httpx import AsyncClient
 
@@ -26,9 +27,9 @@ CALLS = 600
 
 
 @asynccontextmanager
-async def writing_to(descriptor: int, manifests: Path) -> AsyncIterator[Process]:
+async def writing_to(descriptor: int, manifests: Path, **variables: str) -> AsyncIterator[Process]:
     """A service on what is standard error to it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DRA_EXTENDER__LOG__FORMAT": "json"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DRA_EXTENDER__LOG__FORMAT": "json", **variables}
     arguments = ("serve", "--port", "0", "--manifests", str(manifests))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "extender", *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=descriptor, env=environment
@@ -49,13 +50,17 @@ def written(folder: Path) -> Path:
 
 
 async def next_line(descriptor: int) -> Object:
-    """Of a log, which is read no further than there may be more."""
+    found: Object = orjson.loads(await next_text(descriptor))
+    return found
+
+
+async def next_text(descriptor: int) -> bytes:
+    """A line of a log, which is read no further: the rest is to stay unread."""
     text = b""
     async with asyncio.timeout(60):
         while not text.endswith(b"\n"):
             text += await asyncio.to_thread(os.read, descriptor, 1)
-    found: Object = orjson.loads(text)
-    return found
+    return text
 
 
 async def test_it_answers_and_ends_although_nobody_reads_its_log(tmp_path: Path) -> None:
@@ -111,4 +116,15 @@ async def test_the_end_of_the_terminal_that_it_was_started_on_ends_it(tmp_path: 
         process.send_signal(signal.SIGHUP)
         async with asyncio.timeout(30):
             assert await process.wait() == 0
+    os.close(reading)
+
+
+@pytest.mark.parametrize(("variables", "colored"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["usual", "NO_COLOR"])
+async def test_a_terminal_has_colors_unless_they_are_not_wanted(
+    tmp_path: Path, variables: dict[str, str], *, colored: bool
+) -> None:
+    reading, writing = pty.openpty()
+    wanted = {"DRA_EXTENDER__LOG__FORMAT": "auto", "TERM": "xterm", "NO_COLOR": "", **variables}
+    async with writing_to(writing, written(tmp_path), **wanted):
+        assert (b"\x1b[" in await next_text(reading)) is colored
     os.close(reading)

@@ -17,18 +17,23 @@ def _socket(path: Path) -> None:
         listener.bind(str(path))
 
 
+def _endless(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
 MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pipe that nobody writes to": (os.mkfifo, "it is a pipe, not a file"),
     "zeros without end": (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a file"),
     "a folder": (Path.mkdir, "Is a directory"),
     "a socket": (_socket, "No such device or address"),
-    "a file without end": (lambda path: path.touch() or os.truncate(path, 2**40), "it is longer than 33554432 bytes"),
+    "a file without end": (_endless, "it is longer than 33554432 bytes"),
     "a file that is no text": (lambda path: path.write_bytes(b"\xff"), "it is not text in UTF-8"),
     "nothing": (lambda path: path, "No such file or directory"),
 }
 
 
-@pytest.fixture(params=MAKERS.values(), ids=MAKERS)
+@pytest.fixture(params=[*MAKERS.values()], ids=[*MAKERS])
 def unreadable(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     make, why = request.param
     path = tmp_path / "f"
