@@ -1,0 +1,89 @@
+"""The others: an ordinary scheduler, and how long it waits. ``python -m tests.hostile.others PORT PEER FILE``.
+
+Calls begin at a steady rate, whether or not those before have been answered, so that a stall is met by all calls that fall
+into it. With each call another one goes to a peer that does nothing: where both wait, it is the machine.
+FILE has one request a line, in hexadecimal. Each answer is told as a line of JSON.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import orjson
+import uvloop
+
+RATE: Final = 50
+"""Calls a second."""
+
+SECONDS: Final = 6.0
+"""That a call waits at most; kube-scheduler waits 5 s."""
+
+
+async def _exchange(port: int, request: bytes) -> bytes:
+    """One request on a connection of its own, and all of its answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        return head + await reader.readexactly(int(length))
+    finally:
+        writer.close()
+
+
+async def _timed(port: int, request: bytes) -> tuple[float, bytes]:
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(SECONDS):
+            answer = await _exchange(port, request)
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
+        answer = f"{type(error).__name__}: {error}".encode()
+    return time.monotonic() - began, answer
+
+
+def _fault(request: bytes, answer: bytes) -> str:
+    """What is wrong with an answer; empty if it is as it should be."""
+    status = answer[:12]
+    if status != b"HTTP/1.1 200":
+        return answer[:200].decode("utf-8", "replace")
+    if request.startswith(b"GET"):
+        return ""
+    found = orjson.loads(answer.partition(b"\r\n\r\n")[2])
+    return "" if found.get("NodeNames") else str(found)[:300]
+
+
+async def _call(port: int, peer: int, request: bytes) -> None:
+    began = time.monotonic()
+    (seconds, answer), (machine, _) = await asyncio.gather(_timed(port, request), _timed(peer, b"GET / HTTP/1.1\r\n\r\n"))
+    told = {"at": began, "seconds": seconds, "machine": machine, "fault": _fault(request, answer)}
+    sys.stdout.buffer.write(orjson.dumps(told) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def _run(port: int, peer: int, requests: Sequence[bytes]) -> None:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    number = 0
+    async with asyncio.TaskGroup() as calls:
+        while True:
+            calls.create_task(_call(port, peer, requests[number % len(requests)]))
+            number += 1
+            await asyncio.sleep(began + number / RATE - clock())
+
+
+def main() -> None:
+    """Call until killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("port", type=int)
+    parser.add_argument("peer", type=int)
+    parser.add_argument("file", type=Path)
+    args = parser.parse_args()
+    uvloop.run(_run(args.port, args.peer, [bytes.fromhex(line) for line in args.file.read_text().splitlines()]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What the service knows before anything hostile comes: nodes, devices, ordinary claims, claims with hostile selectors."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import orjson
+
+from loadtest.stage import waiting_pod
+from loadtest.synthetic import node_name
+from loadtest.worlds import Machine, Wish, pending_claim, world
+from tests.hostile.requests import SELECTOR_CLAIM
+from tests.hostile.selectors import HostileSelector, hostile_selectors
+from tests.hostile.specimens import DRIVER, NAMESPACE, Object
+
+_NODES: Final = 100
+_ORDINARY: Final = 20
+"""Pods that the others ask about."""
+
+_LONGEST_EXPRESSION: Final = 100_000
+
+
+def chosen_selectors(seed: int, number: int) -> tuple[HostileSelector, ...]:
+    """So many selectors, of as many declarations as possible; a seed has its own."""
+    by_declaration: dict[str, list[HostileSelector]] = {}
+    for each in hostile_selectors():
+        if len(each.expression) <= _LONGEST_EXPRESSION:
+            by_declaration.setdefault(each.of, []).append(each)
+    random = Random(f"{seed}/selectors")
+    columns = [random.sample(each, len(each)) for each in by_declaration.values()]
+    turns = max(map(len, columns))
+    found = [column[turn] for turn in range(turns) for column in columns if turn < len(column)]
+    return tuple(found[:number])
+
+
+def scene(selectors: Sequence[HostileSelector]) -> Iterator[Object]:
+    """Raw objects."""
+    for objects in world(_NODES, Machine(), Wish()).values():
+        yield from objects
+    yield from (_tolerant(pending_claim(Wish(), f"claim-{number}")) for number in range(_ORDINARY))
+    yield _object("DeviceClass", "hostile", spec={"selectors": []})
+    yield _object("ResourceSlice", "hostile-devices", spec=_devices())
+    for number, selector in enumerate(selectors):
+        yield selector_claim(SELECTOR_CLAIM.format(number), selector.expression)
+
+
+def ordinary_requests() -> list[bytes]:
+    """What the others send: filter for ordinary pods, and now and then a look whether the process answers."""
+    names = [node_name(number) for number in range(_NODES)]
+    found = []
+    for number in range(_ORDINARY):
+        pod = waiting_pod(f"pod-{number}", f"claim-{number}")
+        body = orjson.dumps({"Pod": pod, "NodeNames": names})
+        found.append(b"POST /filter HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        if number % 4 == 0:
+            found.append(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+    return found
+
+
+def write_requests(file: Path) -> None:
+    """The requests of the others as `tests.hostile.others` reads them."""
+    file.write_text("\n".join(each.hex() for each in ordinary_requests()))
+
+
+def selector_claim(name: str, expression: str) -> Object:
+    """A claim for one device that an expression picks."""
+    exactly = {
+        "deviceClassName": "hostile",
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": expression}}],
+    }
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    return _object("ResourceClaim", name, namespace=NAMESPACE, spec=spec)
+
+
+def _tolerant(claim: Object) -> Object:
+    """A hostile taint rule may rightly be about all devices: it is not to disturb ordinary pods."""
+    for request in claim["spec"]["devices"]["requests"]:
+        request["exactly"]["tolerations"] = [{"operator": "Exists"}]
+    return claim
+
+
+def _devices() -> Object:
+    attributes = {"text": {"string": "a100"}, "number": {"int": 3}, "ints": {"ints": [1, 2]}, "version": {"version": "1.2.3"}}
+    device = {"attributes": attributes, "capacity": {"memory": {"value": "8Gi"}}}
+    devices = [{"name": f"device-{number}", **device} for number in range(4)]
+    pool = {"name": "hostile", "generation": 1, "resourceSliceCount": 1}
+    return {"driver": DRIVER, "pool": pool, "nodeName": node_name(0), "devices": devices}
+
+
+def _object(kind: str, name: str, *, namespace: str = "", **fields: object) -> Object:
+    metadata = {"name": name, "uid": f"uid-{kind}-{name}", "resourceVersion": "1"}
+    metadata |= {"namespace": namespace} if namespace else {}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, **fields}

@@ -1,0 +1,277 @@
+"""Valid objects of every watched kind, that between them have every field that is read.
+
+All have names and pools of their own, so that no valid one changes what ordinary pods get.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from extender.cluster.objects import SPECIAL
+
+Object = dict[str, Any]
+
+DRIVER: Final = "hostile.example.com"
+NAMESPACE: Final = "hostile"
+_DRA: Final = "resource.k8s.io/v1"
+_TIME: Final = "2026-01-01T00:00:00Z"
+_ENTRY: Final = {
+    "manager": "m",
+    "operation": "Update",
+    "apiVersion": "v1",
+    "time": _TIME,
+    "fieldsType": "FieldsV1",
+    "fieldsV1": {"f:spec": {".": {}}},
+}
+
+
+def specimens(name: str) -> Mapping[str, tuple[Object, ...]]:
+    """Kind to valid objects of that name, always in the same order."""
+    return {
+        "Node": (node(name),),
+        "ResourceSlice": (_devices_slice(name), _counters_slice(name), _old_slice(name)),
+        "DeviceClass": (_device_class(name),),
+        "DeviceTaintRule": (_taint_rule(name),),
+        "Pod": (pod(name),),
+        "ResourceClaim": (claim(name), _old_claim(name)),
+        "ResourceClaimTemplate": (_template(name),),
+        "PodDisruptionBudget": (_budget(name),),
+    }
+
+
+def _object(kind: str, name: str, api_version: str = _DRA, **fields: Any) -> Object:
+    """An object with the metadata of its kind."""
+    metadata: Object = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "generation": 1,
+        "creationTimestamp": _TIME,
+        "labels": {"app": "hostile"},
+        "annotations": {"note": "x"},
+        "managedFields": [_ENTRY],
+    }
+    metadata |= fields.pop("metadata", {})
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def node(name: str) -> Object:
+    """A node with extended resources."""
+    spec = {"taints": [{"key": "k", "effect": "NoSchedule", "value": "v", "timeAdded": _TIME}]}
+    allocatable = {"cpu": "8", "pods": "110", "example.com/gpu": "2"}
+    status = {"allocatable": allocatable, "capacity": allocatable, "declaredFeatures": ["Feature"]}
+    metadata = {"labels": {"kubernetes.io/hostname": name, "zone": "a"}}
+    return _object("Node", name, "v1", metadata=metadata, spec=spec, status=status)
+
+
+def _pool(name: str) -> Object:
+    return {"name": name, "generation": 1, "resourceSliceCount": 1}
+
+
+def _selector() -> Object:
+    requirement = {"key": "zone", "operator": "In", "values": ["a"]}
+    field = {"key": "metadata.name", "operator": "In", "values": ["no-such-node"]}
+    return {"nodeSelectorTerms": [{"matchExpressions": [requirement], "matchFields": [field]}]}
+
+
+def _device() -> Object:
+    policy = {"default": "1Gi", "validValues": ["1Gi", "2Gi"], "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"}}
+    attributes = {
+        "text": {"string": "a100"},
+        "number": {"int": 3},
+        "flag": {"bool": True},
+        "version": {"version": "1.2.3"},
+        "texts": {"strings": ["a", "b"]},
+        "numbers": {"ints": [1, 2]},
+        "flags": {"bools": [True]},
+        "versions": {"versions": ["1.0.0"]},
+    }
+    return {
+        "name": "device",
+        "attributes": attributes,
+        "capacity": {"memory": {"value": "8Gi", "requestPolicy": policy}},
+        "consumesCounters": [
+            {"counterSet": "set", "counters": {"parts": {"value": "1"}}, "compatibilityGroups": ["group"]}
+        ],
+        "taints": [{"key": "k", "effect": "NoSchedule", "value": "v", "timeAdded": _TIME}],
+        "nodeName": "",
+        "nodeSelector": _selector(),
+        "allNodes": False,
+        "allowMultipleAllocations": True,
+        "bindsToNode": True,
+        "bindingConditions": ["Ready"],
+        "bindingFailureConditions": ["Failed"],
+    }
+
+
+def _devices_slice(name: str) -> Object:
+    spec = {
+        "driver": DRIVER,
+        "pool": _pool(name),
+        "nodeName": "",
+        "nodeSelector": None,
+        "allNodes": False,
+        "perDeviceNodeSelection": True,
+        "devices": [_device()],
+        "sharedCounters": None,
+        "skipNodeOperations": ["NodePrepareResources"],
+    }
+    return _object("ResourceSlice", name, spec=spec)
+
+
+def _counters_slice(name: str) -> Object:
+    counters = [{"name": "set", "counters": {"parts": {"value": "7"}}}]
+    spec = {"driver": DRIVER, "pool": _pool(name), "nodeSelector": _selector(), "sharedCounters": counters}
+    return _object("ResourceSlice", name, spec=spec)
+
+
+def _old_slice(name: str) -> Object:
+    basic = {"attributes": {"text": {"string": "x"}}, "capacity": {"memory": {"value": "8Gi"}}}
+    devices = [{"name": "device", "basic": basic}]
+    spec = {"driver": DRIVER, "pool": _pool(name), "nodeName": "no-such-node", "devices": devices}
+    return _object("ResourceSlice", name, "resource.k8s.io/v1beta1", spec=spec)
+
+
+def _opaque() -> Object:
+    return {"opaque": {"driver": DRIVER, "parameters": {"kind": "Config", "value": [1, {"a": None}]}}}
+
+
+def _cel(expression: str) -> Object:
+    return {"cel": {"expression": expression}}
+
+
+def _device_class(name: str) -> Object:
+    selectors = [_cel(f'device.driver == "{DRIVER}"')]
+    spec = {"selectors": selectors, "config": [_opaque()], "extendedResourceName": f"example.com/{name}"}
+    return _object("DeviceClass", name, spec=spec)
+
+
+def _taint_rule(name: str) -> Object:
+    taint = {"key": "broken", "effect": "NoSchedule", "value": "v", "timeAdded": _TIME}
+    selector = {"driver": DRIVER, "pool": "pool", "device": "device"}
+    return _object("DeviceTaintRule", name, spec={"deviceSelector": selector, "taint": taint})
+
+
+def _toleration() -> Object:
+    return {"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute", "tolerationSeconds": 5}
+
+
+def _exactly() -> Object:
+    return {
+        "deviceClassName": "hostile",
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [_cel('device.attributes["hostile.example.com"].number > 1')],
+        "adminAccess": False,
+        "tolerations": [_toleration()],
+        "capacity": {"requests": {"memory": "1Gi"}},
+        "derivedAttributes": [{"name": "derived", "expression": 'device.attributes["hostile.example.com"].text'}],
+    }
+
+
+def claim_spec() -> Object:
+    """The spec of a claim, with every field."""
+    constraint = {"requests": ["a"], "matchAttribute": f"{DRIVER}/text"}
+    distinct = {"requests": ["b"], "distinctAttribute": f"{DRIVER}/number"}
+    requests = [
+        {"name": "a", "exactly": _exactly()},
+        {"name": "b", "firstAvailable": [{"name": "first", **_exactly()}]},
+    ]
+    config = [{"requests": ["a"], **_opaque()}]
+    return {"devices": {"requests": requests, "constraints": [constraint, distinct], "config": config}}
+
+
+def claim(name: str) -> Object:
+    """A claim that is allocated and reserved."""
+    result = {
+        "request": "a",
+        "driver": DRIVER,
+        "pool": name,
+        "device": "device",
+        "adminAccess": True,
+        "tolerations": [_toleration()],
+        "shareID": "00000000-0000-0000-0000-000000000000",
+        "consumedCapacity": {"memory": "1Gi"},
+        "bindingConditions": ["Ready"],
+        "bindingFailureConditions": ["Failed"],
+        "skipNodeOperations": ["NodePrepareResources"],
+    }
+    allocation = {
+        "devices": {"results": [result], "config": [{"source": "FromClaim", "requests": ["a"], **_opaque()}]},
+        "nodeSelector": _selector(),
+        "allocationTimestamp": _TIME,
+    }
+    condition = {"type": "Ready", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": _TIME}
+    device = {"driver": DRIVER, "pool": name, "device": "device", "conditions": [condition], "data": {"a": 1}}
+    status = {
+        "allocation": allocation,
+        "reservedFor": [{"apiGroup": "", "resource": "pods", "name": "p", "uid": "u"}],
+        "devices": [device],
+    }
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    metadata = {
+        "namespace": NAMESPACE,
+        "annotations": {SPECIAL: "true", "resource.kubernetes.io/pod-claim-name": "gpu"},
+        "ownerReferences": [owner],
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+        "deletionTimestamp": _TIME,
+    }
+    return _object("ResourceClaim", name, metadata=metadata, spec=claim_spec(), status=status)
+
+
+def _old_claim(name: str) -> Object:
+    spec = {"devices": {"requests": [{"name": "a", **_exactly()}]}}
+    return _object("ResourceClaim", name, "resource.k8s.io/v1beta1", metadata={"namespace": NAMESPACE}, spec=spec)
+
+
+def _template(name: str) -> Object:
+    spec = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": claim_spec()}
+    return _object("ResourceClaimTemplate", name, metadata={"namespace": NAMESPACE}, spec=spec)
+
+
+def _container(**more: Any) -> Object:
+    amounts = {"cpu": "1", "example.com/gpu": "1"}
+    resources = {"requests": amounts, "limits": amounts, "claims": [{"name": "gpu"}]}
+    return {"name": "main", "image": "i", "resources": resources, **more}
+
+
+def pod(name: str) -> Object:
+    """A pod with claims, extended resources, volumes and everything that an estimate looks at."""
+    preferred = {"requiredDuringSchedulingIgnoredDuringExecution": _selector()}
+    spec = {
+        "nodeName": "no-such-node",
+        "priority": 5,
+        "schedulerName": "s",
+        "resourceClaims": [
+            {"name": "gpu", "resourceClaimName": "some-claim"},
+            {"name": "made", "resourceClaimTemplateName": "some-template"},
+        ],
+        "containers": [_container()],
+        "initContainers": [_container(restartPolicy="Always")],
+        "volumes": [
+            {"name": "v", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "e", "ephemeral": {"volumeClaimTemplate": {}}},
+        ],
+        "nodeSelector": {"zone": "a"},
+        "affinity": {"nodeAffinity": preferred},
+        "tolerations": [_toleration()],
+        "overhead": {"cpu": "1"},
+        "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
+    }
+    mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "r"}
+    status = {
+        "phase": "Pending",
+        "nominatedNodeName": "no-such-node",
+        "resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made-claim"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "special", "requestMappings": [mapping]},
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}],
+    }
+    metadata = {"namespace": NAMESPACE, "deletionTimestamp": _TIME}
+    return _object("Pod", name, "v1", metadata=metadata, spec=spec, status=status)
+
+
+def _budget(name: str) -> Object:
+    expressions = [{"key": "app", "operator": "In", "values": ["hostile"]}]
+    selector = {"matchLabels": {"app": "hostile"}, "matchExpressions": expressions}
+    status = {"disruptionsAllowed": 1, "disruptedPods": {"p": _TIME}}
+    fields: Object = {"metadata": {"namespace": NAMESPACE}, "spec": {"selector": selector}, "status": status}
+    return _object("PodDisruptionBudget", name, "policy/v1", **fields)

@@ -1,0 +1,274 @@
+"""A service under attack: cases are delivered, and whatever goes wrong is traced to the case that brings it about."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import orjson
+
+from extender.cluster.api import Resource
+from tests.hostile.apiserver import RawApiServer
+from tests.hostile.exchange import AnswerError, exchange
+from tests.hostile.findings import Finding, Findings
+from tests.hostile.objects import HostileObject
+from tests.hostile.requests import HostileRequest
+from tests.hostile.service import NotReadyError, RunningService
+
+Case: TypeAlias = HostileObject | HostileRequest
+Faults: TypeAlias = dict[str, str]
+"""Signature to what was seen."""
+
+_FOLLOWED_SECONDS: Final = 15.0
+_ANSWER_SECONDS: Final = 8.0
+_ENOUGH: Final = 2
+"""Cases of one value with one fault: after that, those like them are left out while others are looked for."""
+
+_ATTACKERS: Final = 4
+_PROBE_SECONDS: Final = 0.01
+_LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+_START: Final = b"POST /autoscaler/start HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that was sent, and when.
+
+    Attributes:
+        fault: what is wrong with the answer; empty if nothing is.
+    """
+
+    request: HostileRequest
+    began: float
+    ended: float
+    fault: str
+
+
+@dataclass(slots=True)
+class Trial:
+    """Delivers cases to a service that follows an API server.
+
+    Attributes:
+        windows: when the service was under attack, as beginnings and ends: only then the others' waits count.
+        left_out: cases that were not delivered, since others like them had been found out.
+        sent: requests that took long, or went wrong.
+        slow: how long the process did not answer while a case was delivered alone, by the case's label.
+    """
+
+    service: RunningService
+    api: RawApiServer
+    findings: Findings = field(default_factory=Findings)
+    windows: list[tuple[float, float]] = field(default_factory=list)
+    delivered: int = 0
+    left_out: int = 0
+    sent: list[Sent] = field(default_factory=list)
+    _session: bytes = b"none"
+    _bad: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    # --- objects and requests, many at once -------------------------------------------------------------------
+
+    async def attack(self, cases: Iterable[Case]) -> None:
+        """Deliver cases of one sort together, and trace what goes wrong."""
+        wanted = [case for case in cases if not self._is_known(case)]
+        if not wanted:
+            return
+        self.delivered += len(wanted)
+        if not self.service.alive:
+            await self.service.restart()
+        began = time.monotonic()
+        faults = await self._deliver(wanted)
+        self.windows.append((began, time.monotonic()))
+        if faults:
+            await self._trace(wanted, faults)
+
+    async def alone(self, case: Case) -> tuple[Faults, float]:
+        """Deliver one case to a service that is well: what goes wrong, and how long the process did not answer."""
+        if not self.service.alive:
+            await self.service.restart()
+        prober = Prober(self.service.port)
+        async with prober.probing():
+            faults = await self._deliver([case])
+        return faults, prober.longest
+
+    def _is_known(self, case: Case) -> bool:
+        kind = type(case).__name__
+        known = any(count >= _ENOUGH for (of, value), count in self._bad.items() if (of, value) == (kind, case.value))
+        self.left_out += known
+        return known
+
+    async def _trace(self, cases: Sequence[Case], faults: Faults) -> None:
+        """Find the cases behind faults, by delivering halves again; what does not come again is noted as it was."""
+        if len(cases) == 1:
+            case = cases[0]
+            self._bad[type(case).__name__, case.value] += 1
+            for signature, detail in faults.items():
+                self.findings.add(Finding(signature, case.label, case.told, case.size, detail))
+            return
+        suspects = [each.request for each in self.sent if each.fault and each.request in cases][:_ATTACKERS] or cases
+        parts = [[each] for each in suspects] if suspects is not cases else _halves(cases)
+        again: set[str] = set()
+        for part in parts:
+            wanted = [case for case in part if not self._is_known(case)]
+            if wanted and (found := await self._again(wanted)):
+                again |= found.keys()
+                await self._trace(wanted, found)
+        for signature, detail in faults.items():
+            if signature not in again and signature not in self.findings.smallest:
+                told = "; ".join(f"{case.label} ({case.told})" for case in cases[-8:])
+                self.findings.add(Finding(signature, "", f"not again alone; sent last: {told}", 0, detail))
+
+    async def _again(self, cases: Sequence[Case]) -> Faults:
+        if not self.service.alive:
+            await self.service.restart()
+        return await self._deliver(cases)
+
+    # --- delivering -------------------------------------------------------------------------------------------
+
+    async def _deliver(self, cases: Sequence[Case]) -> Faults:
+        """Deliver all, and look what has become of the service; it is well again afterwards, or not alive."""
+        faults: Faults = {}
+        requests = [case for case in cases if isinstance(case, HostileRequest)]
+        objects = [case for case in cases if isinstance(case, HostileObject)]
+        if requests:
+            faults |= await self._send_all(requests)
+        if objects:
+            faults |= await self._show_all(objects)
+        await asyncio.sleep(0.02)
+        faults |= dict(self.service.faults())
+        if not self.service.alive:
+            faults["the process has ended"] = next(reversed(faults.values()), "")
+        elif any(signature.startswith("not followed") for signature in faults):
+            with contextlib.suppress(NotReadyError):
+                await self.service.restart()
+        self.service.measure()
+        return faults
+
+    async def _show_all(self, objects: Sequence[HostileObject]) -> Faults:
+        """Tell watches of objects and have them listed; half of them are in the list alone."""
+        kinds: dict[str, list[HostileObject]] = defaultdict(list)
+        for each in objects:
+            kinds[each.resource.plural].append(each)
+        shown = await asyncio.gather(*(self._show(of[0].resource, of) for of in kinds.values()))
+        return {f"not followed any more: {plural}": "" for plural, ok in zip(kinds, shown, strict=True) if not ok}
+
+    async def _show(self, resource: Resource, objects: Sequence[HostileObject]) -> bool:
+        for each in objects:
+            if each.number % 2 or not each.is_json:
+                self.api.tell(resource, "ADDED", each.text)
+            if each.is_json:
+                self.api.load(resource, ("hostile", each.name), each.text)
+        self.api.bookmark(resource)
+        revision = self.api.expire(resource)
+        try:
+            return await self._followed(resource, revision)
+        finally:
+            for each in objects:
+                self.api.unload(resource, ("hostile", each.name))
+
+    async def _followed(self, resource: Resource, revision: int) -> bool:
+        deadline = time.monotonic() + _FOLLOWED_SECONDS
+        while self.service.alive and time.monotonic() < deadline:
+            if await self.api.followed(resource, revision, 0.5):
+                return True
+        return False
+
+    async def _send_all(self, requests: Sequence[HostileRequest]) -> Faults:
+        """Send requests, some at the same time."""
+        await self._renew_session()
+        waiting = iter(requests)
+        sent: list[Sent] = []
+
+        async def attacker() -> None:
+            for request in waiting:
+                if not self.service.alive:
+                    return
+                sent.append(await self._send(request))
+
+        await asyncio.gather(*(attacker() for _ in range(_ATTACKERS)))
+        self.sent += [each for each in sent if each.fault or each.ended - each.began > 0.05]
+        return {each.fault: "" for each in sent if each.fault}
+
+    async def _send(self, request: HostileRequest) -> Sent:
+        began = time.monotonic()
+        data = request.as_bytes(self._session)
+        fault = ""
+        try:
+            answer = await exchange(self.service.port, data, seconds=_ANSWER_SECONDS if request.answered else 0.3)
+        except (AnswerError, OSError) as error:
+            if request.answered and "Timeout" in str(error):
+                fault = f"no answer within {_ANSWER_SECONDS:g} s"
+        else:
+            fault = fault_of(answer)
+        return Sent(request, began, time.monotonic(), fault)
+
+    async def _renew_session(self) -> None:
+        with contextlib.suppress(AnswerError, OSError, orjson.JSONDecodeError, KeyError):
+            answer = await exchange(self.service.port, _START, seconds=_ANSWER_SECONDS)
+            self._session = orjson.loads(answer.partition(b"\r\n\r\n")[2])["Session"].encode()
+
+
+def fault_of(answer: bytes) -> str:
+    """What no answer may say."""
+    status = answer[9:12].decode("latin-1")
+    if status.startswith("5") and status != "503":
+        return f"answered with status {status}"
+    found = answer.find(b"internal error")
+    return answer[found : found + 60].decode("utf-8", "replace") if found >= 0 and b"internal error in" in answer else ""
+
+
+def _halves(cases: Sequence[Case]) -> list[Sequence[Case]]:
+    middle = len(cases) // 2
+    return [cases[:middle], cases[middle:]]
+
+
+def grouped(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
+    """Cases, so many at a time."""
+    group: list[Case] = []
+    for case in cases:
+        group.append(case)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+@dataclass(slots=True)
+class Prober:
+    """Asks a process again and again whether it answers.
+
+    Attributes:
+        longest: seconds that it did not.
+    """
+
+    port: int
+    longest: float = 0.0
+
+    @contextlib.asynccontextmanager
+    async def probing(self) -> AsyncIterator[None]:
+        """Ask as long as the context lasts."""
+        await self._ask()
+        self.longest = 0.0
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        while True:
+            await self._ask()
+            await asyncio.sleep(_PROBE_SECONDS)
+
+    async def _ask(self) -> None:
+        began = time.monotonic()
+        try:
+            await exchange(self.port, _LIVEZ, seconds=_ANSWER_SECONDS)
+        except (AnswerError, OSError):
+            return
+        finally:
+            self.longest = max(self.longest, time.monotonic() - began)
