@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-loadtest test-kill test-upstream test-laws clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-loadtest test-kill test-upstream test-laws test-hostile clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -55,6 +55,9 @@ test-upstream: $(VENV)/.dev  ## random cases, answered by upstream (Go) and by u
 
 test-laws: $(VENV)/.dev  ## the laws of remembered decisions: 10,000 random histories of a cluster, 10,000 pairs of nodes: 10 to 20 minutes
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_deciding_laws.py tests/extender/test_deciding_pairs.py
+
+test-hostile: $(VENV)/.dev  ## 100,000 hostile requests and 10,000 hostile objects from a seed, or HOSTILE=--short (a minute, as in CI)
+	$(BIN)/python -m tests.hostile $(HOSTILE)
 
 bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians with a calibration otherwise
 	$(BIN)/python -m loadtest.cel_bench

@@ -4,7 +4,6 @@ Ends with status 1 if a bound is broken. ``--only LABEL`` delivers one case alon
 """
 
 import argparse
-import asyncio
 import secrets
 import sys
 import tempfile
@@ -29,7 +28,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="about a minute; latencies count as ratios")
     parser.add_argument("--pages", action="store_true", help="lists come in pages, not in streams")
     parser.add_argument("--only", metavar="LABEL", help="one case, as object:17, request:4711 or selector:5")
-    parser.add_argument("--part", choices=("all", "process", "service"), default="all", help="in this process, or over sockets")
+    parser.add_argument(
+        "--part", choices=("all", "process", "service"), default="all", help="in this process, or over sockets"
+    )
     return parser.parse_args()
 
 
@@ -59,7 +60,9 @@ def main() -> int:
     sizes = _SHORT if args.short else _LONG
     given = {name: number if (wanted := getattr(args, name)) is None else wanted for name, number in sizes.items()}
     seed = secrets.randbelow(1_000_000) if args.seed is None else args.seed
-    plan = Plan(seed, **given, calm=5.0 if args.short else 20.0, streams=not args.pages)
+    plan = Plan(
+        seed, **given, calm=5.0 if args.short else 20.0, tracing=60.0 if args.short else 1800.0, streams=not args.pages
+    )
     if args.only:
         return uvloop.run(_alone(plan, args.only))
     print(f"seed {seed}", flush=True)

@@ -103,7 +103,9 @@ def _signature(text: str) -> str:
 
 def _ours(frames: list[Any]) -> str:
     """The last frame that is in our code, as module:line function."""
-    found = [each for each in frames if re.search(r"/(?:allocator|extender)/", each[0]) and "site-packages" not in each[0]]
+    found = [
+        each for each in frames if re.search(r"/(?:allocator|extender)/", each[0]) and "site-packages" not in each[0]
+    ]
     if not found:
         return "no code of ours"
     file, line, name = found[-1]

@@ -1,4 +1,4 @@
-"""Without sockets: hostile objects into a cluster's state, hostile selectors on a device, hostile requests to the application.
+"""Without sockets: hostile objects into a state, hostile selectors on a device, hostile requests to the application.
 
 Only an object's own errors are allowed, and nothing may take much longer than it should.
 """
@@ -68,7 +68,9 @@ class Found:
         if seconds > self.unit:
             self.slow.append((seconds, label, told))
         if seconds > _TOO_SLOW * self.unit:
-            self.findings.add(Finding(f"takes too long: {told.partition(':')[0]}", label, told, size, f"{seconds:.1f} s"))
+            self.findings.add(
+                Finding(f"takes too long: {told.partition(':')[0]}", label, told, size, f"{seconds:.1f} s")
+            )
 
     def count(self, what: str) -> None:
         """One more."""
@@ -114,7 +116,8 @@ def only(seed: int, selectors: int, sort: str, number: int) -> int:
 def lines(found: Found) -> Iterator[str]:
     """Counts, and what was slow."""
     counts = ", ".join(f"{number:,} {what}" for what, number in found.counts.items())
-    yield f"in this process: {counts}; {len(found.findings)} faults; slow is {found.unit * 1e3:.0f} ms: {len(found.slow)} cases"
+    slow = f"{len(found.slow)} cases took longer than {found.unit * 1e3:.0f} ms"
+    yield f"in this process: {counts}; {len(found.findings)} faults; {slow}"
     shown: set[str] = set()
     for seconds, label, told in sorted(found.slow, reverse=True):
         kind = told.partition(":")[0] if label.startswith("selector") else told.rpartition(": ")[2]
@@ -218,9 +221,9 @@ async def _request(found: Found, case: HostileRequest, app: Callable[..., Awaita
     except Exception as error:  # noqa: BLE001  # as above
         errors.kept.append(error)
         fault = "raised"
-    for error in errors.kept:
-        signature = f"request: {signature_of(error)}"
-        found.findings.add(Finding(signature, case.label, case.told, case.size, str(error)[:300]))
+    for each in errors.kept:
+        signature = f"request: {signature_of(each)}"
+        found.findings.add(Finding(signature, case.label, case.told, case.size, str(each)[:300]))
     if fault and not errors.kept:
         found.findings.add(Finding(f"request: {fault}", case.label, case.told, case.size))
     found.time(began, case.label, case.told, case.size)

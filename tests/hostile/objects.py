@@ -115,10 +115,15 @@ class HostileValues:
 
 
 class HostileObjects:
-    """The objects of a seed, numbered from 0: each round goes through all places once, in an order of its own."""
+    """The objects of a seed, numbered from 0: each round goes through all places once, in an order of its own.
+
+    Attributes:
+        places: every place of every specimen.
+        values: what is put there.
+    """
 
     def __init__(self, seed: int) -> None:
-        self._values = HostileValues(seed, "object")
+        self.values = HostileValues(seed, "object")
         self._seed = seed
         self.places = tuple(
             Place(kind, variant, path)
@@ -138,6 +143,8 @@ class HostileObjects:
         """The object of a number."""
         place = self.place(number)
         name = f"hostile-{number}"
-        hostile = self._values.at(str(place), number // len(self.places))
+        hostile = self.values.at(str(place), number // len(self.places))
         text = replaced(specimens(name)[place.kind][place.variant], place.path, hostile)
-        return HostileObject(number, RESOURCES[place.kind], name, f"{place}: {hostile.name}", hostile.name, text, hostile.is_json)
+        return HostileObject(
+            number, RESOURCES[place.kind], name, f"{place}: {hostile.name}", hostile.name, text, hostile.is_json
+        )

@@ -5,23 +5,73 @@ from typing import Final
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "PRI", "lower", "A" * 100)
+METHODS: Final = (
+    "GET",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "HEAD",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "PROPFIND",
+    "PRI",
+    "lower",
+    "A" * 100,
+)
 
 QUERIES: Final[Mapping[str, bytes]] = {
-    **{text.decode("latin-1"): text for text in (
-        b"", b"limit=0", b"limit=-1", b"limit=1e9", b"limit=10000", b"limit=10001", b"limit=NaN", b"limit=", b"limit=1&limit=2",
-        b"continue=x", b"continue=%00", b"continue=W10", b"continue=eyJhIjoxfQ", b"continue=bnVsbA", b"continue=W1tbXV1d",
-        b"format=json", b"format=xml", b"kind=Pod", b"kind=%ff", b"state=allocated&free=true", b"free=maybe", b"node=%1b[31m",
-        b"node=%ED%A0%80", b"pool=%", b"driver=%zz", b"unknown=1", b"limit=1;2", b"&&&&", b"=", b"verbose", b"verb=bind", b"limit=%D9%A3",
-        b"pod=\xff\xfe", b"namespace=%0d%0aX:1", b"limit=0x10", b"limit=1_0", b"continue=-1", b"node=a&node=b",
-    )},
+    **{
+        text.decode("latin-1"): text
+        for text in (
+            b"",
+            b"limit=0",
+            b"limit=-1",
+            b"limit=1e9",
+            b"limit=10000",
+            b"limit=10001",
+            b"limit=NaN",
+            b"limit=",
+            b"limit=1&limit=2",
+            b"continue=x",
+            b"continue=%00",
+            b"continue=W10",
+            b"continue=eyJhIjoxfQ",
+            b"continue=bnVsbA",
+            b"continue=W1tbXV1d",
+            b"format=json",
+            b"format=xml",
+            b"kind=Pod",
+            b"kind=%ff",
+            b"state=allocated&free=true",
+            b"free=maybe",
+            b"node=%1b[31m",
+            b"node=%ED%A0%80",
+            b"pool=%",
+            b"driver=%zz",
+            b"unknown=1",
+            b"limit=1;2",
+            b"&&&&",
+            b"=",
+            b"verbose",
+            b"verb=bind",
+            b"limit=%D9%A3",
+            b"pod=\xff\xfe",
+            b"namespace=%0d%0aX:1",
+            b"limit=0x10",
+            b"limit=1_0",
+            b"continue=-1",
+            b"node=a&node=b",
+        )
+    },
     "continue, 60,000 bytes": b"continue=" + b"A" * 60_000,
     "continue, deep JSON": b"continue=" + b"W1tb" * 10_000,
     "5,000 digits": b"limit=" + b"9" * 5000,
     "20,000 parameters": b"&".join([b"node=a"] * 10_000),
     "10,000 unknown parameters": b"&".join(b"p%d=" % i for i in range(5000)),
     "percent signs": b"node=" + b"%25" * 20_000,
-}  # fmt: skip
+}
 
 HEADERS: Final[Mapping[str, Headers]] = {
     "10,000 headers": tuple((b"x-%d" % i, b"y") for i in range(10_000)),
@@ -44,7 +94,11 @@ HEADERS: Final[Mapping[str, Headers]] = {
     "traceparent, odd": ((b"traceparent", b"00-" + b"g" * 1000), (b"tracestate", b"=" * 1000)),
     "traceparent, zeros": ((b"traceparent", b"00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-01"),),
     "Upgrade": ((b"connection", b"upgrade"), (b"upgrade", b"websocket"), (b"sec-websocket-key", b"x")),
-    "Upgrade to h2c": ((b"connection", b"upgrade, http2-settings"), (b"upgrade", b"h2c"), (b"http2-settings", b"AAMAAABk")),
+    "Upgrade to h2c": (
+        (b"connection", b"upgrade, http2-settings"),
+        (b"upgrade", b"h2c"),
+        (b"http2-settings", b"AAMAAABk"),
+    ),
     "Host twice": ((b"host", b"a"), (b"host", b"b")),
     "Host, odd": ((b"host", b"[::1]:99999@x/\xff"),),
     "Forwarded": ((b"x-forwarded-for", b"," * 10_000), (b"x-forwarded-proto", b"gopher")),
@@ -56,18 +110,47 @@ HEADERS: Final[Mapping[str, Headers]] = {
 }
 
 PATHS: Final[Mapping[str, bytes]] = {
-    **{text.decode("latin-1"): text for text in (
-        b"*", b"//", b"/../../etc/passwd", b"/%2e%2e/", b"/%00", b"/%ff%fe", b"/explain", b"/explain/", b"/explain//", b"/explain/a/b/c",
-        b"/explain/%00/%1b%5b31m", b"/explain/hostile/%ED%A0%80", b"/explain/%2F/%2F", b"/filter/", b"/FILTER", b"/filter?x=1", b"/filter#x",
-        b"/autoscaler", b"/autoscaler/", b"/autoscaler/start?x", b"http://other/filter", b"http://[/", b"/filter;a=b", b"/\xff\xfe",
-        b"/explain/hostile/p?node=", b"/explain/hostile/of-selector-1?node=x&x=y", b"/metrics/..", b"/docs", b"/redoc", b"/.git/config",
-    )},
+    **{
+        text.decode("latin-1"): text
+        for text in (
+            b"*",
+            b"//",
+            b"/../../etc/passwd",
+            b"/%2e%2e/",
+            b"/%00",
+            b"/%ff%fe",
+            b"/explain",
+            b"/explain/",
+            b"/explain//",
+            b"/explain/a/b/c",
+            b"/explain/%00/%1b%5b31m",
+            b"/explain/hostile/%ED%A0%80",
+            b"/explain/%2F/%2F",
+            b"/filter/",
+            b"/FILTER",
+            b"/filter?x=1",
+            b"/filter#x",
+            b"/autoscaler",
+            b"/autoscaler/",
+            b"/autoscaler/start?x",
+            b"http://other/filter",
+            b"http://[/",
+            b"/filter;a=b",
+            b"/\xff\xfe",
+            b"/explain/hostile/p?node=",
+            b"/explain/hostile/of-selector-1?node=x&x=y",
+            b"/metrics/..",
+            b"/docs",
+            b"/redoc",
+            b"/.git/config",
+        )
+    },
     "explain, 60 kB": b"/explain/hostile/" + b"p" * 60_000,
     "explain, 60 kB of percent signs": b"/explain/hostile/" + b"%25" * 20_000,
     "explain, 5,000 nodes": b"/explain/hostile/of-selector-1?" + b"&".join([b"node=n"] * 5000),
     "60 kB of slashes": b"/" * 60_000,
     "1 MB": b"/" + b"a" * 1_000_000,
-}  # fmt: skip
+}
 
 _HEAD: Final = b"POST /filter HTTP/1.1\r\nhost: x\r\n"
 
@@ -100,7 +183,10 @@ BROKEN: Final[Mapping[str, bytes]] = {
     "100,000 chunks": _HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 100_000 + b"0\r\n\r\n",
     "chunk of negative size": _HEAD + b"transfer-encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n",
     "chunk of huge size": _HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"F" * 100 + b"\r\n{}\r\n0\r\n\r\n",
-    "chunk extension of 1 MB": _HEAD + b"transfer-encoding: chunked\r\n\r\n2;" + b"x" * 1_000_000 + b"\r\n{}\r\n0\r\n\r\n",
+    "chunk extension of 1 MB": _HEAD
+    + b"transfer-encoding: chunked\r\n\r\n2;"
+    + b"x" * 1_000_000
+    + b"\r\n{}\r\n0\r\n\r\n",
     "chunk cut": _HEAD + b"transfer-encoding: chunked\r\n\r\nff\r\n{}",
     "trailers": _HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"x: y\r\n" * 1000 + b"\r\n",
     "transfer-encoding odd": _HEAD + b"transfer-encoding: gzip, chunked, identity\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
@@ -108,4 +194,4 @@ BROKEN: Final[Mapping[str, bytes]] = {
     "100 requests in one, bodies deep": (_HEAD + b"content-length: 2000\r\n\r\n" + b"[" * 1000 + b"]" * 1000) * 100,
     "a request, and half of another": b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nPOST /fil",
     "10 MB of noise": bytes(range(1, 256)) * 40_000,
-}  # fmt: skip
+}

@@ -1,7 +1,7 @@
 """The others: an ordinary scheduler, and how long it waits. ``python -m tests.hostile.others PORT PEER FILE``.
 
-Calls begin at a steady rate, whether or not those before have been answered, so that a stall is met by all calls that fall
-into it. With each call another one goes to a peer that does nothing: where both wait, it is the machine.
+Calls begin at a steady rate, whether or not those before have been answered, so that a stall is met by all calls that
+fall into it. With each call another one goes to a peer that does nothing: where both wait, it is the machine.
 FILE has one request a line, in hexadecimal. Each answer is told as a line of JSON.
 """
 
@@ -58,7 +58,9 @@ def _fault(request: bytes, answer: bytes) -> str:
 
 async def _call(port: int, peer: int, request: bytes) -> None:
     began = time.monotonic()
-    (seconds, answer), (machine, _) = await asyncio.gather(_timed(port, request), _timed(peer, b"GET / HTTP/1.1\r\n\r\n"))
+    (seconds, answer), (machine, _) = await asyncio.gather(
+        _timed(port, request), _timed(peer, b"GET / HTTP/1.1\r\n\r\n")
+    )
     told = {"at": began, "seconds": seconds, "machine": machine, "fault": _fault(request, answer)}
     sys.stdout.buffer.write(orjson.dumps(told) + b"\n")
     sys.stdout.buffer.flush()

@@ -39,7 +39,8 @@ def bounds(outcome: Outcome, *, short: bool) -> list[Bound]:
         Bound(f"most memory: {peak / MEGABYTE:.0f} MB (limit {MEMORY / MEGABYTE:.0f} MB)", peak < MEMORY),
     ]
     if short:
-        return [*always, Bound(f"p99 of others: {p99 / calm:.1f} times that in calm (limit {P99_RATIO:g})", p99 < P99_RATIO * calm)]
+        told = f"p99 of others: {p99 / calm:.1f} times that in calm (limit {P99_RATIO:g})"
+        return [*always, Bound(told, p99 < P99_RATIO * calm)]
     return [
         *always,
         Bound(f"p99 of others: {p99 * 1e3:.1f} ms (limit {P99_SECONDS * 1e3:.0f} ms)", p99 < P99_SECONDS),
@@ -51,16 +52,19 @@ def lines(outcome: Outcome) -> Iterator[str]:
     """The report but for the bounds."""
     plan, trial = outcome.plan, outcome.trial
     yield (
-        f"seed {plan.seed}: {plan.objects:,} objects, {plan.requests:,} requests, {plan.selectors:,} claims with hostile selectors; "
-        f"{trial.delivered:,} delivered, {trial.left_out:,} left out as like some that were found; {outcome.seconds:.0f} s, "
-        f"{trial.service.starts} starts of the service"
+        f"seed {plan.seed}: {plan.objects:,} objects, {plan.requests:,} requests, {plan.selectors:,} claims with hostile "
+        f"selectors; {trial.delivered:,} delivered, {trial.left_out:,} left out, as like some that were at fault; "
+        f"{outcome.seconds:.0f} s, {trial.service.starts} starts of the service"
     )
     yield "others, ms:      calls      p50      p99      max   over 100 ms   beyond the machine"
     yield from (_row("in calm", outcome.calm), _row("attacked", outcome.attacked))
     if outcome.calm and outcome.attacked:
         p50, p99 = (percentile(_seconds(outcome.attacked), n) / percentile(_seconds(outcome.calm), n) for n in (50, 99))
         yield f"ratio of attacked to calm: p50 {p50:.1f}, p99 {p99:.1f}"
-    yield from (f"not answering for {seconds * 1e3:.0f} ms: {case.label}, {case.told} ({case.size:,} bytes)" for seconds, case in outcome.slow)
+    yield from (
+        f"not answering for {seconds * 1e3:.0f} ms: {case.label}, {case.told} ({case.size:,} bytes)"
+        for seconds, case in outcome.slow
+    )
     yield from finding_lines(trial.findings)
     seen: set[str] = set()
     for call in outcome.attacked:

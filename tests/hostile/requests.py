@@ -195,7 +195,9 @@ class HostileRequests:
         """A body that is no such thing at all."""
         told, body = random.choice(tuple(_WHOLE.items()))
         target = self._target(random)
-        kind = random.choice((b"application/json", b"text/plain", b"", b"application/x-www-form-urlencoded", b"\xff/\xfe"))
+        kind = random.choice(
+            (b"application/json", b"text/plain", b"", b"application/x-www-form-urlencoded", b"\xff/\xfe")
+        )
         headers = ((b"content-type", kind), *_session(random))
         return {"told": f"{target.decode()}, {told}", "target": target, "body": body, "headers": headers}
 
@@ -204,7 +206,12 @@ class HostileRequests:
         target = random.choice((*GETS, *TABLES, *TABLES)).encode()
         accept = random.choice((b"text/plain", b"application/json", b"*/*"))
         headers = ((b"accept", accept),)
-        return {"told": f"{target.decode()}, query: {told}", "method": "GET", "target": target + b"?" + query, "headers": headers}
+        return {
+            "told": f"{target.decode()}, query: {told}",
+            "method": "GET",
+            "target": target + b"?" + query,
+            "headers": headers,
+        }
 
     def _odd_header(self, random: Random) -> dict[str, Any]:
         told, headers = random.choice(tuple(HEADERS.items()))
@@ -222,7 +229,13 @@ class HostileRequests:
             told, target = "its path", random.choice((*GETS, *self._bodies)).encode()
         body = orjson.dumps(self._bodies["/filter"][0]) if random.random() < 0.5 else b""
         answered = method not in {"CONNECT", "PRI", "lower", "A" * 100}
-        return {"told": f"{method[:10]} {told} {target[:40]!r}", "method": method, "target": target, "body": body, "answered": answered}
+        return {
+            "told": f"{method[:10]} {told} {target[:40]!r}",
+            "method": method,
+            "target": target,
+            "body": body,
+            "answered": answered,
+        }
 
     def _broken(self, random: Random) -> dict[str, Any]:
         told, raw = random.choice(tuple(BROKEN.items()))
@@ -263,12 +276,24 @@ def _of_many() -> Iterator[tuple[str, str, object]]:
     yield "100,000 names", "/filter", {"Pod": pod, "NodeNames": [f"node-{i}" for i in range(100_000)]}
     yield "100,000 times one name", "/filter", {"Pod": pod, "NodeNames": [_NODES[0]] * 100_000}
     yield "100,000 names", "/prioritize", {"Pod": pod, "NodeNames": [f"node-{i}" for i in range(100_000)]}
-    yield "5,000 whole nodes", "/filter", {"Pod": pod, "Nodes": {"items": [specimens.node(f"n-{i}") for i in range(5000)]}}
-    yield "1,000 whole nodes", "/autoscaler/filter", {"Pod": pod, "Nodes": {"items": [specimens.node(f"n-{i}") for i in range(1000)]}}
+    yield (
+        "5,000 whole nodes",
+        "/filter",
+        {"Pod": pod, "Nodes": {"items": [specimens.node(f"n-{i}") for i in range(5000)]}},
+    )
+    yield (
+        "1,000 whole nodes",
+        "/autoscaler/filter",
+        {"Pod": pod, "Nodes": {"items": [specimens.node(f"n-{i}") for i in range(1000)]}},
+    )
     yield "1,000 claims", "/filter", {"Pod": _pod("many", *["claim-0"] * 1000), "NodeNames": list(_NODES)}
     yield "1,000 claims", "/explain", _pod("many", *[f"claim-{i}" for i in range(1000)])
     uids = [{"UID": f"u-{i}"} for i in range(10_000)]
-    yield "10,000 victims on 10 nodes", "/preempt", {"Pod": pod, "NodeNameToMetaVictims": {n: {"Pods": uids} for n in _NODES[:10]}}
+    yield (
+        "10,000 victims on 10 nodes",
+        "/preempt",
+        {"Pod": pod, "NodeNameToMetaVictims": {n: {"Pods": uids} for n in _NODES[:10]}},
+    )
     groups = [{"Name": f"g{i}", "Template": specimens.node("t"), "Limit": 2**62} for i in range(100)]
     pods = [_pod(f"p-{i}", "claim-0") for i in range(500)]
     yield "500 pods, 100 groups without limits", "/autoscaler/estimate", {"Pods": {"items": pods}, "NodeGroups": groups}
@@ -279,12 +304,15 @@ def _of_many() -> Iterator[tuple[str, str, object]]:
     yield "1,000 extended resources", "/explain", extended
 
 
+_NAMED: Final = b'{"Pod":{"metadata":{"name":"p"}},"NodeNames":'
+_NOTHING: Final = ("", "null", "[]", "1", '""', "{", "}", "{}", "true", "\x00", "<xml/>", "a=b", "{} {}")
+
 _WHOLE: Final[Mapping[str, bytes]] = {
-    **{text or "nothing": text.encode() for text in ("", "null", "[]", "1", '""', "{", "}", "{}", "true", "\x00", "<xml/>", "a=b", "{} {}")},
+    **{text or "nothing": text.encode() for text in _NOTHING},
     **{f"list {depth} deep": deep_list(depth) for depth in DEPTHS},
     **{f"object {depth} deep": deep_object(depth) for depth in DEPTHS},
     **{f"Pod {depth} deep": b'{"NodeNames":[],"Pod":' + deep_object(depth) + b"}" for depth in DEPTHS},
-    **{f"names {depth} deep": b'{"Pod":{"metadata":{"name":"p"}},"NodeNames":' + deep_list(depth) + b"}" for depth in DEPTHS},
+    **{f"names {depth} deep": _NAMED + deep_list(depth) + b"}" for depth in DEPTHS},
     "1,000,000 open brackets": b"[" * _MEGABYTE,
     "1,000,000 brackets": deep_list(_MEGABYTE // 2),
     "Pod with 200,000 brackets": b'{"Pod":{"spec":' + deep_list(100_000) + b'},"NodeNames":[]}',
@@ -295,7 +323,7 @@ _WHOLE: Final[Mapping[str, bytes]] = {
     "blanks": b" " * _MEGABYTE,
     "5,000 digits": b"9" * 5000,
     "1 MB of escaped text": b'{"Pod":"' + rb"\u0041" * (_MEGABYTE // 6) + b'"}',
-}  # fmt: skip
+}
 
 _TENS_OF_MEGABYTES: Final[Mapping[str, Callable[[], bytes]]] = {
     "45 MB of []": lambda: b'{"Pod":[' + b"[]," * (15 * _MEGABYTE) + b"[]]}",

@@ -49,6 +49,7 @@ class Plan:
     Attributes:
         selectors: how many claims have a hostile selector.
         calm: seconds without an attack, before and after.
+        tracing: seconds for finding the cases behind faults.
     """
 
     seed: int
@@ -56,6 +57,7 @@ class Plan:
     objects: int
     selectors: int
     calm: float = 10.0
+    tracing: float = 120.0
     streams: bool = True
 
 
@@ -113,7 +115,7 @@ async def stage(plan: Plan, folder: Path) -> AsyncIterator[Trial]:
     api = loaded(scene(chosen_selectors(plan.seed, plan.selectors)))
     api.streams = plan.streams
     async with _listening(api), running(folder, api.port) as service:
-        yield Trial(service, api)
+        yield Trial(service, api, tracing=plan.tracing)
 
 
 @contextlib.asynccontextmanager
@@ -156,8 +158,8 @@ async def run(plan: Plan) -> Outcome:
 
 
 def _tell(trial: Trial, label: str) -> None:
-    text = f"{label}: {len(trial.findings)} findings, {trial.left_out} left out, {trial.service.starts} starts, peak {trial.service.peak / 1e6:.0f} MB"
-    print(f"\r{text}", end="", file=sys.stderr, flush=True)
+    found = f"{len(trial.findings)} faults, {trial.left_out} left out, {trial.service.starts} starts"
+    print(f"{label}: {found}, peak {trial.service.peak / 1e6:.0f} MB", file=sys.stderr, flush=True)
 
 
 async def _calm(seconds: float) -> tuple[float, float]:

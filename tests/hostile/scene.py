@@ -1,4 +1,4 @@
-"""What the service knows before anything hostile comes: nodes, devices, ordinary claims, claims with hostile selectors."""
+"""What the service knows before anything hostile comes: nodes, devices, claims, and claims with hostile selectors."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,7 +39,8 @@ def scene(selectors: Sequence[HostileSelector]) -> Iterator[Object]:
     for objects in world(_NODES, Machine(), Wish()).values():
         yield from objects
     yield from (_tolerant(pending_claim(Wish(), f"claim-{number}")) for number in range(_ORDINARY))
-    yield _object("DeviceClass", "hostile", spec={"selectors": []})
+    mine = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    yield _object("DeviceClass", "hostile", spec={"selectors": [mine]})
     yield _object("ResourceSlice", "hostile-devices", spec=_devices())
     for number, selector in enumerate(selectors):
         yield selector_claim(SELECTOR_CLAIM.format(number), selector.expression)
@@ -83,7 +84,12 @@ def _tolerant(claim: Object) -> Object:
 
 
 def _devices() -> Object:
-    attributes = {"text": {"string": "a100"}, "number": {"int": 3}, "ints": {"ints": [1, 2]}, "version": {"version": "1.2.3"}}
+    attributes = {
+        "text": {"string": "a100"},
+        "number": {"int": 3},
+        "ints": {"ints": [1, 2]},
+        "version": {"version": "1.2.3"},
+    }
     device = {"attributes": attributes, "capacity": {"memory": {"value": "8Gi"}}}
     devices = [{"name": f"device-{number}", **device} for number in range(4)]
     pool = {"name": "hostile", "generation": 1, "resourceSliceCount": 1}

@@ -28,7 +28,13 @@ _TEXTS: Final = (
 _WRONG: Final = (
     *("null", "dyn(null)", "dyn(1)", "dyn(-1.5)", "dyn('x')", "dyn(b'x')", "dyn([])", "dyn([null])", "dyn({})"),
     *("dyn({'a': null})", "dyn(true)", "dyn(type(1))", "dyn(optional.none())", "dyn(duration('1s'))"),
-    *("dyn(timestamp(0))", "dyn(quantity('1'))", "dyn(semver('1.0.0'))", "dyn(ip('::1'))", "dyn(18446744073709551615u)"),
+    *(
+        "dyn(timestamp(0))",
+        "dyn(quantity('1'))",
+        "dyn(semver('1.0.0'))",
+        "dyn(ip('::1'))",
+        "dyn(18446744073709551615u)",
+    ),
     *("device", "device.attributes", f'device.attributes["{DRIVER}"].missing', "dyn(double('NaN'))"),
 )
 _EXTREME: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,7 +44,9 @@ _EXTREME: Final[Mapping[str, tuple[str, ...]]] = {
     "double": ("0.0", "-0.0", "1e308", "-1.7e308", "5e-324", "double('NaN')", "double('-Infinity')"),
     "google.protobuf.Timestamp": ("timestamp('0001-01-01T00:00:00Z')", "timestamp('9999-12-31T23:59:59.999999999Z')"),
     "google.protobuf.Duration": ("duration('315576000000s')", "duration('-315576000000s')", "duration('1ns')"),
-    "kubernetes.Quantity": ("quantity('9223372036854775807E')", "quantity('1n')", "quantity('-1e18')", "quantity('1e999999999')"),
+    "kubernetes.Quantity": (
+        *("quantity('9223372036854775807E')", "quantity('1n')", "quantity('-1e18')", "quantity('1e999999999')"),
+    ),
     "kubernetes.Semver": ("semver('18446744073709551615.0.0')", "semver('v1', true)"),
     "kubernetes.URL": ("url('https://user:pw@[::1]:99999/p?q=%zz#f')",),
     "net.IP": ("ip('255.255.255.255')", "ip('::ffff:0:0')"),
@@ -47,7 +55,7 @@ _EXTREME: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes.DRADevice": ("device",),
     "type": ("int", "type(device)"),
     "null_type": ("null",),
-}  # fmt: skip
+}
 _MADE: Final[Mapping[str, str]] = {
     "google.protobuf.Timestamp": "timestamp({})",
     "google.protobuf.Duration": "duration({})",
@@ -65,7 +73,12 @@ _MADE: Final[Mapping[str, str]] = {
 """Types that a text makes: they grow with it."""
 
 _OPERATORS: Final = {"!_": "!({})", "-_": "-({})", "@in": "({}) in ({})"}
-_MACRO_BODIES: Final[Mapping[str, str]] = {"sortBy": "x", "transformMapEntry": "{y: x}", "optMap": "x", "optFlatMap": "optional.of(x)"}
+_MACRO_BODIES: Final[Mapping[str, str]] = {
+    "sortBy": "x",
+    "transformMapEntry": "{y: x}",
+    "optMap": "x",
+    "optFlatMap": "optional.of(x)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +167,7 @@ def _growing(kind: Type) -> Iterator[str]:
     """Values of a type, larger and larger."""
     match kind.name:
         case "string":
-            for text in _TEXTS:
-                for size in SIZES:
-                    yield f"'{text * (size // len(text) or 1)}'"
+            yield from (f"'{text * (size // len(text) or 1)}'" for text in _TEXTS for size in SIZES)
             yield from (_grown(text) for text in ("9", "1h", "a", "(", "a-"))
         case "bytes":
             yield from (f"bytes('{'x' * size}')" for size in SIZES)
@@ -175,10 +186,12 @@ def _growing(kind: Type) -> Iterator[str]:
             yield from (f"optional.of({each})" for each in islice(_growing(kind.parameters[0]), 4))
         case _:
             yield from ()
-    template = _MADE.get(kind.name)
-    if template is not None:
-        for text in ("9", "1h", "1.", "0", "1e9", "a-", ":", "."):
-            yield from (template.format(f"'{text * (size // len(text) or 1)}'") for size in SIZES[1:])
+    yield from _growing_made(_MADE.get(kind.name, ""))
+
+
+def _growing_made(template: str) -> Iterator[str]:
+    for text in ("9", "1h", "1.", "0", "1e9", "a-", ":", ".") if template else ():
+        yield from (template.format(f"'{text * (size // len(text) or 1)}'") for size in SIZES[1:])
 
 
 def _grown(text: str) -> str:
@@ -235,14 +248,19 @@ def _macro(name: str, arguments: int, member: bool) -> Iterator[str]:
 
 
 _ONE_VARIABLE: Final = {
-    *((name, 2) for name in ("all", "exists", "exists_one", "existsOne", "map", "filter", "sortBy", "optMap", "optFlatMap")),
+    *(
+        (name, 2)
+        for name in ("all", "exists", "exists_one", "existsOne", "map", "filter", "sortBy", "optMap", "optFlatMap")
+    ),
     ("map", 3),
 }
 
 
 def _free_macro(name: str) -> Iterator[str]:
     if name == "has":
-        yield from (f"has({each})" for each in ("device.x", "device.attributes.x.y", "1", "has(device.x)", "dyn(null).x"))
+        yield from (
+            f"has({each})" for each in ("device.x", "device.attributes.x.y", "1", "has(device.x)", "dyn(null).x")
+        )
         yield "has(device" + ".a" * 3000 + ")"
         return
     for size in (2, 10, 30):
@@ -283,9 +301,37 @@ def _of_shapes() -> Iterator[tuple[str, str]]:
         yield "open text", "'" + "\\" * size
         yield "blanks", " " * size + "true"
         yield "comment", "//" + "x" * size + "\ntrue"
-    for odd in ("", " ", "\x00", "\x1b[31mtrue", "'\\u{1}'", "'\\ud800' == ''", "\U0001f680", "\u202etrue", "true\n", "r'\\'"):
+    for odd in (
+        "",
+        " ",
+        "\x00",
+        "\x1b[31mtrue",
+        "'\\u{1}'",
+        "'\\ud800' == ''",
+        "\U0001f680",
+        "\u202etrue",
+        "true\n",
+        "r'\\'",
+    ):
         yield "odd text", odd
-    for odd in ("device", "null", "null == null", "type(null)", "1", "[]", "dyn(null)", "device == device", "device.attributes"):
+    for odd in (
+        "device",
+        "null",
+        "null == null",
+        "type(null)",
+        "1",
+        "[]",
+        "dyn(null)",
+        "device == device",
+        "device.attributes",
+    ):
         yield "odd result", odd
-    for odd in ("x.y.z()", "@result", "__comprehension__", "device.@in", "cel.@mapInsert({}, 1, 2)", "google.protobuf.Any{}"):
+    for odd in (
+        "x.y.z()",
+        "@result",
+        "__comprehension__",
+        "device.@in",
+        "cel.@mapInsert({}, 1, 2)",
+        "google.protobuf.Any{}",
+    ):
         yield "odd name", odd

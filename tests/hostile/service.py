@@ -88,8 +88,11 @@ class RunningService:
             await self._process.wait()
 
     async def restart(self) -> None:
-        """Another process; raises NotReadyError."""
-        await self.stop()
+        """Another process, whatever the one before is doing; raises NotReadyError."""
+        self.measure()
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
         await self.start()
 
     def measure(self) -> int:

@@ -46,6 +46,7 @@ def _object(kind: str, name: str, api_version: str = _DRA, **fields: Any) -> Obj
         "resourceVersion": "1",
         "generation": 1,
         "creationTimestamp": _TIME,
+        "deletionTimestamp": _TIME,
         "labels": {"app": "hostile"},
         "annotations": {"note": "x"},
         "managedFields": [_ENTRY],
@@ -74,7 +75,11 @@ def _selector() -> Object:
 
 
 def _device() -> Object:
-    policy = {"default": "1Gi", "validValues": ["1Gi", "2Gi"], "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"}}
+    policy = {
+        "default": "1Gi",
+        "validValues": ["1Gi", "2Gi"],
+        "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"},
+    }
     attributes = {
         "text": {"string": "a100"},
         "number": {"int": 3},
@@ -213,7 +218,6 @@ def claim(name: str) -> Object:
         "annotations": {SPECIAL: "true", "resource.kubernetes.io/pod-claim-name": "gpu"},
         "ownerReferences": [owner],
         "finalizers": ["resource.kubernetes.io/delete-protection"],
-        "deletionTimestamp": _TIME,
     }
     return _object("ResourceClaim", name, metadata=metadata, spec=claim_spec(), status=status)
 
@@ -265,7 +269,7 @@ def pod(name: str) -> Object:
         "extendedResourceClaimStatus": {"resourceClaimName": "special", "requestMappings": [mapping]},
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}],
     }
-    metadata = {"namespace": NAMESPACE, "deletionTimestamp": _TIME}
+    metadata = {"namespace": NAMESPACE}
     return _object("Pod", name, "v1", metadata=metadata, spec=spec, status=status)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -17,16 +18,20 @@ from tests.hostile.findings import Finding, Findings
 from tests.hostile.objects import HostileObject
 from tests.hostile.requests import HostileRequest
 from tests.hostile.service import NotReadyError, RunningService
+from tests.hostile.values import DEPTHS
 
 Case: TypeAlias = HostileObject | HostileRequest
 Faults: TypeAlias = dict[str, str]
 """Signature to what was seen."""
 
-_FOLLOWED_SECONDS: Final = 15.0
-_ANSWER_SECONDS: Final = 8.0
-_ENOUGH: Final = 2
-"""Cases of one value with one fault: after that, those like them are left out while others are looked for."""
+_FOLLOWED_SECONDS: Final = (4.0, 8.0)
+"""Until a list with one object, or with many, has been taken in."""
 
+_ANSWER_SECONDS: Final = 8.0
+_ENOUGH: Final = 1
+"""Cases of one value that brought a fault about: those like them are left out after that, to find others."""
+
+_INTERNAL: Final = "internal error in"
 _ATTACKERS: Final = 4
 _PROBE_SECONDS: Final = 0.01
 _LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -53,6 +58,7 @@ class Trial:
 
     Attributes:
         windows: when the service was under attack, as beginnings and ends: only then the others' waits count.
+        tracing: seconds that may be spent on finding the cases behind faults; after that, groups are left out.
         left_out: cases that were not delivered, since others like them had been found out.
         sent: requests that took long, or went wrong.
         slow: how long the process did not answer while a case was delivered alone, by the case's label.
@@ -62,17 +68,26 @@ class Trial:
     api: RawApiServer
     findings: Findings = field(default_factory=Findings)
     windows: list[tuple[float, float]] = field(default_factory=list)
+    tracing: float = 120.0
     delivered: int = 0
     left_out: int = 0
     sent: list[Sent] = field(default_factory=list)
     _session: bytes = b"none"
     _bad: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    def note(self, finding: Finding) -> None:
+        """A fault, told at once where it is new."""
+        if finding.signature not in self.findings.smallest:
+            print(f"FAULT: {finding.signature}: {finding.label or 'not traced'}, {finding.told[:200]}", file=sys.stderr)
+        self.findings.add(finding)
+
     # --- objects and requests, many at once -------------------------------------------------------------------
 
     async def attack(self, cases: Iterable[Case]) -> None:
         """Deliver cases of one sort together, and trace what goes wrong."""
-        wanted = [case for case in cases if not self._is_known(case)]
+        group = list(cases)
+        wanted = [case for case in group if not self._is_known(case)]
+        self.left_out += len(group) - len(wanted)
         if not wanted:
             return
         self.delivered += len(wanted)
@@ -94,10 +109,7 @@ class Trial:
         return faults, prober.longest
 
     def _is_known(self, case: Case) -> bool:
-        kind = type(case).__name__
-        known = any(count >= _ENOUGH for (of, value), count in self._bad.items() if (of, value) == (kind, case.value))
-        self.left_out += known
-        return known
+        return self._bad[type(case).__name__, case.value] >= _ENOUGH
 
     async def _trace(self, cases: Sequence[Case], faults: Faults) -> None:
         """Find the cases behind faults, by delivering halves again; what does not come again is noted as it was."""
@@ -105,20 +117,36 @@ class Trial:
             case = cases[0]
             self._bad[type(case).__name__, case.value] += 1
             for signature, detail in faults.items():
-                self.findings.add(Finding(signature, case.label, case.told, case.size, detail))
+                self.note(Finding(signature, case.label, case.told, case.size, detail))
             return
-        suspects = [each.request for each in self.sent if each.fault and each.request in cases][:_ATTACKERS] or cases
-        parts = [[each] for each in suspects] if suspects is not cases else _halves(cases)
         again: set[str] = set()
-        for part in parts:
+        left_out = 0
+        for part in self._parts(cases):
             wanted = [case for case in part if not self._is_known(case)]
-            if wanted and (found := await self._again(wanted)):
+            if self.tracing <= 0 or not wanted:
+                left_out += len(part)
+                continue
+            began = time.monotonic()
+            found = await self._again(wanted)
+            self.tracing -= time.monotonic() - began
+            if found:
                 again |= found.keys()
                 await self._trace(wanted, found)
         for signature, detail in faults.items():
-            if signature not in again and signature not in self.findings.smallest:
+            if signature not in (again | self.findings.smallest.keys()) and not left_out:
                 told = "; ".join(f"{case.label} ({case.told})" for case in cases[-8:])
-                self.findings.add(Finding(signature, "", f"not again alone; sent last: {told}", 0, detail))
+                self.note(Finding(signature, "", f"not again alone; sent last: {told}", 0, detail))
+
+    def _parts(self, cases: Sequence[Case]) -> list[Sequence[Case]]:
+        """Those that are suspect by themselves, one of each sort; and the others in halves."""
+        at_fault = [each.request for each in self.sent if each.fault]
+        suspects = {
+            case.value: case
+            for case in cases
+            if (case in at_fault if isinstance(case, HostileRequest) else _is_odd(case))
+        }
+        others = [case for case in cases if case.value not in suspects]
+        return [*([each] for each in suspects.values()), *(_halves(others) if len(others) > 1 else [others])]
 
     async def _again(self, cases: Sequence[Case]) -> Faults:
         if not self.service.alive:
@@ -137,7 +165,10 @@ class Trial:
         if objects:
             faults |= await self._show_all(objects)
         await asyncio.sleep(0.02)
-        faults |= dict(self.service.faults())
+        told = dict(self.service.faults())
+        if any(signature.startswith("verb failed") for signature in told):
+            faults = {signature: text for signature, text in faults.items() if not signature.startswith(_INTERNAL)}
+        faults |= told
         if not self.service.alive:
             faults["the process has ended"] = next(reversed(faults.values()), "")
         elif any(signature.startswith("not followed") for signature in faults):
@@ -163,13 +194,13 @@ class Trial:
         self.api.bookmark(resource)
         revision = self.api.expire(resource)
         try:
-            return await self._followed(resource, revision)
+            return await self._followed(resource, revision, _FOLLOWED_SECONDS[len(objects) > 1])
         finally:
             for each in objects:
                 self.api.unload(resource, ("hostile", each.name))
 
-    async def _followed(self, resource: Resource, revision: int) -> bool:
-        deadline = time.monotonic() + _FOLLOWED_SECONDS
+    async def _followed(self, resource: Resource, revision: int, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
         while self.service.alive and time.monotonic() < deadline:
             if await self.api.followed(resource, revision, 0.5):
                 return True
@@ -215,8 +246,17 @@ def fault_of(answer: bytes) -> str:
     status = answer[9:12].decode("latin-1")
     if status.startswith("5") and status != "503":
         return f"answered with status {status}"
-    found = answer.find(b"internal error")
-    return answer[found : found + 60].decode("utf-8", "replace") if found >= 0 and b"internal error in" in answer else ""
+    _, internal, verb = answer.partition(_INTERNAL.encode())
+    return f"{_INTERNAL}{verb[:13].partition(b';')[0].decode('utf-8', 'replace')}" if internal else ""
+
+
+def _is_odd(case: HostileObject) -> bool:
+    """Whether a usual decoder refuses an object: then others may, too."""
+    try:
+        orjson.loads(case.text)
+    except orjson.JSONDecodeError:
+        return True
+    return any(f"{depth} deep" in case.value for depth in DEPTHS)
 
 
 def _halves(cases: Sequence[Case]) -> list[Sequence[Case]]:
