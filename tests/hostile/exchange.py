@@ -12,7 +12,7 @@ class AnswerError(Exception):
 
 
 async def exchange(port: int, request: bytes, *, seconds: float) -> bytes:
-    """The answer to a request on a connection of its own.
+    """The answer to a request on a connection of its own; to HEAD, its head alone.
 
     Raises:
         AnswerError: there is none, or not all of it.
@@ -22,7 +22,7 @@ async def exchange(port: int, request: bytes, *, seconds: float) -> bytes:
     try:
         async with asyncio.timeout(seconds):
             writer.write(request)
-            return await _answer(reader)
+            return await _answer(reader, has_body=not request.startswith(b"HEAD "))
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, TimeoutError) as error:
         raise AnswerError(f"{type(error).__name__}: {error}") from error
     finally:
@@ -31,8 +31,10 @@ async def exchange(port: int, request: bytes, *, seconds: float) -> bytes:
             writer.transport.abort()
 
 
-async def _answer(reader: asyncio.StreamReader) -> bytes:
+async def _answer(reader: asyncio.StreamReader, *, has_body: bool) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
+    if not has_body:
+        return head
     _, found, rest = head.lower().partition(b"content-length:")
     if found:
         return head + await reader.readexactly(int(rest.partition(b"\r\n")[0]))

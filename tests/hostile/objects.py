@@ -41,7 +41,7 @@ class HostileObject:
         told: the place and the value, in words.
         value: the value alone.
         text: its JSON, or what stands in its place.
-        is_json: by its grammar.
+        is_json: by its grammar, so that a list may have it.
     """
 
     number: int
@@ -144,7 +144,8 @@ class HostileObjects:
         place = self.place(number)
         name = f"hostile-{number}"
         hostile = self.values.at(str(place), number // len(self.places))
+        is_json = hostile.is_json and place.path != ()  # a list of an API server has objects alone
         text = replaced(specimens(name)[place.kind][place.variant], place.path, hostile)
         return HostileObject(
-            number, RESOURCES[place.kind], name, f"{place}: {hostile.name}", hostile.name, text, hostile.is_json
+            number, RESOURCES[place.kind], name, f"{place}: {hostile.name}", hostile.name, text, is_json
         )

@@ -51,11 +51,10 @@ def bounds(outcome: Outcome, *, short: bool) -> list[Bound]:
 def lines(outcome: Outcome) -> Iterator[str]:
     """The report but for the bounds."""
     plan, trial = outcome.plan, outcome.trial
-    yield (
-        f"seed {plan.seed}: {plan.objects:,} objects, {plan.requests:,} requests, {plan.selectors:,} claims with hostile "
-        f"selectors; {trial.delivered:,} delivered, {trial.left_out:,} left out, as like some that were at fault; "
-        f"{outcome.seconds:.0f} s, {trial.service.starts} starts of the service"
-    )
+    size = f"{plan.objects:,} objects, {plan.requests:,} requests, {plan.selectors:,} claims with hostile selectors"
+    left_out = f"{trial.left_out:,} left out, as like some that were at fault"
+    took = f"{outcome.seconds:.0f} s, {trial.service.starts} starts of the service"
+    yield f"seed {plan.seed}: {size}; {trial.delivered:,} delivered, {left_out}; {took}"
     yield "others, ms:      calls      p50      p99      max   over 100 ms   beyond the machine"
     yield from (_row("in calm", outcome.calm), _row("attacked", outcome.attacked))
     if outcome.calm and outcome.attacked:

@@ -32,6 +32,8 @@ _ENOUGH: Final = 1
 """Cases of one value that brought a fault about: those like them are left out after that, to find others."""
 
 _INTERNAL: Final = "internal error in"
+_SILENT: Final = "no answer"
+_STUCK: Final = "the process does not answer anybody"
 _ATTACKERS: Final = 4
 _PROBE_SECONDS: Final = 0.01
 _LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -171,7 +173,7 @@ class Trial:
         faults |= told
         if not self.service.alive:
             faults["the process has ended"] = next(reversed(faults.values()), "")
-        elif any(signature.startswith("not followed") for signature in faults):
+        elif _STUCK in faults or any(signature.startswith("not followed") for signature in faults):
             with contextlib.suppress(NotReadyError):
                 await self.service.restart()
         self.service.measure()
@@ -211,16 +213,28 @@ class Trial:
         await self._renew_session()
         waiting = iter(requests)
         sent: list[Sent] = []
+        is_well = True
 
         async def attacker() -> None:
+            nonlocal is_well
             for request in waiting:
-                if not self.service.alive:
+                if not (self.service.alive and is_well):
                     return
                 sent.append(await self._send(request))
+                if sent[-1].fault.startswith(_SILENT) and not await self._answers():
+                    is_well = False
 
         await asyncio.gather(*(attacker() for _ in range(_ATTACKERS)))
         self.sent += [each for each in sent if each.fault or each.ended - each.began > 0.05]
-        return {each.fault: "" for each in sent if each.fault}
+        faults = {each.fault: "" for each in sent if each.fault}
+        return faults if is_well or not self.service.alive else {_STUCK: "", **faults}
+
+    async def _answers(self) -> bool:
+        """Whether the process does anything at all."""
+        with contextlib.suppress(AnswerError, OSError):
+            await exchange(self.service.port, _LIVEZ, seconds=_ANSWER_SECONDS)
+            return True
+        return False
 
     async def _send(self, request: HostileRequest) -> Sent:
         began = time.monotonic()
@@ -230,7 +244,7 @@ class Trial:
             answer = await exchange(self.service.port, data, seconds=_ANSWER_SECONDS if request.answered else 0.3)
         except (AnswerError, OSError) as error:
             if request.answered and "Timeout" in str(error):
-                fault = f"no answer within {_ANSWER_SECONDS:g} s"
+                fault = f"{_SILENT} within {_ANSWER_SECONDS:g} s"
         else:
             fault = fault_of(answer)
         return Sent(request, began, time.monotonic(), fault)
