@@ -75,7 +75,7 @@ def faults_in(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
         trace = []
         text = str(record.get("exception", ""))
         if text:
-            yield f"{record.get('event', '')}: {_signature(text)}", text
+            yield f"{str(record.get('event')).strip()}: {_signature(text)}", text
         elif record.get("level") in {"error", "critical"} or any(each in str(record.get("event")) for each in _FAULTS):
             yield f"logged: {str(record.get('event'))[:80]}", line[:2000]
     yield from _of_trace(trace)
