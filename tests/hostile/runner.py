@@ -24,6 +24,8 @@ OBJECTS_AT_ONCE: Final = 100
 REQUESTS_AT_ONCE: Final = 250
 _SUSPECTS: Final = 40
 _STALL: Final = 0.1
+_LONGEST_HEAD: Final = 64 * 1024 * 1024
+"""Of a request to the API server: the service passes on huge names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ async def stage(plan: Plan, folder: Path) -> AsyncIterator[Trial]:
 
 @contextlib.asynccontextmanager
 async def _listening(api: RawApiServer) -> AsyncIterator[None]:
-    server = await asyncio.start_server(api.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(api.serve, "127.0.0.1", 0, limit=_LONGEST_HEAD)
     api.port = server.sockets[0].getsockname()[1]
     try:
         yield
