@@ -27,6 +27,8 @@ class _Collecting(asyncio.Transport):
         self._pending: list[bytes | bytearray | memoryview] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._transport.is_closing():  # the connection was ended while the answer was made
+            return
         if not self._pending:
             self._loop.call_soon(self._flush)
         self._pending.append(data)
@@ -41,6 +43,9 @@ class _Collecting(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + sum(map(len, self._pending))
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         return self._transport.get_extra_info(name, default)
@@ -59,7 +64,7 @@ class _Collecting(asyncio.Transport):
         return self._transport.get_protocol()
 
     def _flush(self) -> None:
-        if self._pending:
+        if self._pending and not self._transport.is_closing():
             data = b"".join(self._pending)
             self._pending.clear()
             self._transport.write(data)

@@ -40,13 +40,13 @@ from extender.cluster.live import LiveCluster, Timing, connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
+from extender.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.deciding.decider import Decider
 from extender.embedded import EmbeddedCluster
 from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
 from extender.metrics import Metrics
-from extender.onewrite import OneWriteProtocol
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
@@ -282,7 +282,7 @@ async def _operations(service: Service, settings: Settings, listener: socket.soc
     if listener is None:
         yield
         return
-    server = _Quiet(server_config(create_operations_app(service), settings))
+    server = _Quiet(server_config(create_operations_app(service), settings, OPERATIONS))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield
@@ -291,11 +291,11 @@ async def _operations(service: Service, settings: Settings, listener: socket.soc
         await task
 
 
-def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+def server_config(app: ASGIApp, settings: Settings, limits: ListenerLimits = VERBS) -> BoundedConfig:
     """How an application is served, over a socket that listens already."""
-    return uvicorn.Config(
+    return BoundedConfig(
         app,
-        http=OneWriteProtocol,
+        limits,
         loop="none",
         lifespan="off",
         log_config=None,
@@ -306,7 +306,7 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
-class _Quiet(uvicorn.Server):
+class _Quiet(BoundedServer):
     """uvicorn's, which leaves signals to others."""
 
     @contextlib.contextmanager
@@ -314,7 +314,7 @@ class _Quiet(uvicorn.Server):
         yield
 
 
-class _Server(uvicorn.Server):
+class _Server(BoundedServer):
     """uvicorn's, which on a signal says first that it is no longer ready, and then ends by itself: status 0."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:

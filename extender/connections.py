@@ -1,0 +1,316 @@
+"""Connections with limits: on what a client sends before there is a request, on time, and on how many there are.
+
+uvicorn has none of these limits, and the parser keeps each header until it is complete. Numbers that no operator has a
+reason to change are constants; each says the reason for its size.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any, Final
+
+import httptools
+import orjson
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from extender.onewrite import OneWriteProtocol
+
+HEAD_BYTES: Final = 32 * 1024
+"""Request line, headers and trailers of one request. Those of kube-scheduler are 200 bytes; nginx takes 32 KiB too."""
+
+HEADERS: Final = 128
+"""Headers and trailers of one request: a short header takes much more memory than it has bytes."""
+
+PIPELINED: Final = 16
+"""Requests that wait on one connection for the answer to the first one. kube-scheduler never sends a second one."""
+
+HEAD_SECONDS: Final = 10.0
+"""From the first byte of a request to the end of its headers: clients send them in one piece."""
+
+BODY_SECONDS: Final = 60.0
+"""From the end of the headers to the end of the body: 64 MiB at 9 Mbit/s. Verbs have a deadline besides."""
+
+REPLY_SECONDS: Final = 60.0
+"""Until the client has taken a reply: it is kept in memory until then."""
+
+UNSENT_BYTES: Final = 128 * 1024 * 1024
+"""Replies that the clients of one listener have not taken yet: two of the longest, with 5,000 whole nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """What differs from listener to listener.
+
+    Attributes:
+        connections: at the same time. A new one takes the place of the one that has been idle for longest.
+        pause: seconds from the beginning of one request to the next one's, over all connections.
+    """
+
+    connections: int
+    pause: float = 0.0
+
+
+VERBS: Final = ListenerLimits(connections=256)
+"""A scheduler has a connection for each bind that runs; both listeners together stay far below 1,024 descriptors."""
+
+OPERATIONS: Final = ListenerLimits(connections=32, pause=0.005)
+"""For kubelet and a few Prometheus servers. Two hundred answers a second, of half a millisecond each, take a tenth of the
+event loop at most, however many are asked for."""
+
+
+class Pacer:
+    """Lets requests begin one after the other, with a pause in between. Those whose client has gone never begin."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+        self._waiting: deque[tuple[RequestResponseCycle, Callable[[], None]]] = deque()
+        self._is_pausing = False
+
+    def begin(self, cycle: RequestResponseCycle, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Call ``start`` when it is the request's turn."""
+        if not self._pause:
+            start()
+            return
+        self._waiting.append((cycle, start))
+        if not self._is_pausing:
+            self._next(loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_pausing = False
+        while self._waiting and not self._is_pausing:
+            cycle, start = self._waiting.popleft()
+            if not cycle.disconnected:
+                start()
+                self._is_pausing = True
+                loop.call_later(self._pause, self._next, loop)
+
+
+class BoundedConfig(uvicorn.Config):
+    """uvicorn's configuration of one server, with limits of its own."""
+
+    def __init__(self, app: Any, limits: ListenerLimits, **options: Any) -> None:  # noqa: ANN401  # as uvicorn's own
+        # A connection that waits to be accepted holds a descriptor as soon as it is: so no more than may be kept.
+        super().__init__(app, http=BoundedProtocol, ws="none", backlog=limits.connections, **options)
+        self.limits = limits
+        self.pacer = Pacer(limits.pause)
+
+
+class BoundedServer(uvicorn.Server):
+    """uvicorn's, which looks after the limits on time once a second."""
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        if counter % 10 == 0:
+            sweep(self.server_state.connections, time.monotonic())  # type: ignore[arg-type]  # ours
+        return await super().on_tick(counter)
+
+
+class _Stage(Enum):
+    """Of the message that is being received; none between messages."""
+
+    NONE = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class _LimitError(Exception):
+    """The request is over a limit."""
+
+
+class BoundedProtocol(OneWriteProtocol):
+    """uvicorn's protocol with limits."""
+
+    def __init__(
+        self,
+        config: BoundedConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = config.limits
+        self._pacer = config.pacer
+        self._stage = _Stage.NONE
+        self._head = 0  # bytes of what is complete of the head and of the trailers
+        self._incomplete = 0  # bytes since anything was complete
+        self._since = 0.0
+        self._patience = float(config.timeout_keep_alive)
+        self._unsent_since: float | None = None
+        self._is_leaving = False
+
+    # --- a connection ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        """One more; one that is idle makes room for it."""
+        super().connection_made(transport)
+        self._since = time.monotonic()
+        if len(self.connections) > self._limits.connections:
+            idle = [each for each in self.connections if isinstance(each, BoundedProtocol) and each.is_idle]
+            leaving = min(idle, key=lambda each: each._since)  # there is one: this one is idle
+            self.connections.discard(leaving)
+            leaving.transport.abort()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's never answers who has nothing more to say
+        """The client sends no more: it still gets the answer to what it has sent."""
+        if self._is_answering and self._stage is _Stage.NONE:
+            self.cycle.keep_alive = False
+            return True
+        self.transport.close()
+        return False
+
+    def pause_writing(self) -> None:
+        """The client is slower than we are."""
+        super().pause_writing()
+        self._unsent_since = time.monotonic()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        self._unsent_since = None
+
+    @property
+    def is_idle(self) -> bool:
+        """No whole request waits for its answer."""
+        return self._stage is not _Stage.NONE or not self._is_answering
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # --- what is received ------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """As uvicorn's, but a line that does not end is counted, and nothing is logged of what strangers send."""
+        self._unset_keepalive_if_required()
+        self._incomplete += len(data)
+        try:
+            self.parser.feed_data(data)
+            if self._stage is _Stage.NONE:
+                self._incomplete = 0
+            elif self._incomplete > len(data) and self._head + self._incomplete > HEAD_BYTES:
+                raise _LimitError
+        except httptools.HttpParserUpgrade:
+            return  # no other protocol is spoken: the request is answered as it is
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, _LimitError):
+                self._refuse_head()
+            else:
+                self._refuse(HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1")
+        except _LimitError:
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """Between requests there is nothing to be counted."""
+        super().on_message_begin()
+        self._head = 0
+        self._enter(_Stage.HEAD, HEAD_SECONDS)
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of it."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer: which is none, and left out."""
+        self._count(len(name) + len(value) + 4)
+        if self._stage is _Stage.HEAD:
+            if len(self.headers) == HEADERS:
+                raise _LimitError
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The request can be answered from here on."""
+        if len(self.pipeline) == PIPELINED:
+            raise _LimitError
+        self._incomplete = 0
+        super().on_headers_complete()
+        self._enter(_Stage.BODY, BODY_SECONDS)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of it."""
+        self._incomplete = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """From here on time is the application's matter."""
+        self._enter(_Stage.NONE, float("inf") if self._is_answering else self.timeout_keep_alive)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The connection is idle, unless more of the request is to come."""
+        super().on_response_complete()
+        if self._stage is _Stage.NONE and not self._is_answering:
+            self._enter(_Stage.NONE, self.timeout_keep_alive)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401  # as uvicorn's own
+        start = super()._start_asgi_task
+        self._pacer.begin(cycle, lambda: start(cycle, app), self.loop)
+
+    def _enter(self, stage: _Stage, patience: float) -> None:
+        self._stage, self._patience, self._since = stage, patience, time.monotonic()
+
+    def _count(self, size: int) -> None:
+        self._incomplete = 0
+        self._head += size
+        if self._head > HEAD_BYTES:
+            raise _LimitError
+
+    # --- limits ----------------------------------------------------------------------------------------------
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of replies that the client has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    def check(self, now: float) -> None:
+        """End the connection if its time is up."""
+        if self.transport.is_closing():
+            if not self._is_leaving:
+                self._is_leaving, self._since = True, now
+            elif now - self._since > REPLY_SECONDS:
+                self.transport.abort()
+        elif self._unsent_since is not None and now - self._unsent_since > REPLY_SECONDS:
+            self.transport.abort()
+        elif now - self._since > self._patience:
+            self._time_out()
+
+    def _time_out(self) -> None:
+        if self._stage is _Stage.NONE:
+            self.transport.close()
+        else:
+            received = "headers" if self._stage is _Stage.HEAD else "body"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the {received} took longer than {self._patience:g} s")
+
+    def _refuse_head(self) -> None:
+        limits = f"{HEAD_BYTES} bytes, {HEADERS} headers or {PIPELINED} requests at once"
+        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request is over the limit of {limits}")
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        """Say so and end the connection; without a word where the client would take it for another answer."""
+        is_taken = self.cycle.response_started if self._stage is _Stage.BODY else self._is_answering
+        if self.pipeline or is_taken:
+            self.transport.abort()
+            return
+        body = orjson.dumps({"error": message}, option=orjson.OPT_APPEND_NEWLINE)
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+
+
+def sweep(connections: Iterable[BoundedProtocol], now: float) -> None:
+    """End the connections whose time is up, and the slowest readers if too much waits for readers."""
+    found = list(connections)
+    for connection in found:
+        connection.check(now)
+    unsent = sum(connection.unsent for connection in found)
+    for connection in sorted(found, key=lambda each: each.unsent, reverse=True):
+        if unsent <= UNSENT_BYTES:
+            break
+        unsent -= connection.unsent
+        connection.transport.abort()

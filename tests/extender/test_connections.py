@@ -1,0 +1,462 @@
+"""Limits of connections, on real sockets and on the event loop of the service: what a client can make us keep or do.
+
+Time passes in `sweep`, which is told what time it is.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvloop
+
+from extender import connections
+from extender.connections import VERBS, BoundedServer, ListenerLimits, Pacer, sweep
+from extender.serving import server_config
+from extender.settings import Settings
+from tests.extender import virtualtime
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n"
+POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
+CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@dataclass
+class Application:
+    """Answers with the method and the length of the body, once it may.
+
+    Attributes:
+        seen: headers of each request.
+        reply: what to answer instead.
+    """
+
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: list[dict[bytes, bytes]] = field(default_factory=list)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnected: int = 0
+    reply: bytes = b""
+
+    async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[..., Any]) -> None:
+        self.seen.append(dict(scope["headers"]))
+        self.begun.set()
+        length, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.disconnected += 1
+                return
+            length, more = length + len(message["body"]), message["more_body"]
+        await self.may_answer.wait()
+        body = self.reply or f"{scope['method']} {length}".encode()
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+@dataclass
+class Client:
+    """One connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        """As far as the other side takes it."""
+        with suppress(ConnectionError):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Status and body."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        return int(head.split()[1]), await self.reader.readexactly(length)
+
+    async def rest(self) -> bytes:
+        """What comes until the connection ends, also by a reset."""
+        with suppress(ConnectionError):
+            return await self.reader.read()
+        return b""
+
+
+class Server(BoundedServer):
+    """One that leaves signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Scene:
+    """A server on loopback."""
+
+    app: Application
+    server: BoundedServer
+    port: int
+    clients: list[Client] = field(default_factory=list)
+
+    async def client(self, **options: int) -> Client:
+        """A new connection."""
+        self.clients.append(Client(*await asyncio.open_connection("127.0.0.1", self.port, **options)))
+        return self.clients[-1]
+
+    @property
+    def connections(self) -> list[Any]:
+        """Those that the server has."""
+        return list(self.server.server_state.connections)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Turns of the event loop until something is so."""
+        while not is_so():
+            await asyncio.sleep(0)
+
+    def pass_seconds(self, seconds: float) -> None:
+        """What the server does once a second, so much later."""
+        sweep(self.connections, time.monotonic() + seconds)
+
+
+@asynccontextmanager
+async def scene(limits: ListenerLimits = VERBS, *, waits: bool = False) -> AsyncIterator[Scene]:
+    app = Application()
+    if not waits:
+        app.may_answer.set()
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(server_config(app, Settings(), limits))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    port = listener.getsockname()[1]
+    try:
+        async with asyncio.timeout(20):
+            while not server.started:
+                await asyncio.sleep(0)
+            found = Scene(app, server, port)
+            try:
+                yield found
+            finally:
+                for each in found.clients:
+                    each.writer.transport.abort()
+    finally:
+        app.may_answer.set()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        server.should_exit = True
+        await serving
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test on the event loop that the service runs on: asyncio's own treats sockets differently."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        uvloop.run(test(*args, **kwargs))
+
+    return run
+
+
+# --- what comes before there is a request --------------------------------------------------------------------
+
+LONG = b"x" * connections.HEAD_BYTES
+TOO_LARGE = {
+    "a long path": b"GET /" + LONG + b" HTTP/1.1\r\n\r\n",
+    "a long query": b"GET /?" + b"node=a&" * (connections.HEAD_BYTES // 7) + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a long header": GET + b"a: " + LONG + b"\r\n\r\n",
+    "long headers": GET + (b"a: " + LONG[:1000] + b"\r\n") * 40 + b"\r\n",
+    "many headers": GET + b"a:b\r\n" * connections.HEADERS + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("request_", TOO_LARGE.values(), ids=TOO_LARGE)
+@on_uvloop
+async def test_a_head_over_the_limits_is_refused(request_: bytes) -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(request_)
+        status, body = await client.answer()
+        assert status == 431
+        assert b"the request is over the limit of 32768 bytes, 128 headers" in body
+        assert await client.rest() == b""
+        assert on.app.seen == []
+
+
+@on_uvloop
+async def test_a_head_below_the_limits_is_answered() -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(GET + b"a: " + LONG[:-100] + b"\r\n" + b"a:b\r\n" * 3 + b"\r\n")
+        assert await client.answer() == (200, b"GET 0")
+
+
+ENDLESS = {
+    "path": b"GET /",
+    "header": GET + b"a: ",
+    "name of a header": GET,
+    "headers": GET,
+    "extension of a chunk": CHUNKED + b"1;",
+    "trailer": CHUNKED + b"0\r\na: ",
+    "trailers": CHUNKED + b"0\r\n",
+}
+PIECES = {"headers": b"a:b\r\n" * 1000, "trailers": b"a:b\r\n" * 1000}
+
+
+@pytest.mark.parametrize(("name", "begin"), ENDLESS.items(), ids=ENDLESS)
+@on_uvloop
+async def test_what_does_not_end_is_cut(name: str, begin: bytes) -> None:
+    """The connection is ended after a few buffers; without a limit this test would send for ever."""
+    async with scene() as on:
+        client = await on.client()
+        await client.send(begin)
+        while not client.reader.at_eof() and client.reader.exception() is None:
+            await client.send(PIECES.get(name, b"x" * 6000))
+            await asyncio.sleep(0)
+        await on.until(lambda: not on.connections)
+
+
+@on_uvloop
+async def test_trailers_are_no_headers() -> None:
+    async with scene(waits=True) as on:
+        client = await on.client()
+        await client.send(CHUNKED + b"1\r\nx\r\n0\r\nsession: stolen\r\n\r\n")
+        await on.app.begun.wait()
+        on.app.may_answer.set()
+        assert await client.answer() == (200, b"POST 1")
+        assert b"session" not in on.app.seen[0]
+
+
+@on_uvloop
+async def test_requests_in_a_row_are_answered_in_their_order_up_to_a_limit() -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(b"".join(POST + b"content-length: %d\r\n\r\n" % n + b"x" * n for n in range(10)))
+        assert [await client.answer() for _ in range(10)] == [(200, b"POST %d" % n) for n in range(10)]
+        await client.send((GET + b"\r\n") * 10_000)
+        await client.rest()
+        assert len(on.app.seen) <= 10 + 1 + connections.PIPELINED
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"\x16\x03\x01", b"GET\r\n\r\n", b"CONNECT elsewhere:443 HTTP/1.1\r\n\r\n", POST + b"content-length: x\r\n\r\n"],
+)
+@on_uvloop
+async def test_what_is_not_http_is_refused(request_: bytes) -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(request_)
+        assert await client.answer() == (400, b'{"error":"this is not HTTP/1.1"}\n')
+        assert await client.rest() == b""
+
+
+@on_uvloop
+async def test_an_answer_that_is_due_is_not_mistaken_for_a_refusal() -> None:
+    async with scene(waits=True) as on:
+        client = await on.client()
+        await client.send(GET + b"\r\n")
+        await on.app.begun.wait()
+        await client.send(b"nonsense\r\n\r\n")
+        assert await client.rest() == b""
+
+
+@on_uvloop
+async def test_a_wish_for_another_protocol_is_not_heeded() -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(GET + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n")
+        assert await client.answer() == (200, b"GET 0")
+
+
+# --- time ----------------------------------------------------------------------------------------------------
+
+
+@on_uvloop
+async def test_an_idle_connection_lives_longer_than_kube_scheduler_keeps_its_own() -> None:
+    async with scene() as on:
+        fresh, used = await on.client(), await on.client()
+        await used.send(GET + b"\r\n")
+        await used.answer()
+        await on.until(lambda: len(on.connections) == 2)
+        on.pass_seconds(100)
+        assert not any(each.transport.is_closing() for each in on.connections)
+        on.pass_seconds(121)
+        assert (await fresh.rest(), await used.rest()) == (b"", b"")
+
+
+SLOW = {
+    "headers": (GET, connections.HEAD_SECONDS),
+    "body": (POST + b"content-length: 2\r\n\r\nx", connections.BODY_SECONDS),
+    "chunks": (CHUNKED + b"1\r\nx\r\n", connections.BODY_SECONDS),
+}
+
+
+@pytest.mark.parametrize(("name", "sent", "seconds"), [(name, *each) for name, each in SLOW.items()], ids=SLOW)
+@on_uvloop
+async def test_a_request_has_to_be_complete_in_time(name: str, sent: bytes, seconds: float) -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(sent)
+        await on.until(lambda: any(each._stage is not connections._Stage.NONE for each in on.connections))
+        on.pass_seconds(seconds - 1)
+        assert not on.connections[0].transport.is_closing()
+        on.pass_seconds(seconds + 1)
+        status, body = await client.answer()
+        assert status == 408
+        assert f"took longer than {seconds:g} s".encode() in body
+        await on.until(lambda: not on.connections)
+        await on.until(lambda: on.app.disconnected == (0 if name == "headers" else 1))
+
+
+@on_uvloop
+async def test_a_request_that_is_being_answered_has_the_time_that_the_application_gives_it() -> None:
+    async with scene(waits=True) as on:
+        client = await on.client()
+        await client.send(GET + b"\r\n")
+        await on.app.begun.wait()
+        on.pass_seconds(10_000)
+        on.app.may_answer.set()
+        assert await client.answer() == (200, b"GET 0")
+
+
+@on_uvloop
+async def test_who_does_not_take_the_reply_is_cut_off() -> None:
+    async with scene() as on:
+        on.app.reply = b"x" * 20_000_000
+        client = await on.client(limit=1024)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(GET + b"\r\n")
+        await on.until(lambda: bool(on.connections) and on.connections[0].flow.write_paused)
+        on.pass_seconds(connections.REPLY_SECONDS - 1)
+        assert not on.connections[0].transport.is_closing()
+        on.pass_seconds(connections.REPLY_SECONDS + 1)
+        await on.until(lambda: not on.connections)
+
+
+@on_uvloop
+async def test_a_connection_that_is_closed_does_not_wait_for_its_reader_for_ever() -> None:
+    async with scene() as on:
+        on.app.reply = b"x" * 20_000_000
+        client = await on.client(limit=1024)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(GET.replace(b"1.1", b"1.0") + b"\r\n")
+        await on.until(lambda: bool(on.connections) and on.connections[0].transport.is_closing())
+        on.pass_seconds(0)
+        assert len(on.connections) == 1
+        on.pass_seconds(connections.REPLY_SECONDS + 1)
+        await on.until(lambda: not on.connections)
+
+
+@on_uvloop
+async def test_of_many_slow_readers_the_largest_replies_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "UNSENT_BYTES", 30_000_000)
+    async with scene() as on:
+        clients = [await on.client(limit=1024) for _ in range(3)]
+        for number, client in enumerate(clients):
+            on.app.reply = b"x" * (20_000_000 + 4_000_000 * number)
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await client.send(GET + b"\r\n")
+            await on.until(lambda n=number: sum(each.unsent > 0 for each in on.connections) == n + 1)  # type: ignore[misc]
+        on.pass_seconds(0)
+        await on.until(lambda: len(on.connections) == 1)
+        clients[0].writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len((await clients[0].answer())[1]) == 20_000_000
+
+
+# --- how many ------------------------------------------------------------------------------------------------
+
+
+@on_uvloop
+async def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() -> None:
+    async with scene(ListenerLimits(connections=4), waits=True) as on:
+        busy = await on.client()
+        await busy.send(GET + b"\r\n")
+        await on.app.begun.wait()
+        others = []
+        for _ in range(50):
+            others.append(await on.client())
+            await on.until(lambda: others[-1].writer.get_extra_info("sockname") in [c.client for c in on.connections])
+            assert len(on.connections) <= 4
+        assert [await each.rest() for each in others[:-3]] == [b""] * 47
+        on.app.may_answer.set()
+        assert await busy.answer() == (200, b"GET 0")
+        for each in others[-3:]:
+            await each.send(GET + b"\r\n")
+            assert await each.answer() == (200, b"GET 0")
+
+
+@on_uvloop
+async def test_who_begins_a_request_and_does_not_end_it_keeps_nobody_out() -> None:
+    async with scene(ListenerLimits(connections=4)) as on:
+        for _ in range(20):
+            await (await on.client()).send(POST + b"content-length: 9\r\n\r\n")
+        last = await on.client()
+        await last.send(GET + b"\r\n")
+        assert await last.answer() == (200, b"GET 0")
+
+
+@on_uvloop
+async def test_where_all_are_busy_the_new_one_is_closed() -> None:
+    async with scene(ListenerLimits(connections=2), waits=True) as on:
+        busy = [await on.client() for _ in range(2)]
+        for each in busy:
+            await each.send(GET + b"\r\n")
+        await on.until(lambda: len(on.app.seen) == 2)
+        assert await (await on.client()).rest() == b""
+        on.app.may_answer.set()
+        assert [await each.answer() for each in busy] == [(200, b"GET 0")] * 2
+
+
+def test_paced_requests_begin_one_after_the_other_and_those_of_clients_that_have_left_never() -> None:
+    async def begin() -> list[tuple[int, float]]:
+        loop, pacer, begun = asyncio.get_running_loop(), Pacer(0.5), []
+        cycles: list[Any] = [SimpleNamespace(disconnected=False) for _ in range(6)]
+        for number, cycle in enumerate(cycles):
+            pacer.begin(cycle, lambda number=number: begun.append((number, loop.time())), loop)  # type: ignore[misc]
+        cycles[1].disconnected = cycles[2].disconnected = cycles[5].disconnected = True
+        await asyncio.sleep(10)
+        pacer.begin(cycles[0], lambda: begun.append((6, loop.time())), loop)
+        return begun
+
+    assert virtualtime.run(begin()) == [(0, 0.0), (3, 0.5), (4, 1.0), (6, 10.0)]
+
+
+# --- clients that have nothing more to say -------------------------------------------------------------------
+
+
+@on_uvloop
+async def test_who_shuts_down_the_sending_side_gets_the_answer_and_the_connection_ends() -> None:
+    async with scene(waits=True) as on:
+        client = await on.client()
+        await client.send(GET + b"\r\n" + POST + b"content-length: 1\r\n\r\nx")
+        client.writer.write_eof()
+        await on.app.begun.wait()
+        on.app.may_answer.set()
+        assert [await client.answer(), await client.answer()] == [(200, b"GET 0"), (200, b"POST 1")]
+        assert await client.rest() == b""
+        await on.until(lambda: not on.connections)
+
+
+@pytest.mark.parametrize("sent", [b"", GET, POST + b"content-length: 2\r\n\r\nx"], ids=["nothing", "head", "body"])
+@on_uvloop
+async def test_who_shuts_down_the_sending_side_before_the_end_of_the_request_is_gone(sent: bytes) -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(sent)
+        client.writer.write_eof()
+        assert await client.rest() == b""
+        await on.until(lambda: not on.connections)
+
+
+@on_uvloop
+async def test_who_has_left_for_good_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with scene(waits=True) as on:
+        client = await on.client()
+        await client.send(GET + b"\r\n")
+        await on.app.begun.wait()
+        client.writer.close()
+        on.app.may_answer.set()
+        await on.until(lambda: not on.connections and not on.server.server_state.tasks)
+    assert caplog.records == []
