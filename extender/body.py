@@ -5,7 +5,7 @@ left alone. ``where`` is the path of the parent up to and including its dot, as 
 """
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import orjson
 
@@ -14,6 +14,12 @@ from allocator.model import JSON
 from extender.cluster.objects import Pod, parse_pod
 
 _T = TypeVar("_T")
+
+NAME: Final = 253
+"""Longest name of a Pod or Node; uids are shorter. Source: ``k8s.io/apimachinery/pkg/util/validation``."""
+
+NAMESPACE: Final = 63
+"""Longest name of a namespace."""
 
 _NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
 
@@ -78,15 +84,31 @@ def as_object(value: JSON, where: str) -> dict[str, JSON]:
 def as_pod(value: JSON, where: str) -> Pod:
     """A value that must be a Pod; ``where`` is its own path."""
     try:
-        return parse_pod(as_object(value, where))
+        pod = parse_pod(as_object(value, where))
     except InvalidObjectError as error:
         raise WireError(where, "; ".join(map(str, error.problems))) from error
+    at = f"{where}." if where else ""
+    limited(pod.name, f"{at}metadata.name", NAME)
+    limited(pod.namespace, f"{at}metadata.namespace", NAMESPACE)
+    limited(pod.uid, f"{at}metadata.uid", NAME)
+    return pod
 
 
 def name_of(value: JSON, where: str) -> str:
     """The name in the metadata of a value that must be an API object; ``where`` is its own path."""
     metadata = optional(as_object(value, where), "metadata", dict, f"{where}.") or {}
-    return text(metadata, "name", f"{where}.metadata.")
+    return limited(text(metadata, "name", f"{where}.metadata."), f"{where}.metadata.name", NAME)
+
+
+def limited(value: str, field: str, most: int) -> str:
+    """A name that must not be longer than any in a cluster: it is remembered and logged.
+
+    Raises:
+        WireError: it is longer than ``most`` characters.
+    """
+    if len(value) > most:
+        raise WireError(field, f"must be no more than {most} characters, not {len(value)}: {value[:40]}...")
+    return value
 
 
 def mismatch(where: str, kind: type, value: object) -> WireError:

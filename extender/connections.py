@@ -60,8 +60,8 @@ VERBS: Final = ListenerLimits(connections=256)
 """A scheduler has a connection for each bind that runs; both listeners together stay far below 1,024 descriptors."""
 
 OPERATIONS: Final = ListenerLimits(connections=32, pause=0.005)
-"""For kubelet and a few Prometheus servers. Two hundred answers a second, of half a millisecond each, take a tenth of the
-event loop at most, however many are asked for."""
+"""For kubelet and a few Prometheus servers. Two hundred answers a second, of half a millisecond each, take a tenth of
+the event loop at most, however many are asked for."""
 
 
 class Pacer:
@@ -181,7 +181,8 @@ class BoundedProtocol(OneWriteProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's declaration leaves out that there is none at first
+        return cycle is not None and not cycle.response_complete
 
     # --- what is received ------------------------------------------------------------------------------------
 
@@ -191,10 +192,6 @@ class BoundedProtocol(OneWriteProtocol):
         self._incomplete += len(data)
         try:
             self.parser.feed_data(data)
-            if self._stage is _Stage.NONE:
-                self._incomplete = 0
-            elif self._incomplete > len(data) and self._head + self._incomplete > HEAD_BYTES:
-                raise _LimitError
         except httptools.HttpParserUpgrade:
             return  # no other protocol is spoken: the request is answered as it is
         except httptools.HttpParserError as error:
@@ -202,7 +199,10 @@ class BoundedProtocol(OneWriteProtocol):
                 self._refuse_head()
             else:
                 self._refuse(HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1")
-        except _LimitError:
+            return
+        if self._stage is _Stage.NONE:
+            self._incomplete = 0
+        elif self._incomplete > len(data) and self._head + self._incomplete > HEAD_BYTES:
             self._refuse_head()
 
     def on_message_begin(self) -> None:

@@ -15,6 +15,12 @@ from extender.cluster.api import ObjectKey
 
 _OUT_OF_TIME: Final = "not done in time"
 
+_MOST_REASONS: Final = 32
+"""Of one entry, the most frequent ones: they hold names from requests, and entries are kept."""
+
+_LONGEST_TEXT: Final = 1024
+"""Of a reason or an error, in characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -27,7 +33,7 @@ class Entry:
         seconds: until the answer.
         node: of a bind; empty for the other verbs.
         passed: nodes that will do.
-        rejected: reason to the number of nodes that won't.
+        rejected: reason to the number of nodes that won't, of the most frequent reasons.
         error: that was answered, empty if none was.
     """
 
@@ -54,6 +60,10 @@ class Draft:
         """So many nodes will do; the others won't, for these reasons."""
         self.passed = passed
         self.rejected = Counter(reasons)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
 class Journal:
@@ -97,9 +107,8 @@ class Journal:
         finally:
             self._count += 1
             seconds = self._clock() - started
-            entry = Entry(
-                self._count, entry_id, at, seconds, verb, pod, node, draft.passed, dict(draft.rejected), error
-            )
+            rejected = {_cut(reason): nodes for reason, nodes in draft.rejected.most_common(_MOST_REASONS)}
+            entry = Entry(self._count, entry_id, at, seconds, verb, pod, node, draft.passed, rejected, _cut(error))
             self._entries.append(entry)
             self._tell(entry)
             reset_contextvars(**bound)

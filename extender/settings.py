@@ -29,6 +29,7 @@ AUTOSCALER_PREFIX = "/autoscaler"
 """Path before the verbs for autoscalers, apart from those that kube-scheduler calls."""
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _RECEIVER = re.compile(r"https?://[^/?#\s]+[^?#\s]*")
 
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -61,6 +62,13 @@ def _host(text: str) -> str:
     if any(character.isspace() or not character.isprintable() for character in text):
         raise ValueError(f"{shown(text)} is not the name or address of a host")
     return text
+
+
+def _names(names: list[str]) -> list[str]:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{shown(name)} is not the name of a host, without port")
+    return names
 
 
 def _label(text: str) -> str:
@@ -101,8 +109,14 @@ class ServerSettings(_Section):
     keep_alive_seconds: int = Field(
         default=120, description="Idle connections live this long; kube-scheduler keeps its own for 90 s.", gt=90
     )
+    allowed_hosts: Annotated[list[str], AfterValidator(_names)] = Field(
+        default_factory=list,
+        description="Names by which the service is called, beside addresses, localhost and server.host.",
+    )
     body_limit_bytes: int = Field(
-        default=64 * 1024 * 1024, description="Longest request body; whole nodes are about 10 KiB each.", ge=1024
+        default=64 * 1024 * 1024,
+        description="Longest request body, and all bodies together; whole nodes are about 10 KiB each.",
+        ge=1024,
     )
     stop_seconds: int = Field(default=10, description="How long running calls may take to end after SIGTERM.", ge=0)
     decisions: int = Field(default=1000, description="How many of the latest decisions GET /decisions shows.", ge=1)
@@ -346,8 +360,12 @@ def _from_environment(environment: Mapping[str, str]) -> Mapping[str, JSON]:
         if name not in paths:
             raise SettingsError([f"environment: {name}: unknown variable{suggestion(name, paths)}"])
         path, text = paths[name], environment[name]
-        leaves.append((path, _gates_from_text(name, text) if path == ("featureGates",) else text))
+        leaves.append((path, _LISTS[path](name, text) if path in _LISTS else text))
     return _nested(leaves)
+
+
+def _names_from_text(_: str, text: str) -> JSON:
+    return [name for name in (part.strip() for part in text.split(",")) if name]
 
 
 def _gates_from_text(name: str, text: str) -> JSON:
@@ -359,6 +377,13 @@ def _gates_from_text(name: str, text: str) -> JSON:
             raise SettingsError([f'environment: {name}: "{item}" is not of the form Gate=true'])
         gates[gate.strip()] = value.strip()
     return gates
+
+
+_LISTS: Mapping[tuple[str, ...], Callable[[str, str], JSON]] = {
+    ("featureGates",): _gates_from_text,
+    ("server", "allowedHosts"): _names_from_text,
+}
+"""What reads the variables of keys that have more than one value."""
 
 
 def _nested(leaves: Iterable[tuple[tuple[str, ...], JSON]]) -> dict[str, JSON]:

@@ -13,7 +13,20 @@ import msgspec
 import orjson
 
 from allocator.model import JSON
-from extender.body import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
+from extender.body import (
+    NAME,
+    NAMESPACE,
+    WireError,
+    as_object,
+    as_pod,
+    limited,
+    mismatch,
+    name_of,
+    optional,
+    required,
+    root_of,
+    text,
+)
 from extender.cluster.objects import Pod
 from extender.names import Names
 from extender.verbs.preempt import Victims
@@ -65,6 +78,9 @@ _names: Final = msgspec.json.Decoder(list[str])
 _PODS: Final = 16
 """To remember: those of a few schedulers."""
 
+_POD_BYTES: Final = 256 * 1024
+"""Of a Pod that is remembered; hardly any is longer."""
+
 
 def decode_filter(body: bytes) -> FilterArgs:
     """ExtenderArgs. A null list is an empty one.
@@ -86,9 +102,13 @@ def _plain(body: bytes) -> FilterArgs | None:
     return None if names is None else FilterArgs(pod, names)
 
 
-@lru_cache(maxsize=_PODS)
 def _pod(json: bytes) -> Pod:
     """A Pod that was just read is not read again: what prioritize is sent are the very words that filter was."""
+    return _remembered_pod(json) if len(json) <= _POD_BYTES else as_pod(orjson.loads(json), "Pod")
+
+
+@lru_cache(maxsize=_PODS)
+def _remembered_pod(json: bytes) -> Pod:
     return as_pod(orjson.loads(json), "Pod")
 
 
@@ -136,19 +156,28 @@ def decode_bind(body: bytes) -> BindArgs:
         WireError: the body is something else, or a field is empty.
     """
     root = root_of(body)
-    return BindArgs(*(text(root, field) for field in ("PodName", "PodNamespace", "PodUID", "Node")))
+    fields = (("PodName", NAME), ("PodNamespace", NAMESPACE), ("PodUID", NAME), ("Node", NAME))
+    return BindArgs(*(limited(text(root, field), field, most) for field, most in fields))
 
 
 def encode_filter(
     args: FilterArgs, passed: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
 ) -> bytes:
-    """ExtenderFilterResult, with names or with the very Nodes that were sent, as the request had them."""
+    """ExtenderFilterResult, with names or with the very Nodes that were sent, as the request had them.
+
+    Raises:
+        WireError: a Node that was sent is nested too deeply to be sent back.
+    """
     reply: dict[str, object] = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable}
     if args.nodes is None:
         reply["NodeNames"] = orjson.Fragment(passed.json) if isinstance(passed, Names) else passed
-    else:
-        reply["Nodes"] = {"items": [args.nodes[name] for name in passed]}
-    return as_line(reply)
+        return as_line(reply)
+    reply["Nodes"] = {"items": [args.nodes[name] for name in passed]}
+    try:
+        return as_line(reply)
+    except orjson.JSONEncodeError as error:
+        # They were read, and are sent back as they came; but what writes JSON goes less deep than what reads it.
+        raise WireError("Nodes", f"the nodes can't be sent back: {error}") from error
 
 
 class _HostPriority(msgspec.Struct, gc=False):

@@ -22,6 +22,7 @@ _WANTED: Final = {
     "bool_parsing": "true or false",
     "model_type": "keys and values",
     "dict_type": "keys and values",
+    "list_type": "a list",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "{le} or less",

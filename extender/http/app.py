@@ -7,6 +7,7 @@ and ``{"error": ...}``.
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -18,15 +19,20 @@ from starlette.responses import Response
 from extender import __version__, wire
 from extender.autoscaler.service import Autoscaler
 from extender.http.autoscaler import add_autoscaler
+from extender.http.bodies import Bodies
 from extender.http.endpoint import Application
 from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
+from extender.http.origins import Callers
 from extender.http.scheduler import add_verbs
 from extender.http.views import add_views
 from extender.service import Service
 from extender.settings import Settings
 from extender.tracing import UNTRACED, Tracing
 from extender.wording import expected, suggestion
+
+_MOST_PROBLEMS: Final = 10
+"""That an answer names: looking for the parameter that was meant takes longest of all."""
 
 
 def create_app(
@@ -38,10 +44,11 @@ def create_app(
     tracing: Tracing = UNTRACED,
 ) -> FastAPI:
     """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
-    app = _app()
-    add_verbs(app, service, settings, clock, tracing)
-    add_autoscaler(app, autoscaler, settings, service.metrics, clock, tracing)
-    add_explain(app, service, settings)
+    app = _app(Callers((settings.server.host, *settings.server.allowed_hosts)))
+    bodies = Bodies(settings.server.body_limit_bytes)
+    add_verbs(app, service, settings, bodies, clock, tracing)
+    add_autoscaler(app, autoscaler, settings, bodies, service.metrics, clock, tracing)
+    add_explain(app, service, bodies)
     add_views(app, service.overview)
     add_health(app, service)
     add_index(app, service)
@@ -49,14 +56,18 @@ def create_app(
 
 
 def create_operations_app(service: Service) -> FastAPI:
-    """Health and metrics alone, for a port that is open to more than the scheduler."""
+    """Health and metrics alone, for a port that is open to more than the scheduler.
+
+    By whatever name it is called: Prometheus is told one. Nothing changes here, and nothing is secret.
+    """
     app = _app()
     add_health(app, service)
     return app
 
 
-def _app() -> Application:
+def _app(callers: Callers | None = None) -> Application:
     return Application(
+        callers,
         title="dra-extender",
         version=__version__,
         description="A kube-scheduler extender that owns Dynamic Resource Allocation.",
@@ -85,8 +96,10 @@ async def _bad_parameters(request: Request, error: Exception) -> Response:
     """Parameters of the query that are unknown or have values that they can't have, each by name and value."""
     if not isinstance(error, RequestValidationError):
         raise error
-    problems = [_problem(request, item) for item in error.errors()]
-    body = wire.as_line({"error": "; ".join(problems)})
+    found = error.errors()
+    problems = [_problem(request, item) for item in found[:_MOST_PROBLEMS]]
+    more = [f"and {len(found) - len(problems)} more"] if len(found) > len(problems) else []
+    body = wire.as_line({"error": "; ".join(problems + more)})
     return Response(body, HTTPStatus.BAD_REQUEST, media_type="application/json")
 
 

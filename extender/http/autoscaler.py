@@ -12,6 +12,7 @@ from starlette.requests import Request
 from extender import wire as scheduler_wire
 from extender.autoscaler import wire
 from extender.autoscaler.service import AutoscalerVerbs
+from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.metrics import Metrics
@@ -60,13 +61,14 @@ def add_autoscaler(
     app: Application,
     autoscaler: AutoscalerVerbs,
     settings: Settings,
+    bodies: Bodies,
     metrics: Metrics,
     clock: Callable[[], float],
     tracing: Tracing,
 ) -> None:
     """start, filter, prioritize, NodeSelected, NodeReady and estimate under a prefix of their own."""
     verbs = _Verbs(tracing.autoscaler(autoscaler))
-    endpoints = Endpoints(metrics, clock, settings.server.body_limit_bytes, settings.autoscaler.deadline_seconds)
+    endpoints = Endpoints(metrics, clock, bodies, settings.autoscaler.deadline_seconds)
     for name, verb in (
         ("start", verbs.start),
         ("filter", verbs.filter),

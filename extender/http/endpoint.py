@@ -7,6 +7,7 @@ the request.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
@@ -18,7 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from allocator.errors import InvalidObjectError
 from extender import wire
 from extender.body import WireError
+from extender.http.bodies import SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.openapi import VerbDoc
+from extender.http.origins import Callers
 from extender.metrics import Metrics
 from extender.service import RefusedError
 
@@ -26,12 +29,10 @@ logger = structlog.get_logger()
 
 _JSON: Final = (b"content-type", b"application/json")
 
+TOO_DEEP: Final = "the body is nested too deeply"
+
 Verb = Callable[[Request, bytes], Awaitable[bytes]]
 """A request and its body in, the reply's body out."""
-
-
-class TooLargeError(Exception):
-    """A body over the limit."""
 
 
 class VerbRoute(APIRoute):
@@ -51,10 +52,15 @@ async def _documented() -> None:  # without a docstring, which would be the verb
 
 
 class Application(FastAPI):
-    """FastAPI's, with a short way to verbs: the one through middleware and routes costs more than many an answer."""
+    """FastAPI's, with a short way to verbs: the one through middleware and routes costs more than many an answer.
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401  # as FastAPI's own
+    Args:
+        callers: who is answered; None: everybody.
+    """
+
+    def __init__(self, callers: Callers | None = None, **options: Any) -> None:  # noqa: ANN401  # as FastAPI's own
         super().__init__(**options)
+        self._callers = callers
         self._verbs: dict[str, ASGIApp] = {}
 
     def add_verb(self, route: VerbRoute) -> None:
@@ -65,7 +71,13 @@ class Application(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         verb = self._verbs.get(scope["path"]) if scope.get("method") == "POST" else None
-        await (super().__call__ if verb is None else verb)(scope, receive, send)
+        if self._callers is not None and (refusal := self._callers.refusal(scope["method"], scope["headers"])):
+            if verb is None:
+                await _answer(send, HTTPStatus.FORBIDDEN, wire.as_line({"error": refusal}))
+            else:
+                await _answer(send, HTTPStatus.OK, wire.encode_error(refusal))
+        else:
+            await (super().__call__ if verb is None else verb)(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +85,35 @@ class Endpoints:
     """Makes verbs into endpoints.
 
     Attributes:
-        body_limit: longest body of a request, in bytes.
+        bodies: of all requests.
         deadline: seconds that a verb may take.
     """
 
     metrics: Metrics
     clock: Callable[[], float]
-    body_limit: int
+    bodies: Bodies
     deadline: float
 
     def route(self, path: str, name: str, verb: Verb, doc: VerbDoc, tag: str) -> VerbRoute:
         """A verb at a path; ``name`` is what messages and metrics call it."""
-        app = self._app(name, verb)
+        app = self._app(name, verb, SMALL_BYTES if doc.is_small else None)
         return VerbRoute(path, app, name=name, summary=doc.summary, tags=[tag], openapi_extra=doc.as_openapi())
 
-    def _app(self, name: str, verb: Verb) -> ASGIApp:
+    def _app(self, name: str, verb: Verb, limit: int | None) -> ASGIApp:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             started = self.clock()
             code = "error"
             try:
                 async with asyncio.timeout(self.deadline):
-                    reply = await verb(Request(scope), await read_body(receive, self.body_limit))
+                    with Body(self.bodies, limit) as body:
+                        reply = await verb(Request(scope), await body.read(receive))
                 code = "ok"
             except ClientDisconnect:
                 reply = b""
-            except TooLargeError:
-                reply = wire.encode_error(f"the body is longer than the limit of {self.body_limit} bytes")
-            except (WireError, InvalidObjectError) as error:
+            except (WireError, InvalidObjectError, TooLargeError, BusyError) as error:
                 reply = wire.encode_error(str(error))
+            except RecursionError:
+                reply = wire.encode_error(TOO_DEEP)
             except RefusedError as error:
                 reply = wire.encode_error(str(error), error.code)
             except TimeoutError:
@@ -109,32 +122,12 @@ class Endpoints:
                 logger.exception("verb failed", verb=name)
                 reply = wire.encode_error(f"internal error in {name}; the service's log has the details")
             self.metrics.verb(name, code, self.clock() - started)
-            length = str(len(reply)).encode()
-            await send({"type": "http.response.start", "status": 200, "headers": [_JSON, (b"content-length", length)]})
-            await send({"type": "http.response.body", "body": reply})
+            await _answer(send, HTTPStatus.OK, reply)
 
         return app
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body. One that is too long is read to its end and not kept, so that the client gets to our answer.
-
-    Raises:
-        ClientDisconnect: the client is gone.
-        TooLargeError: so is most of the body.
-    """
-    chunks: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        size += len(chunk)
-        if size <= limit:
-            chunks.append(chunk)
-        else:
-            chunks.clear()
-    if size > limit:
-        raise TooLargeError
-    return b"".join(chunks)
+async def _answer(send: Send, status: int, body: bytes) -> None:
+    headers = [_JSON, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from allocator.errors import InvalidObjectError
@@ -19,10 +19,10 @@ from extender.cluster.objects import Pod
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
-from extender.http.endpoint import TooLargeError, read_body
+from extender.http.bodies import Bodies, Body, BusyError, TooLargeError
+from extender.http.endpoint import TOO_DEEP
 from extender.http.negotiation import Format, format_for
 from extender.service import RefusedError, Service
-from extender.settings import Settings
 
 
 class Nodes(BaseModel):
@@ -54,7 +54,7 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
 }
 
 
-def add_explain(app: FastAPI, service: Service, settings: Settings) -> None:
+def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
     """``/explain``, for a pod of the cluster and for any other."""
 
     @app.get(
@@ -85,15 +85,19 @@ def add_explain(app: FastAPI, service: Service, settings: Settings) -> None:
     )
     async def explain_any(request: Request, query: NodesQuery) -> Response:
         form = format_for(request)
-        limit = settings.server.body_limit_bytes
         try:
-            pod, names = _decoded(await read_body(request.receive, limit))
-            return _reply(form, await service.explain(pod, query.node or names))
-        except TooLargeError:
-            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than the limit of {limit} bytes")
+            with Body(bodies) as body:
+                pod, names = _decoded(await body.read(request.receive))
+                return _reply(form, await service.explain(pod, query.node or names))
+        except ClientDisconnect:
+            return Response()
+        except TooLargeError as error:
+            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
         except (WireError, InvalidObjectError) as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
-        except RefusedError as error:
+        except RecursionError:
+            return _error(HTTPStatus.BAD_REQUEST, TOO_DEEP)
+        except (RefusedError, BusyError) as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 

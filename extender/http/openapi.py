@@ -17,12 +17,14 @@ class VerbDoc:
 
     Attributes:
         headers: name to meaning, of those that may be sent.
+        is_small: a request is a few names.
     """
 
     summary: str
     request: JSON
     reply: JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_small: bool = False
 
     def as_openapi(self) -> dict[str, object]:
         """The parts of an OpenAPI operation that FastAPI can't know: the body is decoded by `extender.wire`."""
@@ -69,6 +71,7 @@ VERBS: Mapping[str, VerbDoc] = {
             "Node": "node-0",
         },
         {},
+        is_small=True,
     ),
 }
 
@@ -83,6 +86,7 @@ AUTOSCALER_VERBS: Mapping[str, VerbDoc] = {
         "Begin a session on a snapshot of the cluster. Later calls carry its id as the header session.",
         {},
         {"Session": "lk6RqTZ8tR0BzQ8FmXyB4oTnJ1yZ0m7bYwG2cUeVh5s"},
+        is_small=True,
     ),
     "filter": VerbDoc(
         "Which of these nodes, real or not, can have the pod? (ExtenderArgs)",
@@ -107,6 +111,7 @@ AUTOSCALER_VERBS: Mapping[str, VerbDoc] = {
         {"NodeName": "not-there"},
         {"Ready": False, "Reason": "node not yet known"},
         _SESSION,
+        is_small=True,
     ),
     "estimate": VerbDoc(
         "Which nodes of which groups to add for pending pods?",

@@ -1,8 +1,10 @@
 """Everything on HTTP that is for people and probes."""
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio.to_thread
 from fastapi import FastAPI, Query
@@ -12,6 +14,40 @@ from starlette.responses import PlainTextResponse, Response
 
 from extender import __version__, wire
 from extender.service import Service
+
+_PAUSE: Final = 9
+"""Times as long as the last rendering took, before the next one: it takes a tenth of the time at most."""
+
+
+class Shared:
+    """Something that is rendered once for all who ask until the rendering begins, and not all the time.
+
+    Args:
+        clock: seconds, from any point.
+    """
+
+    def __init__(self, render: Callable[[], Awaitable[bytes]], clock: Callable[[], float]) -> None:
+        self._render = render
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._next: asyncio.Task[bytes] | None = None
+        self._not_before = 0.0
+
+    async def latest(self) -> bytes:
+        """As it is after it was asked for. Whoever gives up leaves the others theirs."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._in_turn())
+        return await asyncio.shield(self._next)
+
+    async def _in_turn(self) -> bytes:
+        async with self._lock:
+            await asyncio.sleep(max(0.0, self._not_before - self._clock()))
+            self._next = None
+            started = self._clock()
+            try:
+                return await self._render()
+            finally:
+                self._not_before = self._clock() + _PAUSE * (self._clock() - started)
 
 
 def add_health(app: FastAPI, service: Service) -> None:
@@ -38,12 +74,17 @@ def add_health(app: FastAPI, service: Service) -> None:
             text = "".join(f"{line}\n" for line in _checks(service)) + text
         return PlainTextResponse(text, HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK)
 
-    @app.get("/metrics", tags=["operations"], summary="Prometheus metrics.", response_class=PlainTextResponse)
-    async def metrics_text() -> Response:
+    async def rendered() -> bytes:
         # In a thread what may take long: after this, only what has changed since is counted.
         overview = service.overview
         await anyio.to_thread.run_sync(overview.devices.count, overview.state.snapshot)
-        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return generate_latest(service.metrics.registry)
+
+    text = Shared(rendered, time.monotonic)
+
+    @app.get("/metrics", tags=["operations"], summary="Prometheus metrics.", response_class=PlainTextResponse)
+    async def metrics_text() -> Response:
+        return Response(await text.latest(), media_type=CONTENT_TYPE_LATEST)
 
 
 def add_index(app: FastAPI, service: Service) -> None:

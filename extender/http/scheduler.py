@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from extender import wire
 from extender.cluster.api import ObjectKey
+from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import VERBS
 from extender.journal import Draft
@@ -62,13 +63,16 @@ class _Verbs:
 
 
 def add_verbs(
-    app: Application, service: Service, settings: Settings, clock: Callable[[], float], tracing: Tracing
+    app: Application,
+    service: Service,
+    settings: Settings,
+    bodies: Bodies,
+    clock: Callable[[], float],
+    tracing: Tracing,
 ) -> None:
     """filter, prioritize, preempt and bind under the prefix of the settings."""
     verbs = _Verbs(tracing.scheduler(service), service.overview)
-    endpoints = Endpoints(
-        service.metrics, clock, settings.server.body_limit_bytes, settings.scheduling.deadline_seconds
-    )
+    endpoints = Endpoints(service.metrics, clock, bodies, settings.scheduling.deadline_seconds)
     for name, verb in (
         ("filter", verbs.filter),
         ("prioritize", verbs.prioritize),

@@ -218,4 +218,4 @@ def app_over(service: Service, state: ClusterState, settings: Settings | None = 
 
 def client_of(app: FastAPI) -> AsyncClient:
     """A client of an application, without a network."""
-    return AsyncClient(transport=ASGITransport(app), base_url="http://extender")
+    return AsyncClient(transport=ASGITransport(app), base_url="http://localhost")

@@ -74,7 +74,7 @@ async def test_a_reply_leaves_in_one_piece_and_the_connection_stays(manifests: P
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.setblocking(False)
             body = orjson.dumps(ASKED)
-            head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            head = f"POST /filter HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
             for _ in range(3):
                 await loop.sock_sendall(connection, head + body)
                 async with asyncio.timeout(30):

@@ -1,0 +1,62 @@
+"""Who asks: programs may, pages of other web sites may not.
+
+A page in a browser on the same machine can send requests to 127.0.0.1, without asking first if the content type is one
+of a form. It can also give itself a name that means 127.0.0.1 (DNS rebinding), and read the answers. Browsers tell such
+requests apart: by ``Origin``, ``Sec-Fetch-Site`` and ``Host``. An address in ``Host`` was looked up nowhere, so only names
+have to be known. The content type does not help: ``curl --data`` sends that of a form.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+
+from allocator.parse.fields import shown
+
+_LOOPBACK: Final = "localhost"
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_SITES: Final = frozenset({b"same-origin", b"none"})
+"""``none``: somebody has typed the address."""
+
+
+class Callers:
+    """Tells whether a request is to be answered.
+
+    Args:
+        names: by which we may be called, beside addresses and localhost.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset({_LOOPBACK, *(name.lower().rstrip(".") for name in names)})
+        # A caller has one host; there are few callers.
+        self._is_ours = lru_cache(maxsize=64)(self._is_known)
+
+    def refusal(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """Why not; empty if it is."""
+        host = origin = b""
+        for name, value in headers:
+            if name == b"host":
+                host = value
+                if not self._is_ours(host):
+                    return (
+                        f"host {shown(host.decode('latin-1'))} is not known here: use an address, "
+                        "or add the name to server.allowedHosts"
+                    )
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site" and value not in _SITES:
+                return f"requests of other web sites are refused (Sec-Fetch-Site: {shown(value.decode('latin-1'))})"
+        if origin and (method not in _SAFE or origin.lower() != b"http://" + host.lower()):
+            return f"requests of web pages are refused (Origin: {shown(origin.decode('latin-1'))})"
+        return ""
+
+    def _is_known(self, host: bytes) -> bool:
+        text = host.decode("latin-1").strip().lower()
+        name, bracket, _ = text.removeprefix("[").partition("]")
+        if not bracket:
+            name = text.partition(":")[0]
+        try:
+            ip_address(name)
+        except ValueError:
+            return name.rstrip(".") in self._names
+        return True
