@@ -5,6 +5,7 @@ left alone. ``where`` is the path of the parent up to and including its dot, as 
 """
 
 from collections.abc import Mapping
+from json import JSONEncoder
 from typing import Final, TypeVar
 
 import orjson
@@ -21,6 +22,7 @@ NAME: Final = 253
 NAMESPACE: Final = 63
 """Longest name of a namespace."""
 
+_encoder: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
 
 
@@ -113,6 +115,14 @@ def limited(value: str, field: str, most: int) -> str:
 
 def mismatch(where: str, kind: type, value: object) -> WireError:
     """The error that a value is of another type than it must be."""
-    shown = orjson.dumps(value).decode()
-    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
-    return WireError(where, f"expected {_NAMES[kind]}, not {shown}")
+    return WireError(where, f"expected {_NAMES[kind]}, not {_beginning(value)}")
+
+
+def _beginning(value: object) -> str:
+    """JSON, cut after some characters: what comes after them is not even looked at, be it long or nested deeply."""
+    text = ""
+    for piece in _encoder.iterencode(value):
+        text += piece
+        if len(text) > 40:
+            return f"{text[:37]}..."
+    return text

@@ -49,7 +49,7 @@ class ListenerLimits:
 
     Attributes:
         connections: at the same time. A new one takes the place of the one that has been idle for longest.
-        pause: seconds from the beginning of one request to the next one's, over all connections.
+        pause: seconds from the beginning of one request to the next one's, over all connections; 0: none.
     """
 
     connections: int
@@ -74,9 +74,6 @@ class Pacer:
 
     def begin(self, cycle: RequestResponseCycle, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
         """Call ``start`` when it is the request's turn."""
-        if not self._pause:
-            start()
-            return
         self._waiting.append((cycle, start))
         if not self._is_pausing:
             self._next(loop)
@@ -213,15 +210,19 @@ class BoundedProtocol(OneWriteProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A piece of it."""
-        self._count(len(url))
+        self._incomplete = 0
+        self._head += len(url)
+        if self._head > HEAD_BYTES:
+            raise _LimitError
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer: which is none, and left out."""
-        self._count(len(name) + len(value) + 4)
+        self._incomplete = 0
+        self._head += len(name) + len(value) + 4
+        if self._head > HEAD_BYTES or len(self.headers) == HEADERS:
+            raise _LimitError
         if self._stage is _Stage.HEAD:
-            if len(self.headers) == HEADERS:
-                raise _LimitError
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -250,16 +251,13 @@ class BoundedProtocol(OneWriteProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401  # as uvicorn's own
         start = super()._start_asgi_task
-        self._pacer.begin(cycle, lambda: start(cycle, app), self.loop)
+        if self._limits.pause:
+            self._pacer.begin(cycle, lambda: start(cycle, app), self.loop)
+        else:
+            start(cycle, app)
 
     def _enter(self, stage: _Stage, patience: float) -> None:
         self._stage, self._patience, self._since = stage, patience, time.monotonic()
-
-    def _count(self, size: int) -> None:
-        self._incomplete = 0
-        self._head += size
-        if self._head > HEAD_BYTES:
-            raise _LimitError
 
     # --- limits ----------------------------------------------------------------------------------------------
 

@@ -43,15 +43,11 @@ class Bodies:
         """Bytes."""
         return self._taken
 
-    def take(self, size: int) -> None:
-        """Take so much more.
-
-        Raises:
-            BusyError: there is not so much left.
-        """
-        if self._taken + size > self.limit:
-            raise BusyError(f"the bodies of other requests take {self._taken} of {self.limit} bytes; try again")
-        self._taken += size
+    def take(self, size: int) -> bool:
+        """Take so much more; False: there is not so much left."""
+        is_left = self._taken + size <= self.limit
+        self._taken += size if is_left else 0
+        return is_left
 
     def give_back(self, size: int) -> None:
         """Give back what was taken."""
@@ -77,8 +73,7 @@ class Body:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._bodies.give_back(self._taken)
-        self._taken = 0
+        self._give_back()
 
     async def read(self, receive: Receive) -> bytes:
         """The whole body. One that is refused is read to its end and not kept, so that the client gets to our answer.
@@ -116,12 +111,16 @@ class Body:
             return TooLargeError(f"the body is longer than the limit of {self._limit} bytes")
         if size > FREE_BYTES:
             more = size - FREE_BYTES - self._taken
-            try:
-                self._bodies.take(more)
-            except BusyError as error:
-                return error
+            if not self._bodies.take(more):
+                self._give_back()
+                others = f"{self._bodies.taken} of {self._bodies.limit} bytes"
+                return BusyError(f"the bodies of other requests take {others}; try again")
             self._taken += more
         return None
+
+    def _give_back(self) -> None:
+        self._bodies.give_back(self._taken)
+        self._taken = 0
 
 
 def _refuse_dense(body: bytes) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Final
 
+from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect, Request
@@ -87,7 +88,8 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
         form = format_for(request)
         try:
             with Body(bodies) as body:
-                pod, names = _decoded(await body.read(request.receive))
+                # In a thread what may take long, as whole nodes do.
+                pod, names = await run_sync(_decoded, await body.read(request.receive))
                 return _reply(form, await service.explain(pod, query.node or names))
         except ClientDisconnect:
             return Response()

@@ -2,8 +2,8 @@
 
 A page in a browser on the same machine can send requests to 127.0.0.1, without asking first if the content type is one
 of a form. It can also give itself a name that means 127.0.0.1 (DNS rebinding), and read the answers. Browsers tell such
-requests apart: by ``Origin``, ``Sec-Fetch-Site`` and ``Host``. An address in ``Host`` was looked up nowhere, so only names
-have to be known. The content type does not help: ``curl --data`` sends that of a form.
+requests apart: by ``Origin``, ``Sec-Fetch-Site`` and ``Host``. An address in ``Host`` was looked up nowhere, so only
+names have to be known. The content type does not help: ``curl --data`` sends that of a form.
 """
 
 from collections.abc import Iterable

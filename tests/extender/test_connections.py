@@ -114,7 +114,7 @@ class Scene:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Turns of the event loop until something is so."""
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110  # what happens to a socket sets no event of ours
             await asyncio.sleep(0)
 
     def pass_seconds(self, seconds: float) -> None:
@@ -133,9 +133,8 @@ async def scene(limits: ListenerLimits = VERBS, *, waits: bool = False) -> Async
     port = listener.getsockname()[1]
     try:
         async with asyncio.timeout(20):
-            while not server.started:
-                await asyncio.sleep(0)
             found = Scene(app, server, port)
+            await found.until(lambda: server.started)
             try:
                 yield found
             finally:
