@@ -16,6 +16,7 @@ from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies,
 from extender.http.operations import Shared
 from extender.metrics import VERBS
 from extender.settings import load
+from extender.wire import decode_filter
 from tests.extender import virtualtime
 from tests.extender.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
 
@@ -155,6 +156,17 @@ async def test_explain_says_what_is_wrong_with_a_body(cluster: Cluster) -> None:
             assert message in response.json()["error"]
 
 
+async def test_who_leaves_before_the_end_of_the_body_is_no_error(cluster: Cluster) -> None:
+    app, sent = cluster.app(), []
+    scope = {"type": "http", "method": "POST", "path": "/explain", "query_string": b"", "headers": []}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receiving(b"{", leaves=True)[0], send)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
 def named(**metadata: str) -> Object:
     return {"metadata": {"name": "p", "namespace": "ns", "uid": "u", **metadata}, "spec": {"containers": []}}
 
@@ -227,6 +239,14 @@ async def test_methods_that_are_not_there_say_so(client: AsyncClient, method: st
     assert response.status_code == 405
     assert response.headers["allow"]
     assert "access-control-allow-origin" not in response.headers
+
+
+@pytest.mark.parametrize(("length", "is_same"), [(10, True), (FREE_BYTES, False)])
+def test_long_pods_are_not_remembered(length: int, is_same: bool) -> None:
+    asked = pod("p")
+    asked["metadata"]["annotations"] = {"a": "x" * length}
+    body = orjson.dumps({"Pod": asked, "NodeNames": ["a"], "Nodes": None})
+    assert (decode_filter(body).pod is decode_filter(body).pod) == is_same
 
 
 # --- metrics -------------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ async def test_trailers_are_no_headers() -> None:
 
 
 @on_uvloop
-async def test_requests_in_a_row_are_answered_in_their_order_up_to_a_limit() -> None:
+async def test_requests_in_a_row_are_answered_in_their_order_up_to_a_limit(caplog: pytest.LogCaptureFixture) -> None:
     async with scene() as on:
         client = await on.client()
         await client.send(b"".join(POST + b"content-length: %d\r\n\r\n" % n + b"x" * n for n in range(10)))
@@ -236,6 +236,8 @@ async def test_requests_in_a_row_are_answered_in_their_order_up_to_a_limit() -> 
         await client.send((GET + b"\r\n") * 10_000)
         await client.rest()
         assert len(on.app.seen) <= 10 + 1 + connections.PIPELINED
+        await on.until(lambda: not on.connections and not on.server.server_state.tasks)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,31 @@ async def test_health_and_metrics_have_a_port_of_their_own_where_that_is_wanted(
         assert process.returncode == 0
 
 
+async def test_who_reaches_the_port_for_health_takes_no_connections_from_the_verbs(
+    manifests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__HOST", "127.0.0.1")
+    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__PORT", str(port))
+    async with serving("--manifests", str(manifests)) as (process, url), AsyncClient(base_url=url) as client:
+        before = len(descriptors(process.pid))
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        try:
+            assert "a" in (await client.post("/filter", content=orjson.dumps(ASKED))).json()["NodeNames"]
+            async with AsyncClient(base_url=f"http://127.0.0.1:{port}") as kubelet:
+                assert (await kubelet.get("/livez")).text == "ok\n"
+            assert len(descriptors(process.pid)) - before < 40
+        finally:
+            for _, writer in idle:
+                writer.transport.abort()
+
+
+def descriptors(pid: int) -> list[Path]:
+    """What a process has open."""
+    return list(Path(f"/proc/{pid}/fd").iterdir())
+
+
 async def test_a_reply_leaves_in_one_piece_and_the_connection_stays(manifests: Path) -> None:
     async with serving("--manifests", str(manifests)) as (_, url):
         port = int(url.rpartition(":")[2])
