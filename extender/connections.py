@@ -92,7 +92,8 @@ class BoundedConfig(uvicorn.Config):
     """uvicorn's configuration of one server, with limits of its own."""
 
     def __init__(self, app: Any, limits: ListenerLimits, **options: Any) -> None:  # noqa: ANN401  # as uvicorn's own
-        # A connection that waits to be accepted holds a descriptor as soon as it is: so no more than may be kept.
+        # All connections that wait are accepted at once, and those over the limit hold a descriptor until the next turn
+        # of the event loop: so no more may wait than may be kept.
         super().__init__(app, http=BoundedProtocol, ws="none", backlog=limits.connections, **options)
         self.limits = limits
         self.pacer = Pacer(limits.pause)
@@ -153,7 +154,7 @@ class BoundedProtocol(OneWriteProtocol):
             self.connections.discard(leaving)
             leaving.transport.abort()
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's never answers who has nothing more to say
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's never keeps the connection
         """The client sends no more: it still gets the answer to what it has sent."""
         if self._is_answering and self._stage is _Stage.NONE:
             self.cycle.keep_alive = False
@@ -185,7 +186,6 @@ class BoundedProtocol(OneWriteProtocol):
 
     def data_received(self, data: bytes) -> None:
         """As uvicorn's, but a line that does not end is counted, and nothing is logged of what strangers send."""
-        self._unset_keepalive_if_required()
         self._incomplete += len(data)
         try:
             self.parser.feed_data(data)
@@ -244,9 +244,14 @@ class BoundedProtocol(OneWriteProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The connection is idle, unless more of the request is to come."""
-        super().on_response_complete()
-        if self._stage is _Stage.NONE and not self._is_answering:
+        """As uvicorn's, without its timer: the connection is idle, unless more of the request is to come."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._stage is _Stage.NONE:
             self._enter(_Stage.NONE, self.timeout_keep_alive)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401  # as uvicorn's own
