@@ -117,6 +117,9 @@ class _Stage(Enum):
     BODY = auto()
 
 
+_NONE, _HEAD, _BODY = _Stage  # members of an Enum take a while to be looked up: there are twenty look-ups a request
+
+
 class _LimitError(Exception):
     """The request is over a limit."""
 
@@ -134,7 +137,7 @@ class BoundedProtocol(OneWriteProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limits = config.limits
         self._pacer = config.pacer
-        self._stage = _Stage.NONE
+        self._stage = _NONE
         self._head = 0  # bytes of what is complete of the head and of the trailers
         self._incomplete = 0  # bytes since anything was complete
         self._since = 0.0
@@ -156,7 +159,7 @@ class BoundedProtocol(OneWriteProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's never keeps the connection
         """The client sends no more: it still gets the answer to what it has sent."""
-        if self._is_answering and self._stage is _Stage.NONE:
+        if self._is_answering and self._stage is _NONE:
             self.cycle.keep_alive = False
             return True
         self.transport.close()
@@ -175,7 +178,7 @@ class BoundedProtocol(OneWriteProtocol):
     @property
     def is_idle(self) -> bool:
         """No whole request waits for its answer."""
-        return self._stage is not _Stage.NONE or not self._is_answering
+        return self._stage is not _NONE or not self._is_answering
 
     @property
     def _is_answering(self) -> bool:
@@ -197,7 +200,7 @@ class BoundedProtocol(OneWriteProtocol):
             else:
                 self._refuse(HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1")
             return
-        if self._stage is _Stage.NONE:
+        if self._stage is _NONE:
             self._incomplete = 0
         elif self._incomplete > len(data) and self._head + self._incomplete > HEAD_BYTES:
             self._refuse_head()
@@ -206,7 +209,7 @@ class BoundedProtocol(OneWriteProtocol):
         """Between requests there is nothing to be counted."""
         super().on_message_begin()
         self._head = 0
-        self._enter(_Stage.HEAD, HEAD_SECONDS)
+        self._enter(_HEAD, HEAD_SECONDS)
 
     def on_url(self, url: bytes) -> None:
         """A piece of it."""
@@ -222,7 +225,7 @@ class BoundedProtocol(OneWriteProtocol):
         self._head += len(name) + len(value) + 4
         if self._head > HEAD_BYTES or len(self.headers) == HEADERS:
             raise _LimitError
-        if self._stage is _Stage.HEAD:
+        if self._stage is _HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -231,7 +234,7 @@ class BoundedProtocol(OneWriteProtocol):
             raise _LimitError
         self._incomplete = 0
         super().on_headers_complete()
-        self._enter(_Stage.BODY, BODY_SECONDS)
+        self._enter(_BODY, BODY_SECONDS)
 
     def on_body(self, body: bytes) -> None:
         """A piece of it."""
@@ -240,7 +243,7 @@ class BoundedProtocol(OneWriteProtocol):
 
     def on_message_complete(self) -> None:
         """From here on time is the application's matter."""
-        self._enter(_Stage.NONE, float("inf") if self._is_answering else self.timeout_keep_alive)
+        self._enter(_NONE, float("inf") if self._is_answering else self.timeout_keep_alive)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -251,8 +254,8 @@ class BoundedProtocol(OneWriteProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        elif self._stage is _Stage.NONE:
-            self._enter(_Stage.NONE, self.timeout_keep_alive)
+        elif self._stage is _NONE:
+            self._enter(_NONE, self.timeout_keep_alive)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401  # as uvicorn's own
         start = super()._start_asgi_task
@@ -284,10 +287,10 @@ class BoundedProtocol(OneWriteProtocol):
             self._time_out()
 
     def _time_out(self) -> None:
-        if self._stage is _Stage.NONE:
+        if self._stage is _NONE:
             self.transport.close()
         else:
-            received = "headers" if self._stage is _Stage.HEAD else "body"
+            received = "headers" if self._stage is _HEAD else "body"
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the {received} took longer than {self._patience:g} s")
 
     def _refuse_head(self) -> None:
@@ -296,7 +299,7 @@ class BoundedProtocol(OneWriteProtocol):
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Say so and end the connection; without a word where the client would take it for another answer."""
-        is_taken = self.cycle.response_started if self._stage is _Stage.BODY else self._is_answering
+        is_taken = self.cycle.response_started if self._stage is _BODY else self._is_answering
         if self.pipeline or is_taken:
             self.transport.abort()
             return
