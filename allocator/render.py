@@ -1,8 +1,8 @@
 """Values to API JSON, in the shape of the version that the API server has. The inverse of `allocator.parse`."""
 
-import json
 from collections.abc import Iterable, Mapping
 
+from allocator import jsontext
 from allocator.model import (
     JSON,
     AllocatedConfig,
@@ -126,7 +126,7 @@ def _opaque(config: OpaqueConfig) -> JSON:
     """None for a kind of configuration that was unknown when it was read."""
     if not config.driver:
         return None
-    parameters: JSON = json.loads(config.parameters) if config.parameters else None
+    parameters: JSON = jsontext.exact(config.parameters) if config.parameters else None
     return _present(driver=config.driver, parameters=parameters)
 
 

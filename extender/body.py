@@ -88,7 +88,7 @@ def as_pod(value: JSON, where: str) -> Pod:
     try:
         pod = parse_pod(as_object(value, where))
     except InvalidObjectError as error:
-        raise WireError(where, "; ".join(map(str, error.problems))) from error
+        raise WireError(where, error.summary) from error
     at = f"{where}." if where else ""
     limited(pod.name, f"{at}metadata.name", NAME)
     limited(pod.namespace, f"{at}metadata.namespace", NAMESPACE)

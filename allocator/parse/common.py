@@ -1,9 +1,9 @@
 """What several kinds share: the object's identity, node selectors, taints, tolerations, opaque configuration."""
 
-import json
 from collections.abc import Mapping
 from typing import Final
 
+from allocator import jsontext
 from allocator.errors import InvalidObjectError, Problem
 from allocator.model import (
     DeviceTaint,
@@ -126,5 +126,5 @@ def opaque(fields: Fields) -> OpaqueConfig:
     if part is None:
         return OpaqueConfig("", "")
     parameters = part.data.get("parameters")
-    text = "" if parameters is None else json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))
+    text = "" if parameters is None else jsontext.dumps(parameters)
     return OpaqueConfig(part.required_text("driver"), text)

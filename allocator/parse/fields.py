@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypeGuard
 
+from allocator import jsontext
 from allocator.errors import Problem
 from allocator.printable import printable
 
@@ -185,5 +186,9 @@ def is_int64(value: object) -> TypeGuard[int]:
 
 def shown(value: object, width: int = 64) -> str:
     """A JSON value as text, printable, cut where it is long."""
-    text = printable(json.dumps(value, default=str, ensure_ascii=False))
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except RecursionError:
+        text = jsontext.dumps(value)
+    text = printable(text)
     return text if len(text) <= width else f"{text[:width]}..."

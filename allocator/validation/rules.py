@@ -1,9 +1,9 @@
 """Rules that fields of all kinds share: names, sizes, uniqueness, choices, node selectors, taints, configuration."""
 
-import json
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
+from allocator import jsontext
 from allocator.parse.fields import Fields, shown
 from allocator.validation.names import Rule, dns_subdomain, driver_name, label_key, label_value
 
@@ -157,5 +157,5 @@ def opaque(fields: Fields) -> None:
         part.problem("parameters", "is required")
     elif not isinstance(parameters, dict):
         part.problem("parameters", f"{shown(parameters)} is not an object")
-    elif len(json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode()) > _MAX_PARAMETERS:
+    elif len(jsontext.dumps(parameters).encode(errors="surrogatepass")) > _MAX_PARAMETERS:
         part.problem("parameters", f"is longer than {_MAX_PARAMETERS} bytes")

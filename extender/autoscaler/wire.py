@@ -187,7 +187,7 @@ def _identified(pod: Pod) -> Pod:
 
 
 def _problem(where: str, error: InvalidObjectError) -> WireError:
-    return WireError(where, "; ".join(map(str, error.problems)))
+    return WireError(where, error.summary)
 
 
 def _refuse_twice(names: list[str], where: str, what: str) -> None:

@@ -24,7 +24,7 @@ def condition_patch(pod: RawObject, kind: str, reason: str, message: str, at: da
         at: now.
     """
     version = pod["metadata"]["resourceVersion"]
-    others = [each for each in pod.get("status", {}).get("conditions") or [] if each["type"] != kind]
+    others = [each for each in (pod.get("status") or {}).get("conditions") or [] if each.get("type") != kind]
     condition = {
         "type": kind,
         "status": "True",

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from allocator.errors import InvalidObjectError
 from extender.cluster.api import ObjectKey, RawObject
@@ -11,6 +11,9 @@ from extender.cluster.flights import after_event, dated, moved_pools
 from extender.cluster.kinds import Kind
 from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.snapshot import Snapshot
+
+_LONGEST_TEXT: Final = 1000
+"""Of an error that no parser foresees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,13 @@ class Unreadable:
 
 
 def read(kind: Kind[Any], obj: RawObject) -> object:
-    """The object as a value of its kind, or as `Unreadable`."""
+    """The object as a value of its kind, or as `Unreadable`, whatever is wrong with it."""
     try:
         value: object = kind.parse(obj)
     except InvalidObjectError as error:
-        return Unreadable("; ".join(map(str, error.problems)))
+        return Unreadable(error.summary)
+    except Exception as error:  # noqa: BLE001 - one object must not keep all others of its kind from being known
+        return Unreadable(f"{type(error).__name__}: {error}"[:_LONGEST_TEXT])
     return value
 
 

@@ -61,7 +61,8 @@ class Pace:
 
     Attributes:
         first: pause after a failure; after each further one in a row twice as long.
-        longest: pause.
+        longest: pause, unless the server asks for more.
+        longest_asked: pause that a server may ask for; it must not silence a watch for longer than it is relied on.
         stale: without a sign of life, after which what is known is not relied on; a watch gives one when it ends.
         brief: a watch that ends by itself sooner is a failure and no sign of life.
         absent: between two looks for a kind that the server need not have.
@@ -70,6 +71,7 @@ class Pace:
 
     first: float = 0.25
     longest: float = 10.0
+    longest_asked: float = 30.0
     stale: float = 90.0
     brief: float = 1.0
     absent: float = 300.0
@@ -167,6 +169,12 @@ class Follower:
             ended_by_itself = await self._take_all()
         except _FAILURES as error:
             return await self._recover(error)
+        except Exception as error:  # noqa: BLE001 - it is logged, and the others are followed as before
+            # A mistake of ours: it is not known what was missed.
+            _log.exception("following failed", resource=str(self.resource))
+            self._doubted = True
+            self._cache.doubt(self.resource, "following it failed, see the log")
+            return await self._recover(error)
         if is_watch and ended_by_itself and _now() - began >= self._pace.brief:
             self._heard_at, self._failures = _now(), 0
         elif not self._brought:
@@ -251,7 +259,7 @@ class Follower:
             await self._recover_from_refusal(error)
         pause = self._pace.pause(self._failures, self._random())
         if isinstance(error, TooManyRequestsError):
-            pause = max(pause, error.retry_after)
+            pause = max(pause, min(error.retry_after, self._pace.longest_asked))
         _log.warning("watch failed", resource=str(self.resource), error=str(error), again_in=round(pause, 3))
         return pause
 

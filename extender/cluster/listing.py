@@ -11,6 +11,7 @@ import orjson
 
 from extender.cluster.api import ApiError, Listing, OutcomeUnknownError, RawObject, Resource
 from extender.cluster.discovery import Served
+from extender.cluster.encoding import dumps, loads
 from extender.cluster.objects import revision
 from extender.cluster.relevance import Relevance
 from extender.cluster.transport import Reply, Request, succeeded
@@ -66,7 +67,7 @@ class Page:
 
     def _decoded(self, item: bytes) -> RawObject:
         try:
-            obj = orjson.loads(item)
+            obj = loads(item)
         except orjson.JSONDecodeError as error:
             raise OutcomeUnknownError(str(self.request), f"{_NO_LIST}: {error}") from error
         if not isinstance(obj, dict):
@@ -134,10 +135,27 @@ async def _list_once(reader: PageReader, resource: Resource) -> Listing:
 def _page(request: Request, reply: Reply, kind: Mapping[str, str]) -> Page:
     body = succeeded(request, reply)
     try:
-        page = msgspec.json.decode(body, type=_List)
-    except msgspec.DecodeError as error:
+        page = _taken_apart(body)
+    except (msgspec.DecodeError, orjson.JSONDecodeError) as error:
         raise OutcomeUnknownError(str(request), f"{_NO_LIST}: {error}") from error
     at = revision(page.metadata.resource_version)
     if not at:
         raise OutcomeUnknownError(str(request), _NO_LIST)
     return Page(request, tuple(page.items or ()), kind, at, page.metadata.token or "")
+
+
+def _taken_apart(body: bytes) -> _List:
+    """A list whose items are found.
+
+    Raises:
+        msgspec.DecodeError, orjson.JSONDecodeError: it is none.
+    """
+    try:
+        return msgspec.json.decode(body, type=_List)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        # An item may have what only `loads` takes.
+        whole = loads(body)
+        items = whole.get("items") if isinstance(whole, dict) else None
+        if isinstance(items, list):
+            whole["items"] = [msgspec.Raw(dumps(item)) for item in items]
+        return msgspec.convert(whole, type=_List)

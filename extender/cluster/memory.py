@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
-import orjson
-
 from allocator.errors import InvalidObjectError
 from extender.cluster.api import (
     CLAIMS,
@@ -30,6 +28,7 @@ from extender.cluster.claimrules import (
     spec_problems,
     status_problems,
 )
+from extender.cluster.encoding import dumps, loads
 from extender.cluster.kinds import Kind, all_kinds
 from extender.cluster.reservation import timestamp
 from extender.cluster.state import Event, EventType, Sink, key_of
@@ -135,16 +134,16 @@ class MemoryApi:
         if found is None:
             message = f'{resource} "{key.name}" not found'
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", message)
-        obj: RawObject = orjson.loads(found)
+        obj: RawObject = loads(found)
         return obj
 
     def _all(self, resource: Resource) -> tuple[RawObject, ...]:
-        return tuple(orjson.loads(found) for found in self._objects[resource.kind].values())
+        return tuple(loads(found) for found in self._objects[resource.kind].values())
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         """Of a namespace; none of one that is not here."""
         found = self._objects[NAMESPACES.kind].get(ObjectKey("", namespace))
-        labels: Mapping[str, str] = orjson.loads(found)["metadata"].get("labels") or {} if found else {}
+        labels: Mapping[str, str] = loads(found)["metadata"].get("labels") or {} if found else {}
         return labels
 
     def _create(self, resource: Resource, obj: RawObject, *, keep: bool = False) -> RawObject:
@@ -216,11 +215,11 @@ class MemoryApi:
         """Keep an object under the next revision; one that did not change keeps its own."""
         self._check_readable(resource, key, obj)
         old = self._objects[resource.kind].get(key)
-        if old is not None and orjson.loads(old) == obj:
+        if old is not None and loads(old) == obj:
             return obj
         self._revision += 1
         obj["metadata"]["resourceVersion"] = str(self._revision)
-        self._objects[resource.kind][key] = orjson.dumps(obj)
+        self._objects[resource.kind][key] = dumps(obj)
         self._tell(Event(event, resource, obj))
         return _copy(obj)
 
@@ -265,7 +264,7 @@ def merge_patch(target: object, patch: object) -> object:
 
 
 def _copy(obj: Mapping[str, object]) -> RawObject:
-    copied: RawObject = orjson.loads(orjson.dumps(obj))
+    copied: RawObject = loads(dumps(obj))
     return copied
 
 

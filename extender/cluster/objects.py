@@ -1,10 +1,9 @@
 """What we keep of API objects: the parts that decide, small enough to keep by the ten thousand."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-
-import orjson
 
 from allocator.model import Claim, Node
 from allocator.parse import SpecReader, parse_claim, parse_node, read_claim_spec
@@ -12,12 +11,16 @@ from allocator.parse.common import ObjectReader
 from allocator.parse.fields import Fields, shown
 from allocator.quantity import Quantity
 from extender.cluster.api import ObjectKey
+from extender.cluster.encoding import dumps
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """An extended resource with this prefix asks for the device class that the rest names (KEP-5004)."""
 
 SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation, "true", of a claim that a scheduler has made for a pod's extended resources."""
+
+_REVISION: Final = re.compile(r"[0-9]{1,20}")
+"""A number of 64 bits."""
 
 _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
@@ -344,14 +347,10 @@ def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
 
 
 def dumped(value: object) -> bytes:
-    """JSON to be kept: what orjson gives out keeps its buffer, which may be many times as large.
-
-    Raises:
-        orjson.JSONEncodeError: JSON does not have that.
-    """
-    return memoryview(orjson.dumps(value)).tobytes()
+    """JSON to be kept: what orjson gives out keeps its buffer, which may be many times as large."""
+    return memoryview(dumps(value)).tobytes()
 
 
 def revision(resource_version: str) -> int:
     """A resourceVersion as a number, which orders the writes of one API server; 0 for anything else."""
-    return int(resource_version) if resource_version.isdecimal() else 0
+    return int(resource_version) if _REVISION.fullmatch(resource_version) else 0

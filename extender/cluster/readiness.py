@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-import orjson
-
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from extender.cluster.api import RawObject
+from extender.cluster.encoding import loads
 from extender.cluster.objects import ClaimObject
 
 PATIENCE: Final = timedelta(seconds=600)
@@ -58,7 +57,7 @@ def unmet(claim: ClaimObject) -> Unmet | None:
     allocation = claim.claim.allocation
     if allocation is None or not any(result.binding_conditions for result in allocation.results):
         return None
-    lacking = list(_lacking(allocation, _reported(orjson.loads(claim.raw))))
+    lacking = list(_lacking(allocation, _reported(loads(claim.raw))))
     return next((each for each in lacking if isinstance(each, Failed)), lacking[0] if lacking else None)
 
 

@@ -8,7 +8,7 @@ from extender.cluster.api import PODS
 
 _EVENT: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED)"')
 _RESOURCE_WITH_DOMAIN: Final = re.compile(rb'"(?:limits|requests)"\s*:\s*\{[^}]*/')
-_REVISION: Final = re.compile(rb'"resourceVersion"\s*:\s*"(\d+)"')
+_REVISION: Final = re.compile(rb'"resourceVersion"\s*:\s*"(\d{1,20})"')
 
 Relevance = Callable[[bytes], bool]
 """Whether an object may matter, from its JSON; False only if it certainly does not."""

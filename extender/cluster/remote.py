@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-import orjson
-
 from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource, UnreachableError
 from extender.cluster.discovery import Served, discover
+from extender.cluster.encoding import dumps
 from extender.cluster.listing import list_all
 from extender.cluster.state import key_of
 from extender.cluster.tally import TalliedTransport, Tally
@@ -135,7 +134,7 @@ class RemoteApi:
 
     async def _write(self, method: str, path: str, body: RawObject) -> RawObject:
         media_type = MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE
-        request = Request(method, path, body=orjson.dumps(body), media_type=media_type)
+        request = Request(method, path, body=dumps(body), media_type=media_type)
         return await ask(self.transport, request, self._patience.call_seconds)
 
     async def _read(self, request: Request, seconds: float, decode: Callable[[Request, Reply], _T]) -> _T:

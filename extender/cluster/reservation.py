@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-import orjson
-
 from allocator.model import AllocationResult, Claim, DeviceResult
 from allocator.render import allocation_to_json
 from extender.cluster.api import PODS, RawObject
 from extender.cluster.claimrules import MAX_CONSUMERS
+from extender.cluster.encoding import loads
 from extender.cluster.objects import ClaimObject, Pod
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -71,7 +70,7 @@ class Reservation:
     @property
     def raw(self) -> RawObject:
         """The claim's JSON as it was known."""
-        obj: RawObject = orjson.loads(self.claim.raw)
+        obj: RawObject = loads(self.claim.raw)
         return obj
 
     def is_made(self, now: Claim) -> bool:
@@ -165,7 +164,7 @@ def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tup
 
 def deallocated(claim: ClaimObject) -> RawObject:
     """The claim's JSON without allocation, and reserved for nobody."""
-    raw: RawObject = orjson.loads(claim.raw)
+    raw: RawObject = loads(claim.raw)
     status = raw.get("status") or {}
     gone = {"allocation", "devices", "reservedFor"}
     return {**raw, "status": {name: value for name, value in status.items() if name not in gone}}

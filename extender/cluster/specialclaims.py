@@ -6,13 +6,13 @@ is there already.
 
 from dataclasses import dataclass, replace
 
-import orjson
-
 from allocator.errors import InvalidObjectError
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, RawObject
-from extender.cluster.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object, parse_pod
+from extender.cluster.encoding import loads
+from extender.cluster.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object
 from extender.cluster.reservation import FINALIZER, Reservation, WriteRefusedError
 from extender.cluster.state import ClusterState
+from extender.cluster.writer import pod_of
 
 ATTEMPTS = 5
 """How often a write is tried while others change the object, or while its outcome is unknown."""
@@ -84,7 +84,7 @@ class SpecialClaims:
         claim, pod = reservation.claim, reservation.pod
         await self.delete(claim)
         try:
-            now = parse_pod(await self.api.get(PODS, pod.key))
+            now = pod_of(await self.api.get(PODS, pod.key))
         except ApiError as error:
             if error.is_missing:
                 return
@@ -105,7 +105,7 @@ class SpecialClaims:
         field = None if status is None else status.as_json()
         patch: RawObject = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": field}}
         try:
-            told = parse_pod(await self.api.patch_status(PODS, pod.key, patch))
+            told = pod_of(await self.api.patch_status(PODS, pod.key, patch))
         except ApiError as error:
             raise WriteRefusedError(f"pod {pod.key}: {error}") from error
         if told.extended_claim != status:
@@ -114,12 +114,12 @@ class SpecialClaims:
         return told
 
     async def _made(self, wanted: ClaimObject) -> ClaimObject:
-        obj = _versioned(orjson.loads(wanted.raw), self.api.api_version(CLAIMS))
+        obj = _versioned(loads(wanted.raw), self.api.api_version(CLAIMS))
         unknown: Exception | None = None
         for _ in range(ATTEMPTS):
             try:
                 return parse_claim_object(await self.api.create(CLAIMS, obj))
-            except OutcomeUnknownError as error:
+            except (OutcomeUnknownError, InvalidObjectError) as error:
                 unknown = error
             except ApiError as error:
                 if error.reason != "AlreadyExists":

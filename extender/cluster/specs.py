@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import orjson
-
 from allocator.model import ClaimSpec
 from allocator.parse import read_claim_spec
 from allocator.parse.fields import Fields
@@ -19,11 +17,7 @@ class Specs:
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
         """The spec in some fields: an `allocator.parse.SpecReader`, whose equal answers are the same."""
-        try:
-            source = api_version, dumped(fields.data)
-        except orjson.JSONEncodeError:
-            # From a file: YAML has numbers that JSON has not. What is wrong with them the reader says.
-            return read_claim_spec(fields, api_version)
+        source = api_version, dumped(fields.data)
         found = self._read.get(source)
         if found is None:
             before = len(fields.problems)

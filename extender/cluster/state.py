@@ -114,9 +114,11 @@ class ClusterState:
     # --- what the watches tell --------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Take in an event of a watch."""
+        """Take in an event of a watch, unless a later state of its object is known."""
         kind, versions = self._kinds[event.resource.kind], self._versions[event.resource.kind]
         key, version = key_of(event.object), version_of(event.object)
+        if _is_older(version, versions.get(key)):
+            return
         edit = Edit(self._snapshot)
         versions.pop(key, None)
         if event.type is EventType.DELETED:
@@ -241,6 +243,12 @@ class ClusterState:
         version = self._snapshot.version + 1
         self._snapshot = edit.snapshot._replace(version=version)
         self._log.add(Change(version, topic, key) for topic, key in edit.touched)
+
+
+def _is_older(version: Version | None, known: Version | None) -> bool:
+    if version is None or known is None:
+        return False
+    return 0 < revision(version.resource_version) < revision(known.resource_version)
 
 
 def key_of(obj: RawObject) -> ObjectKey:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import orjson
 
 from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, UnreachableError
+from extender.cluster.encoding import loads
 
 JSON_TYPE: Final = "application/json"
 MERGE_PATCH_TYPE: Final = "application/merge-patch+json"
@@ -150,7 +151,7 @@ def decoded(request: Request, reply: Reply) -> RawObject:
     """
     body = succeeded(request, reply)
     try:
-        found = orjson.loads(body)
+        found = loads(body)
     except orjson.JSONDecodeError as error:
         raise OutcomeUnknownError(str(request), f"the answer is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -184,9 +185,10 @@ def refusal(reply: Reply) -> ApiError:
 def _status_of(body: bytes) -> tuple[str, str]:
     """Reason and message of a Status object; of anything else, no reason and the text."""
     try:
-        status = orjson.loads(body)
+        status = loads(body)
     except orjson.JSONDecodeError:
         status = None
     if not isinstance(status, dict) or status.get("kind") != "Status":
         return "", body[:_LONGEST_TEXT].decode(errors="replace").strip()
-    return str(status.get("reason") or ""), str(status.get("message") or "")
+    reason, message = status.get("reason"), status.get("message")
+    return reason if isinstance(reason, str) else "", message if isinstance(message, str) else ""

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, Resource
+from extender.cluster.encoding import loads
 from extender.cluster.listing import pages
 from extender.cluster.relevance import RELEVANCE, passed_revision
 from extender.cluster.remote import RemoteApi
@@ -51,6 +52,10 @@ class BrokenWatchError(Exception):
 
 class SilentError(BrokenWatchError):
     """Nothing has come for too long: the connection is dead, or the server."""
+
+
+class OldNewsError(ListAgainError):
+    """A watch has brought an event from before its beginning, or from before another one of its events."""
 
 
 class UnendingListError(ListAgainError):
@@ -168,9 +173,15 @@ class Source:
         rhythm = self._rhythm
         seconds = rhythm.shortest + (rhythm.longest - rhythm.shortest) * self._random()
         query = {"resourceVersion": str(since), "timeoutSeconds": str(int(seconds))}
+        newest = since
         async with aclosing(self._lines(resource, query)) as lines:
             async for line in lines:
-                yield _signal(resource, line)
+                signal = _signal(resource, line)
+                at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
+                if isinstance(signal, Event) and 0 < at < newest:
+                    raise OldNewsError(f"an event of revision {at}, though {newest} was seen")
+                newest = max(newest, at)
+                yield signal
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """A list as the start of a watch, of which no more than the list is read.
@@ -287,18 +298,26 @@ def _signal(resource: Resource, line: bytes) -> Event | Bookmark:
     if kind in _EVENT_TYPES:
         return Event(_EVENT_TYPES[kind], resource, obj)
     if kind == "BOOKMARK":
-        annotations = obj.get("metadata", {}).get("annotations") or {}
-        return Bookmark(revision_of(obj), ends_list=annotations.get(_INITIAL_END) == "true")
-    text = f"{obj.get('reason', '')}: {obj.get('message', '')}"
+        return _bookmark(obj)
+    reason, message = (text if isinstance(text, str) else "" for text in (obj.get("reason"), obj.get("message")))
+    text = f"{reason}: {message}"
     if kind == "ERROR" and obj.get("code") == HTTPStatus.GONE:
         raise ExpiredError(text)
-    raise NotUnderstoodError(f"{kind} {text}")
+    raise NotUnderstoodError(f"{kind} {text}"[:_LONGEST_TEXT])
+
+
+def _bookmark(obj: RawObject) -> Bookmark:
+    at = revision_of(obj)
+    if not at:
+        raise NotUnderstoodError("a bookmark without a revision")
+    annotations = obj["metadata"].get("annotations")
+    return Bookmark(at, ends_list=isinstance(annotations, dict) and annotations.get(_INITIAL_END) == "true")
 
 
 def _event(line: bytes) -> tuple[str, RawObject]:
     """Type and object of a line."""
     try:
-        event = orjson.loads(line)
+        event = loads(line)
         kind, obj = event["type"], event["object"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise NotUnderstoodError(f"not an event: {line[:_LONGEST_TEXT]!r}") from error

@@ -63,7 +63,7 @@ class _Claims:
             return _Now(without_managers(raw), self.state.answered(raw).claim)
         except InvalidObjectError as error:
             # No answer of an API server: whatever it was asked for may have happened.
-            raise OutcomeUnknownError(f"claim {key}", str(error)) from error
+            raise OutcomeUnknownError(f"claim {key}", error.summary) from error
 
 
 class _Goal(Protocol):
@@ -144,12 +144,18 @@ class Writer:
         except WriteRefusedError:
             self.state.forget(reservation.uid)
             raise
-        except OutcomeUnknownError as error:
-            if not goal.written_from:
+        except BaseException as error:
+            # Whatever it is: a status write that was begun may have happened.
+            if goal.written_from:
+                self.state.settle(reservation.uid, goal.written_from + 1)
+            else:
                 self.state.forget(reservation.uid)
-                raise WriteRefusedError(str(error)) from error
-            self.state.settle(reservation.uid, goal.written_from + 1)
-            raise
+            if not isinstance(error, Exception) or (goal.written_from and isinstance(error, OutcomeUnknownError)):
+                raise
+            cause = str(error) if isinstance(error, OutcomeUnknownError) else f"{type(error).__name__}: {error}"
+            if goal.written_from:
+                raise OutcomeUnknownError(f"claim {key}", cause) from error
+            raise WriteRefusedError(cause) from error
         revision = revision_of(now.raw)
         self.state.settle(reservation.uid, revision)
         dropped = dropped_fields(reservation.allocation, now.claim.allocation)
@@ -212,7 +218,7 @@ class Writer:
         for _ in range(ATTEMPTS):
             try:
                 raw = await self.api.get(PODS, pod.key)
-                now = parse_pod(raw)
+                now = pod_of(raw)
                 if now.uid != pod.uid or now.node_name:
                     return now.node_name if now.uid == pod.uid else ""
                 patch = condition_patch(raw, RELEASED, "BindFailed", "claims are released", self.now())
@@ -306,8 +312,20 @@ class Writer:
             raise (None if error.is_missing else unknown) or _refused(f"claim {key}", error) from error
 
 
+def pod_of(raw: RawObject) -> Pod:
+    """A pod that the API server has answered with.
+
+    Raises:
+        OutcomeUnknownError: it can't be read, so that it can't be told what became of a write either.
+    """
+    try:
+        return parse_pod(raw)
+    except InvalidObjectError as error:
+        raise OutcomeUnknownError(f"pod {key_of(raw)}", error.summary) from error
+
+
 def _same_pod(raw: RawObject, key: ObjectKey, uid: str) -> Pod:
-    pod = parse_pod(raw)
+    pod = pod_of(raw)
     if pod.uid != uid:
         raise WriteRefusedError(f"pod {key} was deleted and made again: its uid is {pod.uid}, not {uid}")
     return pod

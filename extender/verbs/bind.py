@@ -212,8 +212,8 @@ class Binder:
         try:
             await self._remove(pod, plan.stale)
             for each in plan.reservations:
-                begun += 1
                 reservation = await self._special.make(each) if each.is_new else each
+                begun += 1
                 if reservation.is_special:
                     made.append(reservation)
                 revision = max(revision, await self._writer.reserve(reservation))

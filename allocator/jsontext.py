@@ -1,0 +1,221 @@
+"""JSON of any depth and with any number: what the usual parsers refuse, and an API server takes.
+
+An API server keeps opaque parameters as they were sent if they are JSON: nested up to 10,000 levels, with numbers that
+no float holds. Parsers that recurse stop earlier: orjson reads 1,024 levels and writes 254, Python's own about 1,000.
+"""
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+_LAYER: Final = 200
+"""Levels that are read at once, where a text is nested too deeply for one call of the parser."""
+
+_CUT_OUT: Final = "NaN"
+"""Python's parser knows this as a constant; JSON does not have it."""
+
+_MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{\]}]', re.DOTALL)
+"""A string, or where a list or an object begins or ends."""
+
+_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+_OPAQUE: Final = re.compile(r'(?<!\\)"parameters":(?=[{\[])')
+"""The field of an OpaqueDeviceConfiguration, as an API server writes it."""
+
+_ESCAPE: Final = re.compile(r"\\[^u]|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u[dD][89a-fA-F]\w\w")
+"""Escapes that matter for `_LONE`: any other than of code units, a surrogate pair, half of one."""
+
+_LONE: Final = len(r"\ud800")
+
+
+class Verbatim:
+    """A value that Python can't hold, or would write otherwise, as it was written."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Verbatim) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def loads(text: str) -> Any:  # noqa: ANN401 - JSON has any type
+    """The value of a JSON text; opaque parameters that could not be written again as they are stay text.
+
+    Halves of surrogate pairs become U+FFFD, as in Go.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    opaque = opaque_parts(text)
+    try:
+        return _cut(text, 0, len(text), [*opaque]).value
+    except RecursionError:
+        return _layered(text, deque(opaque))
+
+
+def exact(text: str) -> Any:  # noqa: ANN401 - JSON has any type
+    r"""The value of a JSON text if `dumps` gives the same text for it; otherwise the text.
+
+    An API server compares the bytes of what it does not understand: 1e2 is not 100.0, and \u003c not <.
+    """
+    try:
+        value = json.loads(text)
+        is_same = dumps(value) == text
+    except (RecursionError, ValueError):
+        return Verbatim(text)
+    return value if is_same else Verbatim(text)
+
+
+def dumps(value: object) -> str:
+    """The text of a JSON value, on one line.
+
+    Raises:
+        TypeError: the value has something that JSON does not have.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (RecursionError, TypeError):
+        return "".join(_written(value))
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+class _Cut(NamedTuple):
+    """A part of a text, and its value."""
+
+    begin: int
+    end: int
+    value: object
+
+
+def opaque_parts(text: str) -> list[_Cut]:
+    """The opaque parameters in a text that must stay text, in their order.
+
+    Raises:
+        ValueError: a list or an object is not closed.
+    """
+    found: list[_Cut] = []
+    at = 0
+    while name := _OPAQUE.search(text, at):
+        begin, at = name.end(), _end(text, name.end())
+        value = exact(text[begin:at])
+        if isinstance(value, Verbatim):
+            found.append(_Cut(begin, at, value))
+    return found
+
+
+def _end(text: str, begin: int) -> int:
+    """Where a list or an object ends."""
+    depth = 0
+    for mark in _MARK.finditer(text, begin):
+        depth += _STEPS.get(mark[0], 0)
+        if not depth:
+            return mark.end()
+    raise ValueError(f"{text[begin]} is not closed: character {begin}")
+
+
+def _layered(text: str, opaque: deque[_Cut]) -> object:
+    """Read a text from the inside out: whatever is `_LAYER` levels high is read, and cut out of what is around it."""
+    begins: list[int] = []
+    heights = [0]
+    cuts: list[_Cut] = []
+    at = 0
+    while mark := _MARK.search(text, at):
+        at = mark.end()
+        step = _STEPS.get(mark[0], 0)
+        if opaque and mark.start() == opaque[0].begin:
+            cuts.append(opaque.popleft())
+            at = cuts[-1].end
+        elif step > 0:
+            begins.append(mark.start())
+            heights.append(0)
+        elif step < 0:
+            if not begins:
+                raise ValueError(f"{mark[0]} closes nothing: character {mark.start()}")
+            begin, height = begins.pop(), heights.pop() + 1
+            if height == _LAYER:
+                height = 0
+                cuts.append(_cut(text, begin, at, cuts))
+            heights[-1] = max(heights[-1], height)
+    if begins:
+        raise ValueError(f"{text[begins[-1]]} is not closed: character {begins[-1]}")
+    return _cut(text, 0, len(text), cuts).value
+
+
+def _cut(text: str, begin: int, end: int, cuts: list[_Cut]) -> _Cut:
+    """Read a part of a text; those cuts that are within it are taken off the list."""
+    parts: list[str] = []
+    inner: list[object] = []
+    rest = end
+    while cuts and cuts[-1].begin >= begin:
+        last = cuts.pop()
+        parts += (text[last.end : rest], _CUT_OUT)
+        inner.append(last.value)
+        rest = last.begin
+    parts.append(text[begin:rest])
+    return _Cut(begin, end, _parsed("".join(reversed(parts)), reversed(inner)))
+
+
+def _parsed(text: str, inner: Iterator[object]) -> object:
+    """The value of a text in which `_CUT_OUT` stands for each of the inner values."""
+    text = _ESCAPE.sub(lambda found: r"\ufffd" if len(found[0]) == _LONE else found[0], text)
+    return json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=lambda name: _next(inner, name))
+
+
+def _next(inner: Iterator[object], name: str) -> object:
+    for value in inner:
+        return value
+    raise ValueError(f"{name} is not JSON")
+
+
+def _integer(text: str) -> int | Verbatim:
+    try:
+        return int(text)
+    except ValueError:  # Python's limit on digits
+        return Verbatim(text)
+
+
+def _float(text: str) -> float | Verbatim:
+    value = float(text)
+    return value if math.isfinite(value) else Verbatim(text)
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def _written(value: object) -> Iterator[str]:
+    """The text in pieces, without recursion."""
+    parents: list[tuple[Iterator[tuple[str, object]], str]] = [(iter([("", value)]), "")]
+    while parents:
+        inner, end = parents[-1]
+        before, each = next(inner, (None, None))
+        if before is None:
+            parents.pop()
+            yield end
+            continue
+        yield before
+        if isinstance(each, dict):
+            yield "{"
+            parents.append((_separated((f"{json.dumps(name)}:", value) for name, value in each.items()), "}"))
+        elif isinstance(each, list):
+            yield "["
+            parents.append((_separated(("", value) for value in each), "]"))
+        else:
+            yield each.text if isinstance(each, Verbatim) else json.dumps(each, ensure_ascii=False)
+
+
+def _separated(entries: Iterable[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    for index, (before, value) in enumerate(entries):
+        yield ("," if index else "") + before, value
