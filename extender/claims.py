@@ -9,7 +9,7 @@ from typing import Final
 
 from allocator.features import Features
 from allocator.model import ClaimSpec
-from extender.cluster.api import CLAIMS, CLASSES, ObjectKey
+from extender.cluster.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import ClaimObject, NodeObject, Pod, PodClaim
@@ -165,7 +165,9 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
 def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
     template = ObjectKey(pod.namespace, reference.template_name or "")
     if template not in snapshot.templates:
-        return f"claim template {template.name} does not exist"
+        problem = snapshot.problems.get((TEMPLATES.kind, template))
+        name = f"claim template {template.name}"
+        return f"{name} can't be read: {problem}" if problem else f"{name} does not exist"
     return f"waiting for claim {reference.name} to be created"
 
 

@@ -3,6 +3,8 @@
 Every document is either used, skipped because of its kind, or named with what is wrong with it.
 """
 
+import errno
+import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +43,10 @@ USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object]]] 
 """Group and kind of the objects that we use, with what parses them."""
 
 NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate"})
+MOST_MIB: Final = 256
+"""Of one file: what is read takes many times as much memory."""
+
+_GIVEN: Final = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc/self/fd"))
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _NO_KIND: Final = "(no kind)"
 
@@ -183,7 +189,7 @@ def _files(path: Path) -> list[Path]:
 
 def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[FileReport, list[RawObject]]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = _text_of(path)
     except FileNotFoundError:
         return _unreadable(path, "no such file or folder"), []
     except IsADirectoryError:
@@ -197,6 +203,25 @@ def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[F
     reader = _FileReader(path, check)
     reader.read(text)
     return FileReport(path, reader.used, reader.skipped, tuple(reader.problems)), reader.objects
+
+
+def _text_of(path: Path) -> str:
+    """The whole text of a regular file, or of what the process was given open, as ``/dev/stdin`` and ``/dev/fd/63``.
+
+    Raises:
+        OSError: it can't be read, is something else, or is larger than `MOST_MIB`.
+        ValueError: it is not text in UTF-8.
+    """
+    status, is_given = path.stat(), path in _GIVEN or path.parent in _GIVEN
+    if not is_given and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    most = MOST_MIB << 20
+    if status.st_size <= most:
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(most + 1)
+        if len(text) <= most:
+            return text
+    raise OSError(errno.EFBIG, f"larger than {MOST_MIB} MiB")
 
 
 def _unreadable(path: Path, why: str) -> FileReport:

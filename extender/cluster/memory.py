@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
-from allocator.errors import InvalidObjectError
 from extender.cluster.api import (
     CLAIMS,
     EVENTS,
@@ -28,6 +27,7 @@ from extender.cluster.claimrules import (
     spec_problems,
     status_problems,
 )
+from extender.cluster.edit import Unreadable, read
 from extender.cluster.encoding import dumps, loads
 from extender.cluster.kinds import Kind, all_kinds
 from extender.cluster.reservation import timestamp
@@ -123,7 +123,7 @@ class MemoryApi:
             raise _conflict(PODS, key, f"pod {key.name} is already assigned to node {bound!r}")
         pod["spec"]["nodeName"] = node
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._timestamp()}
-        conditions = [c for c in pod.setdefault("status", {}).get("conditions", []) if c["type"] != "PodScheduled"]
+        conditions = [c for c in pod.setdefault("status", {}).get("conditions", []) if c.get("type") != "PodScheduled"]
         pod["status"]["conditions"] = [*conditions, scheduled]
         self._store(PODS, key, pod, EventType.MODIFIED)
 
@@ -241,10 +241,9 @@ class MemoryApi:
         if kind is None:
             # Of a kind that is only written.
             return
-        try:
-            kind.parse(obj)
-        except InvalidObjectError as error:
-            _refuse(resource, key, [str(problem) for problem in error.problems])
+        found = read(kind, obj)
+        if isinstance(found, Unreadable):
+            _refuse(resource, key, [found.problem])
 
     def _timestamp(self) -> str:
         return timestamp(self._now())

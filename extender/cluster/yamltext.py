@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 from yaml.constructor import ConstructorError
-from yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 _SEPARATOR: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _SCALARS: Final = {
@@ -45,7 +45,8 @@ _MAX_NESTING: Final = 200
 
 _MAX_VALUES: Final = 100_000
 _MAX_EXPANSION: Final = 10
-"""So many values, or so many for each character, there may be: aliases of aliases make more than fit any memory."""
+"""So many values, or so many for each character, there may be: aliases of aliases make more than fit any memory. Merge
+keys may bring as many pairs as the first says."""
 
 _TOO_DEEP: Final = f"nested deeper than {_MAX_NESTING}"
 _BRACKET: Final = re.compile(r"[\[\]{}]")
@@ -55,19 +56,47 @@ _DEEP_BLOCK: Final = re.compile(rf"^[ ?-]{{{2 * _MAX_NESTING},}}", re.MULTILINE)
 class _Loader(yaml.CSafeLoader):
     """Plain JSON values, with no keys twice and none that isn't a string."""
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._merged = 0
+
     def mapping(self, node: MappingNode) -> dict[str, object]:
         seen: set[str] = set()
+        _check_keys(node)
         for key, _ in node.value:
-            if not isinstance(key, ScalarNode):
-                raise ConstructorError(None, None, "a key is not a string", key.start_mark)
             if key.value in seen and key.tag != f"{_TAG}merge":
                 raise ConstructorError(None, None, f'the key "{key.value}" is there twice', key.start_mark)
             seen.add(key.value)
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 
+    def flatten_mapping(self, node: MappingNode) -> None:
+        """Put what merge keys (``<<``) name in their place. PyYAML's own copies it however often it is there."""
+        merged: dict[str, tuple[ScalarNode, Node]] = {}
+        merges = [(key, value) for key, value in node.value if key.tag == f"{_TAG}merge"]
+        node.value = [pair for pair in node.value if pair[0].tag != f"{_TAG}merge"]
+        for at, value in merges:
+            for each in value.value if isinstance(value, SequenceNode) else [value]:
+                if not isinstance(each, MappingNode):
+                    raise ConstructorError(None, None, "a merge key needs a mapping, or a list of some", at.start_mark)
+                _check_keys(each)
+                self.flatten_mapping(each)
+                self._merged += len(each.value)
+                if self._merged > _MAX_VALUES:
+                    raise ConstructorError(None, None, "merge keys make it too large", at.start_mark)
+                for key, inner in each.value:
+                    merged.setdefault(key.value, (key, inner))
+        own = {key.value for key, _ in node.value}
+        node.value = [*(pair for name, pair in merged.items() if name not in own), *node.value]
+
     def sequence(self, node: SequenceNode) -> list[object]:
         return [self.construct_object(item, deep=True) for item in node.value]
+
+
+def _check_keys(node: MappingNode) -> None:
+    for key, _ in node.value:
+        if not isinstance(key, ScalarNode):
+            raise ConstructorError(None, None, "a key is not a string", key.start_mark)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -110,6 +139,8 @@ def _yaml(text: str, line: int) -> object:
         return SyntaxProblem(f"{error.reason}: character {error.character!r}", line + 1)
     except ValueError as error:
         return SyntaxProblem(str(error), line + 1)
+    except RecursionError:
+        return SyntaxProblem(_TOO_DEEP, line + 1)
     return _within_limits(value, len(text), line + 1)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from allocator.explain.names import nearest
 from allocator.model import Claim
-from extender.cluster.api import ObjectKey
+from extender.cluster.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.objects import ClaimObject, Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
@@ -71,15 +71,21 @@ def advice(pod: Pod, snapshot: Snapshot) -> str:
         name = reference.claim_name or pod.claim_statuses.get(reference.name)
         template = ObjectKey(pod.namespace, reference.template_name or "")
         if reference.template_name and name is None and template not in snapshot.templates:
+            if (TEMPLATES.kind, template) in snapshot.problems:
+                return f"correct ResourceClaimTemplate {template}"
             return f"make ResourceClaimTemplate {template}, or correct resourceClaimTemplateName in {at}"
         key = ObjectKey(pod.namespace, name or "")
         found = snapshot.claims.get(key)
+        if found is None and (CLAIMS.kind, key) in snapshot.problems:
+            return f"correct ResourceClaim {key}"
         if found is None:
             return f"make ResourceClaim {key}, or correct resourceClaimName in {at}" if reference.claim_name else ""
         if reference.template_name and found.claim.owner_uid != pod.uid:
             return f"delete ResourceClaim {key}, whose name the pod's status has although it belongs to another pod"
         asked = (way.device_class for request in found.claim.spec.requests for way in request.alternatives)
         missing = next((each for each in asked if each not in snapshot.classes), "")
+        if (CLASSES.kind, ObjectKey("", missing)) in snapshot.problems:
+            return f"correct DeviceClass {missing}"
         if missing:
             classes = ", ".join(sorted(snapshot.classes)[:_MAX_NAMED]) or "none"
             return f"make DeviceClass {missing}, or ask for one that exists ({classes})"

@@ -13,7 +13,7 @@ from extender.claims import (
     claims_of,
     without_pods,
 )
-from extender.cluster.api import CLAIMS, CLASSES, RawObject
+from extender.cluster.api import CLAIMS, CLASSES, TEMPLATES, RawObject
 from extender.cluster.objects import Pod, parse_pod
 from extender.cluster.snapshot import InFlight, Snapshot
 from extender.cluster.state import ClusterState, Event, EventType
@@ -141,6 +141,18 @@ def test_what_can_not_be_read_says_so() -> None:
     state.apply(Event(EventType.ADDED, CLASSES, {**device_class("gpu"), "spec": "x"}))
     expected = 'device class gpu can\'t be read: spec: "x" is not an object'
     assert claims_of(named("gpu"), state.snapshot) == Blocked(expected)
+    state.apply(Event(EventType.ADDED, TEMPLATES, {**TEMPLATE, "spec": "x"}))
+    expected = 'claim template one can\'t be read: spec: "x" is not an object'
+    assert claims_of(templated(), state.snapshot) == Blocked(expected)
+
+
+def test_of_many_problems_the_first_are_told() -> None:
+    state = ClusterState()
+    requests = [{"name": number} for number in range(100)]
+    state.apply(Event(EventType.ADDED, CLAIMS, {**claim("gpu"), "spec": {"devices": {"requests": requests}}}))
+    blocked = claims_of(named("gpu"), state.snapshot)
+    assert isinstance(blocked, Blocked)
+    assert blocked.reason.endswith("spec.devices.requests[9].name: 9 is not a string; and 90 more")
 
 
 class TestExtendedResources:

@@ -21,6 +21,9 @@ from extender.explain.text import as_text
 from extender.verbs.filter import filter_nodes
 from tests.extender.clusters import (
     DRIVER,
+    claim,
+    node,
+    pod,
     snapshot_of,
 )
 from tests.extender.explaincases import EXPLAINED
@@ -97,3 +100,18 @@ def test_names_are_those_of_what_exists(name: str) -> None:
     named = set(re.findall(rf"\b{DRIVER}/[a-z0-9-]+/[a-z0-9-]+", text))
     assert named <= devices
     assert set(re.findall(r"\bpod (ns/[a-z0-9-]+)", text)) <= {str(key) for key in snapshot.pods}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "advice"),
+    [
+        ("ResourceClaim", ObjectKey("ns", "gpu"), "correct ResourceClaim ns/gpu"),
+        ("DeviceClass", ObjectKey("", "gpu"), "correct DeviceClass gpu"),
+    ],
+)
+def test_what_can_not_be_read_is_to_be_corrected_not_made(kind: str, key: ObjectKey, advice: str) -> None:
+    objects = (node("n"), pod("p", "gpu"), *([claim("gpu")] if kind == "DeviceClass" else []))
+    case = Case(objects, change=lambda snapshot: snapshot.with_problem(kind, key, "spec: 1 is not an object"))
+    explanation = case.explained()
+    assert explanation.advice == advice
+    assert "gpu can't be read: spec: 1 is not an object" in as_text(explanation)

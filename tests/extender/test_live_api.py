@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 import orjson
 import pytest
 
+from allocator.jsontext import Verbatim
 from extender.cluster.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, UnreachableError
+from extender.cluster.encoding import dumps, loads
 from extender.cluster.remote import RemoteApi
 from extender.cluster.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
 from tests.extender.fakeapi import FakeApi, Fault
@@ -184,12 +186,31 @@ def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_fir
         b'{"metadata":{"resourceVersion":"x"},"items":[]}',
         b'{%b,"items":{}}' % LIST,
         b'{%b,"items":["a"]}' % LIST,
-        b'{%b,"items":[{"a":"\xff"}]}' % LIST,
+        b'{%b,"items":[{"a":1}' % LIST,
+        b'{%b,"items":[%b]}' % (LIST, b"[" * 2000 + b"]" * 2000),
+        b'{%b,"items":[%b]}' % (LIST, b"[" * 2000),
     ],
 )
 def test_a_list_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(OutcomeUnknownError, match="not a list of objects"):
         run(answered(Reply(200, body)).list(CLAIMS))
+
+
+@pytest.mark.parametrize(
+    ("odd", "read"),
+    [
+        (b'"\xff"', "\ufffd"),
+        (rb'"\ud800"', "\ufffd"),
+        (b"1e999", Verbatim("1e999")),
+        (b"[" * 4900 + b"]" * 4900, loads(b"[" * 4900 + b"]" * 4900)),
+    ],
+    ids=["no UTF-8", "half a surrogate pair", "more than a float", "4,900 levels"],
+)
+def test_an_odd_item_is_read_like_all_others_of_its_page(odd: bytes, read: object) -> None:
+    body = b'{%b,"items":[{"a":1},{"a":%b},{"a":2}]}' % (LIST, odd)
+    one, other, two = (item["a"] for item in run(answered(Reply(200, body)).list(CLAIMS)).items)
+    assert (one, two) == (1, 2)
+    assert dumps(other) == dumps(read)
 
 
 def test_a_list_of_nothing_may_have_no_items() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.cluster.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, RawObject, Resource
 from extender.cluster.follow import Pace
 from extender.cluster.live import Timing
-from extender.cluster.state import NOT_SYNCED, ClusterState
+from extender.cluster.state import NOT_SYNCED, ClusterState, Event, key_of
 from extender.cluster.transport import Request
 from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
 from tests.extender.livecluster import RecordingState, default, following, make_claim, make_node, make_pod, now
@@ -269,6 +269,53 @@ def test_a_busy_server_says_when_to_come_back() -> None:
         return times
 
     assert run(main())[:2] == [0.0, 17.0]
+
+
+def test_no_server_silences_a_watch_for_a_day() -> None:
+    async def main() -> set[str]:
+        fake, state = FakeApi(), ClusterState()
+        fake.fault_for = for_kind(CLAIMS, Fault(429, 86_400.0))
+        fake.put(CLAIMS, make_claim("a"))
+        async with following(fake, state):
+            await asyncio.sleep(31)
+            return names(state)
+
+    assert run(main()) == {"a"}
+
+
+class FailingState(RecordingState):
+    """A cache that fails with one claim, as often as it is told to."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._times = times
+
+    def apply(self, event: Event) -> None:
+        if key_of(event.object).name == "b" and self._times:
+            self._times -= 1
+            raise RuntimeError("a mistake of ours")
+        super().apply(event)
+
+
+def test_a_mistake_of_ours_doubts_the_kind_until_it_is_listed_again() -> None:
+    async def main() -> tuple[FailingState, set[str], str]:
+        fake, state = FakeApi(), FailingState(times=1)
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            fake.put(CLAIMS, make_claim("b"))
+            await asyncio.sleep(0.1)
+            fake.put(NODES, make_node("n"))
+            doubted = state.not_ready
+            await asyncio.sleep(5)
+            assert [*state.snapshot.nodes] == ["n"]
+            return state, names(state), doubted
+
+    with structlog.testing.capture_logs() as logs:
+        state, found, doubted = run(main())
+    assert found == {"b"}
+    assert doubted == "following it failed, see the log"
+    assert not state.not_ready
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["following failed"]
 
 
 # --- staleness ----------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """Manifests: what is used, skipped, and named with what is wrong."""
 
 import json
+import os
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from extender.cluster.manifests import USED, FileReport, Loaded, duplicates, load, unauthorized
+from extender.cluster.manifests import MOST_MIB, USED, FileReport, Loaded, duplicates, load, unauthorized
 
 REAL = Path(__file__).parents[3] / "shared" / "manifests"
 
@@ -53,6 +54,35 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 def loaded(folder: Path, text: str, name: str = "a.yaml") -> Loaded:
     return load([written(folder, name, text)])
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/tty", "pipe"])
+def test_what_is_no_regular_file_is_not_read(folder: Path, name: str) -> None:
+    path = folder / name
+    if name == "pipe":
+        os.mkfifo(path)
+    (only,) = load([path]).files
+    assert [str(problem) for problem in only.problems] == ["cannot be read: not a regular file"]
+    assert not only.is_readable
+
+
+def test_what_the_process_was_given_open_may_be_a_pipe() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, CLASS.encode())
+    os.close(writing)
+    try:
+        loaded = load([Path(f"/dev/fd/{reading}")])
+    finally:
+        os.close(reading)
+    assert [each.name for each in loaded.objects] == ["gpu"]
+
+
+def test_a_file_that_would_fill_the_memory_is_named(folder: Path) -> None:
+    path = folder / "large.yaml"
+    with path.open("wb") as file:
+        file.truncate((MOST_MIB << 20) + 1)
+    (only,) = load([path]).files
+    assert [str(problem) for problem in only.problems] == ["cannot be read: larger than 256 MiB"]
 
 
 def report(folder: Path, text: str, name: str = "a.yaml") -> FileReport:

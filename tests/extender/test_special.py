@@ -1,6 +1,7 @@
 """Extended resources at work: device plugin or special claim, node by node; and the special claim's life (KEP-5004)."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -173,6 +174,20 @@ class TestOnce:
     def test_a_call_whose_outcome_is_unknown(self, call: str, fault: Fault) -> None:
         scene = Scene(asking())
         scene.transport.script(call, fault)
+        assert scene.bind() == ""
+        assert [devices(each) for each in scene.special] == [["n/gpu-0"]]
+
+    @pytest.mark.parametrize("call", [CREATE, PROTECT, ALLOCATE])
+    def test_an_error_that_nobody_foresees_leaves_nothing_in_flight(self, call: str) -> None:
+        scene = Scene(asking())
+
+        def fail(_: RawObject) -> RawObject:
+            raise RuntimeError("oops")
+
+        scene.transport.script(call, Fault(reply=fail))
+        with suppress(RuntimeError):
+            scene.bind()
+        assert not scene.state.snapshot.in_flight
         assert scene.bind() == ""
         assert [devices(each) for each in scene.special] == [["n/gpu-0"]]
 

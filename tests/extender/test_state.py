@@ -55,6 +55,24 @@ def found(state: ClusterState) -> ClaimObject:
     return state.snapshot.claims[KEY]
 
 
+class TestOldNews:
+    def test_an_event_from_before_what_is_known_of_its_object_is_ignored(self) -> None:
+        state = ClusterState()
+        for version, labels in ((7, "new"), (5, "old")):
+            change(state, NODES, node("n", labels={"a": labels}), version=version)
+        assert state.snapshot.nodes["n"].node.labels["a"] == "new"
+        delete(state, NODES, node("n"), version=6)
+        assert "n" in state.snapshot.nodes
+        delete(state, NODES, node("n"), version=8)
+        assert "n" not in state.snapshot.nodes
+
+    def test_a_list_may_come_with_changes_of_other_objects_from_before_its_end(self) -> None:
+        state = ClusterState()
+        state.replace(NODES, [at(5, node("a"))], 9)
+        change(state, NODES, node("b"), version=8)
+        assert sorted(state.snapshot.nodes) == ["a", "b"]
+
+
 class TestReadiness:
     def test_nothing_is_synced_at_first(self) -> None:
         assert ClusterState().not_ready == "not synced yet"

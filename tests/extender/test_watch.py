@@ -20,6 +20,7 @@ from extender.cluster.watch import (
     Item,
     Listed,
     NotUnderstoodError,
+    OldNewsError,
     Source,
     UnendingListError,
 )
@@ -255,6 +256,31 @@ def test_a_watch_that_fails_says_how(fault: Fault, error: type[Exception], text:
         run(main())
 
 
+def odd_line(name: str, revision: int, deep: bytes) -> bytes:
+    """An event of an object with something odd before its metadata."""
+    metadata = b'{"name":"%b","resourceVersion":"%d"}' % (name.encode(), revision)
+    return b'{"type":"ADDED","object":{"a":%b,"metadata":%b}}\n' % (deep, metadata)
+
+
+@pytest.mark.parametrize("odd", [b"[" * 4900 + b"]" * 4900, b"1e999", b'"\xff"', rb'"\ud800"', b"9" * 5000])
+def test_an_event_with_anything_in_its_object_is_one(odd: bytes) -> None:
+    source = source_over(FakeApi())
+    source.api.transport = Scripted([odd_line("a", 101, odd), event_line("ADDED", "b", 102)])
+    assert run(take(source, CLAIMS, 100)) == ["ADDED a @101", "ADDED b @102"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [[event_line("ADDED", "a", 99)], [event_line("ADDED", "a", 105), event_line("DELETED", "b", 104)]],
+    ids=["than the beginning", "than another event"],
+)
+def test_an_event_that_is_older_than_what_was_seen_means_listing_again(lines: list[bytes]) -> None:
+    source = source_over(FakeApi())
+    source.api.transport = Scripted(lines)
+    with pytest.raises(OldNewsError, match="though"):
+        run(take(source, CLAIMS, 100))
+
+
 def test_a_line_that_the_server_did_not_end_is_no_event() -> None:
     async def main() -> None:
         source = source_over(FakeApi())
@@ -266,7 +292,20 @@ def test_a_line_that_the_server_did_not_end_is_no_event() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"[]", b'{"type":"ADDED"}', b'{"type":1,"object":{}}', b'{"type":"ADDED","object":[]}']
+    "line",
+    [
+        b"[]",
+        b'{"type":"ADDED"}',
+        b'{"type":1,"object":{}}',
+        b'{"type":"ADDED","object":[]}',
+        b'{"type":"BOOKMARK","object":{}}',
+        b'{"type":"BOOKMARK","object":{"metadata":null}}',
+        b'{"type":"BOOKMARK","object":{"metadata":{"annotations":[]}}}',
+        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%b"}}}' % (b"9" * 5000),
+        b'{"type":"ERROR","object":{"reason":%b}}' % (b"[" * 4900 + b"]" * 4900),
+        b'{"type":"ADDED","object":%b' % (b"[" * 4900),
+    ],
+    ids=lambda line: line[:70],
 )
 def test_a_line_that_is_json_but_no_event_is_refused(line: bytes) -> None:
     async def main() -> None:
@@ -274,7 +313,7 @@ def test_a_line_that_is_json_but_no_event_is_refused(line: bytes) -> None:
         source.api.transport = Scripted([line + b"\n"])
         await take(source, NODES, 0)
 
-    with pytest.raises(NotUnderstoodError, match="not an event"):
+    with pytest.raises(NotUnderstoodError, match=r"not an event|a bookmark without a revision|ERROR"):
         run(main())
 
 

@@ -113,6 +113,15 @@ FILTER_REFUSED: list[tuple[bytes, str]] = [
         body(NodeNames="x" * 100),
         'NodeNames: expected a list, not "' + "x" * 36 + "...",
     ),
+    (
+        b'{"Pod":%b,"NodeNames":[]}' % (b"[" * 1000 + b"]" * 1000),
+        "Pod: expected an object, not " + "[" * 37 + "...",
+    ),
+    (b"[" * 1100 + b"]" * 1100, "the body is not JSON: depth limit exceeded"),
+    (
+        b'{"Pod":{"metadata":{"name":%b}},"NodeNames":[]}' % (b"[" * 1000 + b"]" * 1000),
+        "Pod: metadata.name: " + "[" * 64 + "... is not a string",
+    ),
 ]  # fmt: skip
 
 

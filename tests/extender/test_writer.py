@@ -351,6 +351,54 @@ class TestUnknownOutcomes:
         assert scene.held == set()
 
 
+class Boom(BaseException):
+    """Not even an Exception, as the end of a task is none."""
+
+
+def boom(error: BaseException) -> Callable[[Any], Any]:
+    def raise_it(_: Any) -> Any:
+        raise error
+
+    return raise_it
+
+
+class TestAnyError:
+    """Whatever an answer leads to: what is in flight ends when the claim's next revision is known."""
+
+    @pytest.mark.parametrize("error", [RuntimeError("oops"), RecursionError(), Boom()], ids=repr)
+    def test_of_the_allocation_is_an_unknown_outcome(self, error: BaseException) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, Fault(reply=boom(error)))
+        with pytest.raises(OutcomeUnknownError if isinstance(error, Exception) else Boom):
+            scene.reserve()
+        assert not scene.state.snapshot.in_flight
+        assert scene.held == {"gpu-0"}, "it was written, and the watch has shown it"
+
+    @pytest.mark.parametrize("error", [RuntimeError("oops"), RecursionError(), Boom()], ids=repr)
+    def test_of_the_finalizer_leaves_nothing_in_flight(self, error: BaseException) -> None:
+        scene = Scene()
+        scene.transport.script(PROTECT, Fault(reply=boom(error)))
+        with pytest.raises(WriteRefusedError if isinstance(error, Exception) else Boom):
+            scene.reserve()
+        assert not scene.state.snapshot.in_flight
+        assert scene.held == set()
+
+    @pytest.mark.parametrize("answer", [{}, {"metadata": {"name": 1}}, {"metadata": None}, {"spec": []}])
+    def test_an_answer_that_is_no_claim_is_an_unknown_outcome(self, answer: RawObject) -> None:
+        scene = Scene()
+        scene.transport.script(ALLOCATE, Fault(reply=lambda _: answer))
+        scene.transport.script(READ, Fault(reply=lambda _: answer))
+        with pytest.raises(OutcomeUnknownError):
+            scene.reserve()
+        assert not scene.state.snapshot.in_flight
+
+    def test_a_pod_that_is_none_is_an_unknown_outcome(self) -> None:
+        scene = Scene()
+        scene.transport.script("get pods", Fault(reply=lambda _: {"metadata": {"name": 1}}))
+        with pytest.raises(OutcomeUnknownError, match=r"metadata\.name"):
+            virtualtime.run(scene.writer.fence(scene.pod))
+
+
 class TestDroppedFields:
     """An API server drops fields of which the feature gate is off, without a word."""
 

@@ -120,6 +120,41 @@ def test_aliases_of_aliases_end_before_memory_does() -> None:
     assert the("a: &a [1]\n" + "\n".join(rows[:3])) is not None
 
 
+def merging(levels: int, names: int) -> str:
+    """Mappings in rows: each row merges all of the row before, as often as there are names."""
+    first = "a0: &a0 {" + ", ".join(f"k{index}: 1" for index in range(10)) + "}\n"
+    return first + "".join(
+        f"a{level}: &a{level}\n  <<: [{', '.join([f'*a{level - 1}'] * names)}]\n" for level in range(1, levels)
+    )
+
+
+def test_merges_of_merges_bring_each_key_once() -> None:
+    assert the(merging(30, 9))["a29"] == {f"k{index}": 1 for index in range(10)}
+
+
+def test_merges_end_before_memory_does() -> None:
+    assert the("x: 1\n" + merging(60, 200)) == SyntaxProblem("merge keys make it too large", 104)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("c: &c {x: 9, z: 1}\nb: &b {x: 1, y: 2}\na: {<<: [*b, *c], y: 3}", {"x": 1, "y": 3, "z": 1}),
+        ("a: &a {<<: *a, b: 1}", {"b": 1}),
+        ("a: {<<: {<<: {b: 1}, c: 2}}", {"b": 1, "c": 2}),
+        ("a: {<<: 1}", "line 1: a merge key needs a mapping"),
+        ("b: 1\na: {<<: [1]}", "line 2: a merge key needs a mapping"),
+        ("a: {<<: {[1]: 2}}", "line 1: a key is not a string"),
+    ],
+)
+def test_what_merge_keys_bring(text: str, value: object) -> None:
+    found = the(text)
+    if isinstance(value, str):
+        assert str(found).startswith(value)
+    else:
+        assert found["a"] == value
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
