@@ -18,7 +18,8 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
     """
     try:
         value = orjson.loads(text)
-        return value if _OPAQUE not in text or not jsontext.opaque_parts(text.decode()) else _exactly(text)
+        is_exact = _OPAQUE not in text or _is_written(value, text) or not jsontext.opaque_parts(text.decode())
+        return value if is_exact else _exactly(text)
     except orjson.JSONDecodeError as error:
         try:
             return _exactly(text)
@@ -37,6 +38,14 @@ def dumps(value: object) -> bytes:
     except orjson.JSONEncodeError:
         # Only halves of surrogate pairs can't be encoded; written like this they are escapes of JSON.
         return jsontext.dumps(value).encode(errors="backslashreplace")
+
+
+def _is_written(value: object, text: bytes) -> bool:
+    """Whether a value is written as this text: quickly told, and true of most."""
+    try:
+        return orjson.dumps(value) == text
+    except orjson.JSONEncodeError:
+        return False
 
 
 def _exactly(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type

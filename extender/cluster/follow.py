@@ -136,7 +136,10 @@ class Follower:
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
         while True:
-            pause = await self._connect()
+            try:
+                pause = await self._connect()
+            except Exception:  # noqa: BLE001 - it is logged, and the other kinds are followed as before
+                pause = self._doubt_all()
             await asyncio.sleep(pause)
 
     def age(self, now: float) -> float | None:
@@ -168,12 +171,6 @@ class Follower:
         try:
             ended_by_itself = await self._take_all()
         except _FAILURES as error:
-            return await self._recover(error)
-        except Exception as error:  # noqa: BLE001 - it is logged, and the others are followed as before
-            # A mistake of ours: it is not known what was missed.
-            _log.exception("following failed", resource=str(self.resource))
-            self._doubted = True
-            self._cache.doubt(self.resource, "following it failed, see the log")
             return await self._recover(error)
         if is_watch and ended_by_itself and _now() - began >= self._pace.brief:
             self._heard_at, self._failures = _now(), 0
@@ -261,6 +258,16 @@ class Follower:
         if isinstance(error, TooManyRequestsError):
             pause = max(pause, min(error.retry_after, self._pace.longest_asked))
         _log.warning("watch failed", resource=str(self.resource), error=str(error), again_in=round(pause, 3))
+        return pause
+
+    def _doubt_all(self) -> float:
+        """After a mistake of ours it is not known what was missed; how long to wait until the kind is listed again."""
+        self.failures += 1
+        self._failures += 1
+        self._doubted = True
+        self._cache.doubt(self.resource, "following it failed, see the log")
+        pause = self._pace.pause(self._failures, self._random())
+        _log.exception("following failed", resource=str(self.resource), again_in=round(pause, 3))
         return pause
 
     async def _recover_from_refusal(self, error: ApiError) -> None:

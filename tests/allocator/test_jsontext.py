@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.jsontext import Verbatim, dumps, exact, loads
+from allocator.parse import parse_claim
+from allocator.render import allocation_to_json, claim_spec_to_json
 
 DEPTHS = (1, 199, 200, 201, 400, 900, 1100, 4900, 10_000)
 
@@ -101,3 +103,18 @@ def test_other_parameters_are_values() -> None:
         'x"parameters': {"a": 1},
         "parameters": {"a": 1},
     }
+
+
+@pytest.mark.parametrize("text", ['{"a":1}', '{"a":1e2}', r'{"a":"\u003c"}', nested("[", "]", 4900)])
+def test_parameters_of_claims_are_handed_on_as_they_were_read(text: str) -> None:
+    config = f'{{"source":"FromClaim","opaque":{{"driver":"x","parameters":{text}}}}}'
+    claim = parse_claim(
+        loads(
+            '{"apiVersion":"resource.k8s.io/v1","metadata":{"name":"c"},'
+            f'"spec":{{"devices":{{"config":[{config}]}}}},'
+            f'"status":{{"allocation":{{"devices":{{"config":[{config}]}}}}}}}}'
+        )
+    )
+    assert claim.allocation is not None
+    assert f'"parameters":{text}}}' in dumps(claim_spec_to_json(claim.spec))
+    assert f'"parameters":{text}}}' in dumps(allocation_to_json(claim.allocation))

@@ -20,6 +20,7 @@ from extender.cluster.api import (
     UnreachableError,
 )
 from extender.cluster.claimrules import ADMIN_LABEL
+from extender.cluster.encoding import dumps, loads
 from extender.cluster.objects import Pod
 from extender.cluster.reservation import FINALIZER, Reservation, WriteRefusedError
 from extender.cluster.state import ClusterState
@@ -122,6 +123,16 @@ class TestReserve:
         assert after["metadata"]["newField"] == {"a": 1}
         assert after["metadata"]["finalizers"] == ["x/y", FINALIZER]
         assert (after["status"]["newStatus"], after["newTop"]) == ([1, 2], True)
+
+    @pytest.mark.parametrize("levels", [300, 1100, 4900])
+    def test_however_deep_they_are(self, levels: int) -> None:
+        parameters = loads(b'{"a":%b}' % (b"[" * levels + b"]" * levels))
+        there = claim("gpu")
+        there["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+        scene = Scene(there)
+        scene.reserve()
+        assert scene.users == ["p"]
+        assert dumps(scene.claim["spec"]).endswith(b'"parameters":%b}}]}}' % dumps(parameters))
 
     def test_an_allocated_claim_is_only_reserved(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-1"], users=["q"], metadata={"finalizers": [FINALIZER]}))

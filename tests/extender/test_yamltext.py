@@ -129,7 +129,9 @@ def merging(levels: int, names: int) -> str:
 
 
 def test_merges_of_merges_bring_each_key_once() -> None:
-    assert the(merging(30, 9))["a29"] == {f"k{index}": 1 for index in range(10)}
+    found = the(merging(30, 9))
+    assert isinstance(found, dict)
+    assert found["a29"] == {f"k{index}": 1 for index in range(10)}
 
 
 def test_merges_end_before_memory_does() -> None:
@@ -152,6 +154,7 @@ def test_what_merge_keys_bring(text: str, value: object) -> None:
     if isinstance(value, str):
         assert str(found).startswith(value)
     else:
+        assert isinstance(found, dict)
         assert found["a"] == value
 
 
