@@ -17,18 +17,18 @@ _LAYER: Final = 200
 _CUT_OUT: Final = "NaN"
 """Python's parser knows this as a constant; JSON does not have it."""
 
-_MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{\]}]', re.DOTALL)
-"""A string, or where a list or an object begins or ends."""
+_MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{\]}]', re.DOTALL)
+"""A string, be it to the end of the text; or where a list or an object begins or ends."""
 
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
-_OPAQUE: Final = re.compile(r'(?<!\\)"parameters":(?=[{\[])')
+_OPAQUE: Final = re.compile(r'(?<=[{,])"parameters":(?=[{\[])')
 """The field of an OpaqueDeviceConfiguration, as an API server writes it."""
 
 _ESCAPE: Final = re.compile(r"\\[^u]|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u[dD][89a-fA-F]\w\w")
-"""Escapes that matter for `_LONE`: any other than of code units, a surrogate pair, half of one."""
+"""An escape other than of a code unit, a surrogate pair, or half of one, which is the only one of its length."""
 
-_LONE: Final = len(r"\ud800")
+_HALF: Final = len(r"\ud800")
 
 
 class Verbatim:
@@ -170,7 +170,7 @@ def _cut(text: str, begin: int, end: int, cuts: list[_Cut]) -> _Cut:
 
 def _parsed(text: str, inner: Iterator[object]) -> object:
     """The value of a text in which `_CUT_OUT` stands for each of the inner values."""
-    text = _ESCAPE.sub(lambda found: r"\ufffd" if len(found[0]) == _LONE else found[0], text)
+    text = _ESCAPE.sub(lambda found: r"\ufffd" if len(found[0]) == _HALF else found[0], text)
     return json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=lambda name: _next(inner, name))
 
 

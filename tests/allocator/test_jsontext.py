@@ -75,6 +75,7 @@ def test_half_of_a_surrogate_pair_is_no_character(text: str, value: str) -> None
         "[" * 1500 + "1 2" + "]" * 1500,
         "[" * 1500 + "}" * 1500,
         '{"parameters":{',
+        "[" * 1500 + '"' + r"\"" * 100_000,
     ],
 )
 def test_what_is_not_json_is_refused(text: str) -> None:
