@@ -3,9 +3,8 @@
 import asyncio
 from typing import Final
 
-import structlog
-
 from extender.cluster.snapshot import Snapshot
+from extender.faults import Faults
 from extender.metrics import Metrics
 from extender.unserved import Unserved
 from extender.verbs.case import refreshed
@@ -18,9 +17,6 @@ from extender.wire import FilterArgs
 
 PAUSE_SECONDS: Final = 0.2
 """Between two times that it is looked what there is to do."""
-
-
-logger = structlog.get_logger()
 
 
 class Aftercare:
@@ -37,6 +33,7 @@ class Aftercare:
         waker: Waker,
         unserved: Unserved,
         metrics: Metrics,
+        faults: Faults,
     ) -> None:
         self._patience = patience
         self._sweep = sweep
@@ -44,6 +41,7 @@ class Aftercare:
         self._waker = waker
         self._unserved = unserved
         self._metrics = metrics
+        self._faults = faults
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Filter has decided on a snapshot."""
@@ -60,21 +58,20 @@ class Aftercare:
             self._deallocator.propose(refreshed(pod, snapshot), set(result.unresolvable.values()))
 
     async def run(self) -> None:
-        """Do what there is to do, for ever. What goes wrong that nobody thought of is no reason to stop answering."""
+        """Do what there is to do, for ever."""
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                await self.tend()
-            except Exception:
-                logger.exception("aftercare failed")
+            await self.tend()
 
     async def tend(self) -> None:
-        """Do what there is to do now."""
-        self._patience.look()
-        self._sweep.look()
-        self._unserved.look()
-        helped = await self._deallocator.work()
-        for pod in helped:
-            self._waker.forget(pod)
-        self._metrics.deallocated(len(helped))
-        self._metrics.woken(await self._waker.look())
+        """Do what there is to do now. What fails in one part keeps no other from its work."""
+        for part in (self._patience, self._sweep, self._unserved):
+            with self._faults.of(type(part).__name__):
+                part.look()
+        with self._faults.of(type(self._deallocator).__name__):
+            helped = await self._deallocator.work()
+            for pod in helped:
+                self._waker.forget(pod)
+            self._metrics.deallocated(len(helped))
+        with self._faults.of(type(self._waker).__name__):
+            self._metrics.woken(await self._waker.look())

@@ -17,7 +17,8 @@ from extender.aftercare import Aftercare
 from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.deciding.decider import AtHand, Decider, NotAtHandError
+from extender.deciding.decider import AtHand, Decider
+from extender.deciding.verdict import NotAtHandError
 from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
@@ -40,6 +41,10 @@ _T = TypeVar("_T")
 
 _SOLVING_SHARE = 0.8
 """Of the time for a verb; the rest is for reading, writing, and handing over."""
+
+
+_EXPLAINING_SECONDS = 10.0
+"""For one explanation: others wait for it."""
 
 
 class RefusedError(Exception):
@@ -150,9 +155,10 @@ class Service:
         if not pod.needs_devices:
             self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
+        solver = self._for_call()
         await self._turns.wait(pod)
         snapshot = self._known()
-        result = await self._filter(args, snapshot)
+        result = await self._filter(args, snapshot, solver)
         if result.passed:
             self._turns.give(pod)
         self.aftercare.note(args, result, snapshot)
@@ -167,7 +173,9 @@ class Service:
         if not args.pod.needs_devices:
             return score_nodes(args.names, Merits(), self._solver.policy)
         known = self._decisions.of(args.pod.uid)
-        merits = known.merits if known and known.merits else (await self._filter(args, self._known())).merits
+        merits = known.merits if known and known.merits else None
+        if merits is None:
+            merits = (await self._filter(args, self._known(), self._for_call())).merits
         return score_nodes(args.names, merits, self._solver.policy)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
@@ -175,10 +183,13 @@ class Service:
 
         Raises:
             RefusedError: the cluster is not known well enough.
+            TimeoutError: time was up.
         """
         if not args.pod.needs_devices:
             return args.victims
-        return await self._solve(self._known(), choose_victims, args.pod, args.victims)
+        snapshot = self._known()
+        pod = refreshed(args.pod, snapshot)
+        return await self._solve(partial(choose_victims, pod, args.victims, snapshot, self._for_call()))
 
     async def bind(self, args: BindArgs) -> None:
         """Allocate, reserve and bind; see `extender.verbs.bind`.
@@ -209,14 +220,16 @@ class Service:
             RefusedError: the cluster is not known well enough.
         """
         snapshot = self._known()
-        explainer = Explainer(snapshot, self._decider, self._courtesy.turn())
+        until = self._solver.clock() + _EXPLAINING_SECONDS
+        explainer = Explainer(snapshot, self._decider, self._courtesy.turn(), until)
         call = partial(explainer.explain, refreshed(pod, snapshot), nodes)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
-    async def _filter(self, args: FilterArgs, snapshot: Snapshot) -> FilterResult:
+    async def _filter(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
         result = self._at_hand(args, snapshot)
         if result is None:
-            result = await self._solve(snapshot, self._filtered, args.pod, args.names, sent=args.nodes)
+            pod = refreshed(args.pod, snapshot)
+            result = await self._solve(partial(self._filtered, pod, args.names, snapshot, solver, sent=args.nodes))
         self._decisions.keep(Decision(args.pod, result.merits))
         self.metrics.filtered(
             passed=len(result.passed),
@@ -244,12 +257,11 @@ class Service:
         solver: Solver,
         *,
         sent: Mapping[str, Mapping[str, JSON]] | None = None,
-        until: float = float("inf"),
         decider: AtHand | None = None,
     ) -> FilterResult:
         """Filter with what was decided before, and name the best nodes only."""
         self._decider.follow(snapshot)
-        bounds = Bounds(until, self._most(len(names)))
+        bounds = Bounds(solver.until, self._most(len(names)))
         return filter_nodes(pod, names, snapshot, solver, decider=decider or self._decider, sent=sent, bounds=bounds)
 
     def _known(self) -> Snapshot:
@@ -262,11 +274,11 @@ class Service:
             raise RefusedError(f"not ready: {self._state.not_ready}")
         return self._state.snapshot
 
-    async def _solve(
-        self, snapshot: Snapshot, verb: Callable[..., _T], pod: Pod, asked: object, **options: object
-    ) -> _T:
+    def _for_call(self) -> Solver:
+        """The allocator for one call that begins now: whatever is done for it, it has this time."""
+        return self._solver.within(self._solver.clock() + self._solving_seconds)
+
+    async def _solve(self, work: Callable[[], _T]) -> _T:
         """Run a verb in a thread."""
-        until = self._solver.clock() + self._solving_seconds
-        call = partial(verb, refreshed(pod, snapshot), asked, snapshot, self._solver, until=until, **options)
         with self._courtesy.verb():
-            return await self._off_loop(call)
+            return await self._off_loop(work)

@@ -23,7 +23,7 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
-from allocator.effort import Limits
+from allocator.effort import Clock, Limits
 from allocator.policy import POLICIES
 from allocator.selectors import Selectors
 from extender import logs
@@ -47,6 +47,7 @@ from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
 from extender.metrics import Metrics
+from extender.offload import Offload, Searches, in_thread
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
@@ -86,15 +87,15 @@ class ListenError(Exception):
     """The address cannot be listened on."""
 
 
-def make_solver(settings: Settings) -> Solver:
-    """The allocator as the settings want it, on the real clock."""
+def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
+    """The allocator as the settings want it, on the real clock or on one of searches in threads."""
     scheduling = settings.scheduling
     selectors = Selectors()
     # The first expression pays for the parser, on a busy machine more than a node's time: it is not to be a pod's.
     selectors.reads("true")
     return Solver(
         selectors=selectors,
-        clock=time.monotonic,
+        clock=clock,
         new_share_id=lambda: str(uuid.uuid4()),
         policy=POLICIES[scheduling.policy],
         limits=Limits(scheduling.max_steps, scheduling.max_seconds),
@@ -110,24 +111,25 @@ def make_service(
     metrics: Metrics,
     *,
     live: LiveCluster | None = None,
-    tracing: Tracing = UNTRACED,
+    off_loop: Offload = in_thread,
 ) -> Service:
-    """The verbs over a cluster: what its API server takes, what is known of it, and how it is followed."""
+    """The verbs over a cluster: what its API server takes, what is known of it, how it is followed; where to search."""
     deadline = settings.scheduling.deadline_seconds
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
     decider = Decider(solver, state.changes_since)
     recorder = Recorder(api, writer.now, instance=socket.gethostname())
     clashes = Clashes(metrics.clashed, recorder.record)
-    binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes)
-    patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record)
-    deallocator = Deallocator(state, writer, binder.is_binding)
+    binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes, off_loop=off_loop)
+    patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record, solver.faults)
+    deallocator = Deallocator(state, writer, binder.is_binding, solver.faults)
     aftercare = Aftercare(
         patience,
-        Sweep(state, binder, writer.now),
+        Sweep(state, binder, writer.now, solver.faults),
         deallocator,
-        Waker(state, decider, writer),
-        Unserved(state, recorder.record, writer.now),
+        Waker(state, decider, writer, off_loop),
+        Unserved(state, recorder.record, writer.now, solver.faults),
         metrics,
+        solver.faults,
     )
     journal = Journal(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
@@ -141,7 +143,7 @@ def make_service(
         metrics,
         overview,
         scheduling=settings.scheduling,
-        off_loop=tracing.off_loop,
+        off_loop=off_loop,
     )
 
 
@@ -161,14 +163,14 @@ def read_catalog(settings: Settings) -> Catalog:
 
 
 def make_autoscaler(
-    state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, tracing: Tracing = UNTRACED
+    state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
 ) -> Autoscaler:
     """The verbs for autoscalers, with ids of sessions that can't be guessed."""
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
     decider = Decider(solver, state.changes_since)
-    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, tracing.off_loop)
+    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, off_loop)
 
 
 @contextlib.asynccontextmanager
@@ -224,15 +226,15 @@ def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., A
 
     async def job() -> _T:
         async with embedded(cluster) as opened:
-            return await work(_service_over(opened, settings), cluster)
+            return await work(_service_over(opened, settings, Searches()), cluster)
 
     return uvloop.run(job())
 
 
-def _service_over(cluster: Cluster, settings: Settings, tracing: Tracing = UNTRACED) -> Service:
-    metrics = Metrics(CollectorRegistry())
-    solver = make_solver(settings)
-    return make_service(cluster.api, cluster.state, solver, settings, metrics, live=cluster.live, tracing=tracing)
+def _service_over(cluster: Cluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED) -> Service:
+    metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
+    off_loop = tracing.off_loop(searches.in_thread)
+    return make_service(cluster.api, cluster.state, solver, settings, metrics, live=cluster.live, off_loop=off_loop)
 
 
 async def serve(
@@ -260,8 +262,10 @@ async def serve(
         ConnectError: the cluster cannot be had.
     """
     async with opening as cluster, asyncio.TaskGroup() as tasks:
-        service = _service_over(cluster, settings, tracing)
-        autoscaler = make_autoscaler(cluster.state, make_solver(settings), settings, catalog, tracing)
+        searches = Searches()
+        service = _service_over(cluster, settings, searches, tracing)
+        solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
+        autoscaler = make_autoscaler(cluster.state, solver, settings, catalog, off_loop)
         service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
         service.metrics.registry.register(LogGauges(dropped_lines))
         ProcessCollector(registry=service.metrics.registry)

@@ -1,13 +1,15 @@
 """The allocator with everything that stays the same from pod to pod."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 from allocator.allocate import Task, allocate
 from allocator.effort import Clock, Effort, Limits
-from allocator.errors import NodeUnsuitableError, SearchLimitError
+from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
 from allocator.features import Features
+from allocator.likeness import Lens, lens_of
 from allocator.model import Claim, DeviceClass, Node
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policy import BEST_FIT, Policy
@@ -16,6 +18,9 @@ from allocator.selectors import Selectors
 from allocator.single import Single, single_of
 from allocator.usage import Usage
 from extender.cluster.snapshot import Snapshot
+from extender.faults import Faults
+
+_T = TypeVar("_T")
 
 STOPPED: Final = "search stopped by the limit on"
 """How the reason of a node begins of which it is not known."""
@@ -43,7 +48,12 @@ def stopped_by(error: SearchLimitError) -> No:
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """Decides claims on one node of a snapshot."""
+    """Decides claims on one node of a snapshot.
+
+    Attributes:
+        faults: told of what fails inside the allocator that is no error of its own: it becomes the claims'.
+        until: when the call that it works for must be done, by the clock. No search goes on beyond.
+    """
 
     selectors: Selectors
     clock: Clock
@@ -51,12 +61,19 @@ class Solver:
     policy: Policy = BEST_FIT
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
+    faults: Faults = field(default_factory=Faults)
+    until: float = math.inf
+
+    def within(self, until: float) -> "Solver":
+        """The same for a call that must be done by a time, if not earlier."""
+        return self if until >= self.until else replace(self, until=until)
 
     def solve(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | Unsatisfiable:
         """Devices for all of the claims on the node.
 
         Raises:
             AllocatorError: as `allocator.allocate.allocate`.
+            TimeoutError: the call must be done.
         """
         task = Task(
             node=node,
@@ -67,13 +84,16 @@ class Solver:
             taint_rules=snapshot.taint_rules,
             features=self.features,
         )
-        return allocate(
-            task,
-            selectors=self.selectors,
-            policy=self.policy,
-            limits=self.limits,
-            clock=self.clock,
-            new_share_id=self.new_share_id,
+        return self._asked(
+            claims,
+            lambda limits: allocate(
+                task,
+                selectors=self.selectors,
+                policy=self.policy,
+                limits=limits,
+                clock=self.clock,
+                new_share_id=self.new_share_id,
+            ),
         )
 
     def judge(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | No:
@@ -81,6 +101,7 @@ class Solver:
 
         Raises:
             InvalidClaimError, SelectorError: the claims can be allocated nowhere.
+            TimeoutError: the call must be done.
         """
         try:
             outcome = self.solve(snapshot, node, claims)
@@ -104,6 +125,39 @@ class Solver:
 
         Raises:
             SearchLimitError: it was not told in the time and steps that there are.
+            TimeoutError: the call must be done.
         """
         task = Task(node=node, claims=claims, classes=classes, pools=views, usage=Usage(), features=self.features)
-        return single_of(task, self.selectors, self.policy, Effort(self.limits, self.clock))
+        return self._asked(
+            claims, lambda limits: single_of(task, self.selectors, self.policy, Effort(limits, self.clock))
+        )
+
+    def lens(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> Lens:
+        """What of devices the claims' decision depends on."""
+        return self._asked(claims, lambda _: lens_of(claims, classes, self.selectors))
+
+    def _asked(self, claims: Sequence[Claim], ask: Callable[[Limits], _T]) -> _T:
+        """The allocator's answer within the time that is left. What fails in it is the claims' failure, not the call's.
+
+        Raises:
+            AllocatorError: the allocator's own; `InvalidClaimError` where something failed that nobody thought of.
+            TimeoutError: the call must be done.
+        """
+        try:
+            return ask(self._limits())
+        except SearchLimitError as error:
+            if self.until < math.inf and self.clock() >= self.until:
+                raise TimeoutError from error
+            raise
+        except (AllocatorError, TimeoutError):
+            raise
+        except Exception as error:
+            raise self.faults.of_claims(claims, error) from error
+
+    def _limits(self) -> Limits:
+        if self.until == math.inf:
+            return self.limits
+        left = self.until - self.clock()
+        if left <= 0:
+            raise TimeoutError
+        return self.limits if left >= self.limits.seconds else replace(self.limits, seconds=left)

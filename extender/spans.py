@@ -33,7 +33,7 @@ from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.cluster.objects import Pod
 from extender.cluster.tally import asked
 from extender.cluster.transport import Reply, Request, Stream, Transport
-from extender.offload import Offload, in_thread
+from extender.offload import Offload
 from extender.service import SchedulerVerbs
 from extender.settings import TracingSettings
 from extender.tracing import Call
@@ -85,16 +85,15 @@ class Spans:
         """One, which adds ``trace_id`` and ``span_id``."""
         return (_with_trace,)
 
-    @property
-    def off_loop(self) -> Offload:
-        """A thread; the span is of the work there, without the wait for a thread."""
+    def off_loop(self, off_loop: Offload) -> Offload:
+        """The span is of the work, without the wait for a thread."""
 
         async def solving(work: Callable[[], _T]) -> _T:
             def solve() -> _T:
                 with _span(self._tracer, "solve"):
                     return work()
 
-            return await in_thread(solve)
+            return await off_loop(solve)
 
         return solving
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from extender.autoscaler.service import AutoscalerVerbs
 from extender.cluster.transport import Transport
-from extender.offload import Offload, in_thread
+from extender.offload import Offload
 from extender.service import SchedulerVerbs
 from extender.settings import TracingSettings
 
@@ -38,9 +38,8 @@ class Tracing(Protocol):
         """What gives the lines of the log the trace that they belong to."""
         ...
 
-    @property
-    def off_loop(self) -> Offload:
-        """The way off the event loop."""
+    def off_loop(self, off_loop: Offload) -> Offload:
+        """Around work off the event loop."""
         ...
 
     def call(self, name: str, call: Call) -> Call:
@@ -68,7 +67,9 @@ class _Untraced:
     """Nothing around anything."""
 
     processors: Sequence[structlog.typing.Processor] = ()
-    off_loop: Offload = staticmethod(in_thread)
+
+    def off_loop(self, off_loop: Offload) -> Offload:
+        return off_loop
 
     def call(self, _: str, call: Call) -> Call:
         return call

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from extender.cluster.events import Note
 from extender.cluster.objects import Pod
 from extender.cluster.state import ClusterState
+from extender.faults import Faults
 
 _T = TypeVar("_T")
 
@@ -33,12 +34,20 @@ class Unserved:
         state: tells which pods are still pending.
         record: writes Events, in the background.
         now: the time.
+        faults: told of what fails at a pod.
     """
 
-    def __init__(self, state: ClusterState, record: Callable[[Pod, Note], None], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        record: Callable[[Pod, Note], None],
+        now: Callable[[], datetime],
+        faults: Faults,
+    ) -> None:
         self._state = state
         self._record = record
         self._now = now
+        self._faults = faults
         self._waiting: OrderedDict[str, _Rejection] = OrderedDict()
         self._told: OrderedDict[str, str] = OrderedDict()
 
@@ -69,7 +78,8 @@ class Unserved:
             if pod is not None and not pod.node_name:
                 self._told[uid] = first.text
                 _trim(self._told)
-                self._record(pod, Note(REASON, first.text))
+                with self._faults.of(f"pod {pod}"):
+                    self._record(pod, Note(REASON, first.text))
 
 
 def summary(pod: Pod, reasons: Iterable[str]) -> str:

@@ -30,7 +30,8 @@ from allocator.outcome import Allocation
 from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.cluster.objects import Pod, PodClaim
 from extender.cluster.state import ClusterState
-from extender.deciding.decider import AtHand, Decider, NotAtHandError
+from extender.deciding.decider import AtHand, Decider
+from extender.deciding.verdict import NotAtHandError
 from extender.serving import make_solver
 from extender.settings import Settings
 from extender.verbs.case import found_on

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
 from allocator.errors import SearchLimitError
-from allocator.likeness import lens_of
 from allocator.model import Claim
 from allocator.outcome import Allocation
 from allocator.selectors import Recent
@@ -26,15 +25,11 @@ from extender.deciding.outlook import Numbers, Outlook, Surveyor
 from extender.deciding.page import Page
 from extender.deciding.shape import shape_of
 from extender.deciding.terrain import Terrain
-from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, Verdict, Verdicts
+from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, NotAtHandError, Verdict, Verdicts
 from extender.solver import No, Solver, stopped_by
 
 AT_HAND: Final = 32
 """Nodes that are looked at in about a millisecond, if nothing is searched."""
-
-
-class NotAtHandError(Exception):
-    """To find the answer would take a search, or a look at many nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +97,7 @@ class Decider:
         *,
         sent: Mapping[str, NodeObject] | None = None,
         until: float = float("inf"),
+        solver: Solver | None = None,
     ) -> Decided:
         """What becomes of each node, if the claims are to be allocated there together.
 
@@ -110,22 +106,24 @@ class Decider:
             names: the nodes.
             world: where to decide: the cluster that is followed, or whatever it might be like.
             sent: the nodes as they are to be seen, if not as the snapshot has them.
-            until: when to stop, by the solver's clock.
+            until: when to begin no more nodes, by the solver's clock.
+            solver: the decider's, if not with its own time for the call: then no search goes on beyond that.
 
         Raises:
             InvalidClaimError, SelectorError: of the first node, in the order asked, of which this is not known to be
                 no problem. The claims can be allocated nowhere.
         """
+        asked = solver or self.solver
         terrain = self._over(world)
         outlooks = _outlooks(terrain, names, sent)
-        memory = self._memory(claims, terrain.snapshot)
+        memory = self._memory(claims, terrain.snapshot, asked)
         known = memory.under(terrain.roaming)
         verdicts = list(map(known.by_outlook.get, outlooks))
         if _is_complete(verdicts):
             self.asked += len(verdicts)
             return Decided(Verdicts.of(verdicts), 0)
         unknown = [index for index, verdict in enumerate(verdicts) if verdict is None]
-        inquiry = _Inquiry(self.solver, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+        inquiry = _Inquiry(asked, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
         for index in unknown:
             outlook = outlooks[index]
             verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
@@ -160,19 +158,13 @@ class Decider:
     def _recalled(self, shape: Hashable) -> Memory | None:
         return self._memories.get(shape) or self._memories.recall(shape)
 
-    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot) -> Memory:
+    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot, solver: Solver) -> Memory:
         shape = shape_of(claims, snapshot.classes)
         memory = self._recalled(shape)
         if memory is None:
-            memory = Memory(lens_of(claims, snapshot.classes, self.solver.selectors), self._single_of(claims, snapshot))
+            memory = Memory(solver.lens(claims, snapshot.classes), _single_of(claims, snapshot))
             self._memories.keep(shape, memory)
         return memory
-
-    def _single_of(self, claims: Sequence[Claim], snapshot: Snapshot) -> Callable[[Outlook], Single | None] | None:
-        if not is_single(claims):
-            return None
-        asked, classes = tuple(claims), snapshot.classes
-        return lambda seen: self.solver.single(asked, classes, seen.node, tuple([g.view for g in seen.grounds]))
 
 
 @dataclass(slots=True, eq=False)
@@ -208,11 +200,12 @@ class _Inquiry:
         if self.solver is not None and self.solver.clock() > until:
             return TOO_LATE
         try:
-            settled = self.memory.settled(outlook, key)
+            settled = self.memory.settled(outlook, key, self.solver)
+            found = self.known.by_key.get(settled) or self._passing.get(settled) or self._found_out(settled, outlook)
         except SearchLimitError as error:
             settled, found = key, self._new(stopped_by(error))
-        else:
-            found = self.known.by_key.get(settled) or self._passing.get(settled) or self._found_out(settled, outlook)
+        except TimeoutError:
+            return TOO_LATE
         (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
         return found
 
@@ -275,16 +268,24 @@ class AtHand:
         *,
         sent: Mapping[str, NodeObject] | None = None,
         until: float = float("inf"),
+        solver: Solver | None = None,
     ) -> Decided:
         """As `Decider.decide`.
 
         Raises:
             NotAtHandError: it would take a search, or a look at many nodes.
         """
-        del until
+        del until, solver
         if sent is not None:
             raise NotAtHandError
         return self.decider.glance(claims, names, world)
+
+
+def _single_of(claims: Sequence[Claim], snapshot: Snapshot) -> Callable[[Solver, Outlook], Single | None] | None:
+    if not is_single(claims):
+        return None
+    asked, classes = tuple(claims), snapshot.classes
+    return lambda solver, seen: solver.single(asked, classes, seen.node, tuple([g.view for g in seen.grounds]))
 
 
 def _is_complete(verdicts: list[Verdict | None]) -> TypeGuard[list[Verdict]]:

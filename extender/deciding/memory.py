@@ -11,7 +11,8 @@ from allocator.single import Found, NotFound, Single
 from allocator.usage import PoolUsage
 from extender.deciding.outlook import Numbers, Outlook
 from extender.deciding.page import Page
-from extender.deciding.verdict import Verdict
+from extender.deciding.verdict import NotAtHandError, Verdict
+from extender.solver import Solver
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +40,7 @@ class Memory:
     """
 
     lens: Lens
-    single_of: Callable[[Outlook], Single | None] | None
+    single_of: Callable[[Solver, Outlook], Single | None] | None
     keys: dict[Outlook, tuple[Hashable, int]] = field(default_factory=dict)
     singles: dict[Hashable, Single | None] = field(default_factory=dict)
     runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
@@ -59,25 +60,34 @@ class Memory:
             found = self.keys[outlook] = (outlook.picture(self.lens, numbers), outlook.state)
         return found
 
-    def settled(self, outlook: Outlook, key: tuple[Hashable, int]) -> Hashable:
+    def settled(self, outlook: Outlook, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
         """The same for outlooks that are as good as alike: other devices are held, but such that look the same.
 
         Where the answer can be told without a search, it is that.
 
+        Args:
+            outlook: of a node.
+            key: the outlook's.
+            solver: finds out what tells the answer; None: there is no time for that.
+
         Raises:
-            SearchLimitError: to find out what tells it took too long.
+            InvalidClaimError, SearchLimitError, TimeoutError: as `Solver.single`.
+            NotAtHandError: there is no time for that.
         """
         if self.lens.in_order:
             return key
-        answer = self._told(outlook, key[0])
+        answer = self._told(outlook, key[0], solver)
         return self._with_runs(outlook, key[0]) if answer is None else answer
 
-    def _told(self, outlook: Outlook, picture: Hashable) -> Found | NotFound | None:
+    def _told(self, outlook: Outlook, picture: Hashable, solver: Solver | None) -> Found | NotFound | None:
         if self.single_of is None or None in outlook.used:
             return None
         singles = self.singles
         if picture not in singles:
-            singles[picture] = self.single_of(outlook)
+            if solver is None:
+                # Selectors would be evaluated on the devices.
+                raise NotAtHandError
+            singles[picture] = self.single_of(solver, outlook)
         single = singles[picture]
         return None if single is None else single.answer(outlook.states)
 

@@ -10,6 +10,10 @@ UNKNOWN_NODE: Final = "node not yet known"
 OUT_OF_TIME: Final = "not looked at in time"
 
 
+class NotAtHandError(Exception):
+    """To find the answer would take a search, or a look at many nodes."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
     """What becomes of a node.

@@ -1,5 +1,6 @@
 """Explain a pod: where it fits and why there, or why it fits nowhere and what would change that. Nothing is written."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,12 +29,14 @@ class Explainer:
         snapshot: as the cluster's state gave it out.
         decider: remembers what was decided there before.
         pause: called between small pieces of work: whoever is in a hurry goes first.
+        until: when to say what is known by then, by the solver's clock.
         seconds: for the search for proposals, by the solver's clock.
     """
 
     snapshot: Snapshot
     decider: Decider
     pause: Callable[[], None]
+    until: float = math.inf
     seconds: float = 0.7
 
     @classmethod
@@ -43,11 +46,17 @@ class Explainer:
 
     @property
     def solver(self) -> Solver:
-        """The allocator."""
-        return self.decider.solver
+        """The allocator, for as long as there is time."""
+        return self.decider.solver.within(self.until)
 
     def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
-        """Everything about a pod, on all nodes or on some of them."""
+        """Everything about a pod, on all nodes or on some of them; or the fault that an explanation meets."""
+        found: list[Explanation] = []
+        with self.solver.faults.of(f"pod {pod}", lambda fault: found.append(_blocked(pod, fault))):
+            found.append(self._explained(pod, nodes))
+        return found[0]
+
+    def _explained(self, pod: Pod, nodes: Sequence[str] | None) -> Explanation:
         if pod.node_name:
             return self._bound(pod)
         if not pod.needs_devices:
@@ -78,12 +87,22 @@ class Explainer:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
             known = [snapshot.nodes[name] for name in names]
             self.decider.follow(self.snapshot)
-            found = Judgement(case, snapshot, known, self.decider, self.seconds, self.pause).explanation()
+            found = Judgement(case, snapshot, known, self.decider, self.seconds, self._pause).explanation()
         made = tuple(f"claim {name} is still to be made from its template" for name in waiting)
         return replace(found, notes=(*made, *found.notes))
 
+    def _pause(self) -> None:
+        """Let others go first.
+
+        Raises:
+            TimeoutError: there is no more time.
+        """
+        self.pause()
+        if self.until < math.inf and self.solver.clock() > self.until:
+            raise TimeoutError
+
     def _remedies(self, pod: Pod, snapshot: Snapshot, names: Sequence[str]) -> tuple[Proposal, ...]:
-        until = self.solver.clock() + self.seconds
+        until = min(self.until, self.solver.clock() + self.seconds)
         trials = Trials(pod.key, snapshot, self.solver, (), until, self.pause)
         changes = tuple(remedies(pod, snapshot))
         alone = [proposal for each in changes if (proposal := trials.anywhere((each,), names)) is not None]

@@ -15,6 +15,7 @@ from allocator.outcome import Allocation, Merit
 from extender.cluster.objects import ClaimObject, NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decider
+from extender.deciding.verdict import OUT_OF_TIME
 from extender.explain.administration import idle_gates
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
@@ -66,7 +67,7 @@ class Judgement:
         snapshot: as it is; changes are tried out on it.
         decider: remembers what was decided before.
         seconds: for the search for proposals, by the solver's clock.
-        pause: called between pieces of work.
+        pause: called between pieces of work; raises `TimeoutError` when there is no more time.
     """
 
     case: Case
@@ -79,16 +80,26 @@ class Judgement:
     def explanation(self) -> Explanation:
         """All about it."""
         verdicts = self._verdicts()
-        return self._fitting(verdicts) if verdicts.merits else self._failing(verdicts)
+        if verdicts.merits:
+            return self._fitting(verdicts)
+        try:
+            return self._failing(verdicts)
+        except TimeoutError:
+            return self._short(verdicts)
 
     def _verdicts(self) -> _Verdicts:
-        question = Question(self.case, self.decider, None, float("inf"))
+        question = Question(self.case, self.decider, None, self.case.solver.until)
         names = [node.name for node in self.nodes]
         verdicts = _Verdicts()
         try:
             for start in range(0, len(names), _AT_ONCE):
-                self.pause()
-                found = question.answer(names[start : start + _AT_ONCE])
+                part = names[start : start + _AT_ONCE]
+                try:
+                    self.pause()
+                    found = question.answer(part)
+                except TimeoutError:
+                    verdicts.reasons.update(dict.fromkeys(part, OUT_OF_TIME))
+                    continue
                 verdicts.merits.update(found.merits)
                 verdicts.reasons.update({**found.unresolvable, **found.failed})
         except InvalidClaimError as error:
@@ -112,7 +123,11 @@ class Judgement:
     def _devices(self, name: str) -> tuple[PlacedDevice, ...]:
         """What the pod would get on a node."""
         node = self.case.snapshot.nodes[name]
-        needs, found = self.case.claims.on(node), self.case.at(node)
+        needs = self.case.claims.on(node)
+        try:
+            found = self.case.at(node)
+        except TimeoutError:
+            return ()
         if isinstance(needs, str) or not isinstance(found, Allocation):
             return ()
         return tuple(
@@ -130,7 +145,7 @@ class Judgement:
         gates = tuple(idle_gates(survey.features, self.snapshot, [target.claim.claim.spec for target in targets]))
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot, gates)
         groups = _groups(verdicts.reasons)
-        known = {node.name for node in able if not verdicts.reasons[node.name].startswith(STOPPED)}
+        known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}
         return Explanation(
             str(self.case.pod),
             Verdict.FITS_NOWHERE,
@@ -142,6 +157,14 @@ class Judgement:
             clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, known), MAX_CLASHES)),
             proposals=self._proposals(bundles),
         )
+
+    def _short(self, verdicts: _Verdicts) -> Explanation:
+        """What is known when time is up."""
+        groups = _groups(verdicts.reasons)
+        summary = self._summary(groups, verdicts.cause)
+        notes = ("there was no time to look at every device and to try out what would help",)
+        pod = str(self.case.pod)
+        return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims that are to be allocated: the same on all nodes, but for that of extended resources."""
@@ -171,7 +194,7 @@ class Judgement:
     def _proposals(self, bundles: Bundles) -> tuple[Proposal, ...]:
         solver = self.case.solver
         others = one_of_each(bundles.survey)[:MAX_CONFIRMED]
-        until = solver.clock() + self.seconds
+        until = min(solver.until, solver.clock() + self.seconds)
         trials = Trials(self.case.pod.key, self.snapshot, solver, others, until, self.pause)
         return proposals_on(promising(bundles.survey), bundles, trials)
 

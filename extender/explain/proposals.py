@@ -25,7 +25,7 @@ from extender.explain.references import with_claims_made
 from extender.explain.survey import Survey
 from extender.solver import Solver
 from extender.verbs.case import held_for_nominated, open_case
-from extender.verbs.filter import filter_nodes
+from extender.verbs.filter import Bounds, filter_nodes
 
 MAX_PROPOSALS: Final = 5
 MAX_ALIKE: Final = 2
@@ -67,7 +67,7 @@ class Trials:
     def __post_init__(self) -> None:
         limits = self.solver.limits
         short = Limits(min(limits.steps, _STEPS), min(limits.seconds, _SECONDS))
-        self.solver = replace(self.solver, limits=short)
+        self.solver = replace(self.solver, limits=short).within(self.until)
 
     @property
     def is_over(self) -> bool:
@@ -83,7 +83,7 @@ class Trials:
         world, solver = self._world(changes)
         found = self._allocation(world, solver, node)
         names = tuple(dict.fromkeys((*self.others, node)))
-        if found is None or node not in filter_nodes(world.pods[self.pod], names, world, solver).passed:
+        if found is None or node not in self._passed(names, world, solver):
             return None
         results = (r for allocation in found.results for r in allocation.results)
         devices = tuple(dict.fromkeys(r.device for r in results if self._is_there(r.device)))
@@ -92,8 +92,15 @@ class Trials:
     def anywhere(self, changes: Sequence[Change], nodes: Sequence[str]) -> Proposal | None:
         """The changes as a proposal, on the first node that will do."""
         world, solver = self._world(changes)
-        passed = filter_nodes(world.pods[self.pod], nodes, world, solver).passed
+        passed = self._passed(nodes, world, solver)
         return self.proposal(changes, passed[0]) if passed else None
+
+    def _passed(self, nodes: Sequence[str], world: Snapshot, solver: Solver) -> Sequence[str]:
+        """Nodes that filter would pass, as far as there is time."""
+        try:
+            return filter_nodes(world.pods[self.pod], nodes, world, solver, bounds=Bounds(solver.until)).passed
+        except TimeoutError:
+            return ()
 
     def _is_there(self, device: DeviceId) -> bool:
         """Not only after the changes."""
@@ -116,7 +123,7 @@ class Trials:
         case = replace(case, snapshot=held_for_nominated(pod, world, solver))
         try:
             found = case.at(world.nodes[node])
-        except (InvalidClaimError, SelectorError):
+        except (InvalidClaimError, SelectorError, TimeoutError):
             return None
         return found if isinstance(found, Allocation) else None
 

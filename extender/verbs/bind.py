@@ -7,6 +7,7 @@ has one bind at a time, and whoever calls again gets the answer of the one that 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -25,14 +26,19 @@ from extender.cluster.specialclaims import SpecialClaims
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer, check_unbound
 from extender.deciding.verdict import UNKNOWN_NODE
+from extender.offload import Offload, in_thread
 from extender.solver import No, Solver
-from extender.verbs.case import held_for_nominated, open_case
+from extender.verbs.case import NOTHING_TO_ALLOCATE, Case, found_on, open_case
 from extender.verbs.clashes import Clashes
+from extender.verbs.grounds import rests
 
 logger = structlog.get_logger()
 
 _OWN_SHARE: Final = 0.9
 """Of a call's time, after which no step begins: the answer must still get there."""
+
+_MOST_TRIES: Final = 5
+"""To decide before something changes that the decision rests on."""
 
 
 class BindError(Exception):
@@ -73,10 +79,18 @@ class Binder:
         deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
             but posts no Binding any more: the next call carries on from what it has written.
         clashes: told of every clash that is found.
+        off_loop: where devices are searched.
     """
 
     def __init__(
-        self, state: ClusterState, writer: Writer, solver: Solver, *, deadline: float, clashes: Clashes
+        self,
+        state: ClusterState,
+        writer: Writer,
+        solver: Solver,
+        *,
+        deadline: float,
+        clashes: Clashes,
+        off_loop: Offload = in_thread,
     ) -> None:
         self._state = state
         self._writer = writer
@@ -84,6 +98,7 @@ class Binder:
         self._solver = solver
         self._deadline = deadline
         self._clashes = clashes
+        self._off_loop = off_loop
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
     async def bind(self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None) -> None:
@@ -157,7 +172,7 @@ class Binder:
             return
         made: list[Reservation] = []
         try:
-            plan = self._decide(pod, node, made)
+            plan = await self._decide(pod, node, made, until)
             revision = await self._write(pod, plan, made)
             if pod.extended_claim != plan.status:
                 pod = await self._special.tell(pod, plan.status)
@@ -172,31 +187,54 @@ class Binder:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
 
-    def _decide(self, pod: Pod, node_name: str, made: list[Reservation]) -> _Plan:
-        """What is to be written, with new allocations in flight from here on. Nothing else runs meanwhile.
+    async def _decide(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> _Plan:
+        """What is to be written, with new allocations in flight from here on.
+
+        What takes a search is found out in a thread, and counts if nothing that it rests on has changed meanwhile:
+        between the last look at that and the allocations in flight nothing else runs.
 
         A claim whose allocation is void is added to `made`: it is to be given back.
         """
+        for _ in range(_MOST_TRIES):
+            case, node = self._opened(pod, node_name, made)
+            decided = _at_hand(case, node) or await self._searched(case, node, until)
+            if isinstance(decided, No):
+                raise BindError(f"node {node_name}: {decided.reason}")
+            now = self._state.snapshot
+            changes = self._state.changes_since(case.snapshot.version)
+            if rests(case, node, now, changes) and not self._state.not_ready:
+                return self._assumed(_plan(pod, case.claims, node, decided, now), pod)
+        raise BindError(f"node {node_name}: its devices change all the time")
+
+    def _opened(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Case, NodeObject]:
+        """The pod's case as things stand now, and the node."""
         if self._state.not_ready:
             raise BindError(f"not ready: {self._state.not_ready}")
         snapshot = self._state.snapshot
         node = snapshot.nodes.get(node_name)
         if node is None:
             raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
-        case = open_case(pod, held_for_nominated(pod, snapshot, self._solver), self._solver)
-        if isinstance(case, Blocked):
-            if case.void is None:
-                raise BindError(case.reason)
-            made += _given_back(pod, [case.void])
-            self._clashes.found(case.void, clash(snapshot, case.void.claim.uid), snapshot)
-            raise ClashError(case.reason)
+        case = open_case(pod, snapshot, self._solver)
+        if not isinstance(case, Blocked):
+            return case, node
+        if case.void is None:
+            raise BindError(case.reason)
+        made += _given_back(pod, [case.void])
+        self._clashes.found(case.void, clash(snapshot, case.void.claim.uid), snapshot)
+        raise ClashError(case.reason)
+
+    async def _searched(self, case: Case, node: NodeObject, until: float) -> Allocation | No:
+        """What the pod's claims would get, found out in a thread before a time of the event loop."""
+        left = until - asyncio.get_running_loop().time()
+        solver = self._solver.within(self._solver.clock() + left)
         try:
-            verdict = case.at(node)
+            return await self._off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
         except AllocatorError as error:
             raise BindError(str(error)) from error
-        if isinstance(verdict, No):
-            raise BindError(f"node {node_name}: {verdict.reason}")
-        plan = _plan(pod, case.claims, node, verdict, snapshot)
+        except TimeoutError as error:
+            raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
+
+    def _assumed(self, plan: _Plan, pod: Pod) -> _Plan:
         for each in plan.reservations:
             if each.allocates:
                 self._state.assume(each.uid, each.allocation, pod.uid)
@@ -324,6 +362,14 @@ def _given_back(pod: Pod, claims: Iterable[ClaimObject]) -> list[Reservation]:
         for each, allocation in found
         if allocation is not None or each.special_of
     ]
+
+
+def _at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
+    """What the pod's claims would get, where that takes no search."""
+    needs = case.claims.on(node)
+    if isinstance(needs, str):
+        return No(needs)
+    return None if needs.pending else NOTHING_TO_ALLOCATE
 
 
 def _plan(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> _Plan:

@@ -3,7 +3,9 @@
 Questions of the kind "what if these pods were gone" are asked of a fork of the snapshot, by the same code.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allocator.errors import AllocatorError
@@ -11,6 +13,7 @@ from allocator.features import Features
 from allocator.model import Claim
 from allocator.outcome import Allocation, Merit
 from extender.claims import Blocked, PodClaims, claim_keys, claims_of
+from extender.cluster.api import ObjectKey
 from extender.cluster.objects import NodeObject, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
@@ -33,6 +36,7 @@ class Case:
 
         Raises:
             InvalidClaimError, SelectorError: the pod can go nowhere.
+            TimeoutError: the solver's time is up.
         """
         needs = self.claims.on(node)
         if isinstance(needs, str):
@@ -96,22 +100,45 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot
 
     Room was made for them there, perhaps by evicting others: nobody of lower or equal priority may take it. Of two
     nominated pods of equal priority the older one goes first, so that they don't wait for each other.
+
+    All of them together may take half of the solver's time; for one of which it is not known by then what it needs,
+    nothing is held, as for one that fits no more.
     """
     held = snapshot
     mine = set(claim_keys(pod))
-    for other, node in _nominated_before(pod, snapshot):
-        case = open_case(other, after_departures(held, node, solver.features), solver)
-        if isinstance(case, Blocked):
-            continue
-        theirs = tuple(each for each in case.claims.pending if each.key not in mine)
-        case = replace(case, claims=replace(case.claims, pending=theirs))
-        try:
-            found = case.at(node)
-        except AllocatorError:
-            continue
+    before = tuple(_nominated_before(pod, snapshot))
+    half = solver.within(_middle(solver)) if before else solver
+    for place, (other, node) in enumerate(before):
+        found: Allocation | No | None = None
+        with solver.faults.of(f"pod {other}"), suppress(AllocatorError, TimeoutError):
+            found = _needed(other, node, mine, held, _with_share(half, len(before) - place))
         if isinstance(found, Allocation):
             held = holding(found, held)
     return held
+
+
+def _needed(
+    pod: Pod, node: NodeObject, shared: Collection[ObjectKey], snapshot: Snapshot, solver: Solver
+) -> Allocation | No:
+    """What a nominated pod would get of its node for the claims that are not shared."""
+    case = open_case(pod, after_departures(snapshot, node, solver.features), solver)
+    if isinstance(case, Blocked):
+        return No(case.reason)
+    own = tuple(each for each in case.claims.pending if each.key not in shared)
+    return replace(case, claims=replace(case.claims, pending=own)).at(node)
+
+
+def _middle(solver: Solver) -> float:
+    """When half of the solver's time is up."""
+    return solver.until if solver.until == math.inf else (solver.clock() + solver.until) / 2
+
+
+def _with_share(solver: Solver, pods: int) -> Solver:
+    """With the time that the first of some pods may take, so that each has the same."""
+    if solver.until == math.inf:
+        return solver
+    now = solver.clock()
+    return solver.within(now + (solver.until - now) / pods)
 
 
 def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:

@@ -15,6 +15,7 @@ from extender.cluster.reservation import WriteRefusedError
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
+from extender.faults import Faults
 
 logger = structlog.get_logger()
 
@@ -46,12 +47,14 @@ class Deallocator:
         state: the cluster.
         writer: writes to it.
         is_binding: whether a bind of the pod with this uid is running.
+        faults: told of what fails at a pod.
     """
 
-    def __init__(self, state: ClusterState, writer: Writer, is_binding: Callable[[str], bool]) -> None:
+    def __init__(self, state: ClusterState, writer: Writer, is_binding: Callable[[str], bool], faults: Faults) -> None:
         self._state = state
         self._writer = writer
         self._is_binding = is_binding
+        self._faults = faults
         self._proposed: dict[str, tuple[ClaimObject, Pod]] = {}
 
     def propose(self, pod: Pod, reasons: Collection[str]) -> None:
@@ -72,11 +75,16 @@ class Deallocator:
             claim, pod = self._proposed.pop(uid)
             if self._is_binding(pod.uid) or uid in self._state.snapshot.in_flight:
                 continue
-            try:
-                await self._writer.deallocate(claim, pod)
-            except (WriteRefusedError, OutcomeUnknownError) as error:
-                logger.info("claim not deallocated", claim=str(claim.key), pod=str(pod), error=str(error))
-            else:
-                logger.info("claim deallocated", claim=str(claim.key), pod=str(pod))
-                woken.append(pod)
+            with self._faults.of(f"pod {pod}"):
+                if await self._is_deallocated(claim, pod):
+                    woken.append(pod)
         return woken
+
+    async def _is_deallocated(self, claim: ClaimObject, pod: Pod) -> bool:
+        try:
+            await self._writer.deallocate(claim, pod)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("claim not deallocated", claim=str(claim.key), pod=str(pod), error=str(error))
+            return False
+        logger.info("claim deallocated", claim=str(claim.key), pod=str(pod))
+        return True

@@ -29,7 +29,7 @@ class Bounds:
     """How far to go.
 
     Attributes:
-        until: when to stop, by the solver's clock.
+        until: when to begin no more nodes, by the solver's clock.
         most: how many of the nodes that will do are to be named, the best of them; None: all.
     """
 
@@ -74,7 +74,7 @@ def filter_nodes(
         pod: as it was sent.
         names: the nodes asked about.
         snapshot: the cluster.
-        solver: the allocator.
+        solver: the allocator, for as long as the call has time.
         decider: remembers decisions of this solver; None: nothing is remembered.
         sent: the Node objects, where whole nodes were sent: their labels count, and they need not exist.
         bounds: to the work and to the answer.
@@ -94,7 +94,7 @@ def filter_nodes(
     waiting = unready(case.claims, solver.features)
     if waiting is not None:
         return _nowhere(names, waits(waiting))
-    case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver))
+    case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until)))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
     question = Question(case, decider or Decider(solver, lambda _: None), nodes, bounds.until, bounds.most)
     try:
@@ -174,7 +174,7 @@ class Question:
             return Decided(Verdicts.of([NOTHING_NEEDED] * len(names)), 0)
         pending = [each.claim for each in needs.pending]
         world = needs.world(self.case.snapshot)
-        return self.decider.decide(pending, names, world, sent=self.sent, until=self.until)
+        return self.decider.decide(pending, names, world, sent=self.sent, until=self.until, solver=self.case.solver)
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
         ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)

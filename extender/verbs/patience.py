@@ -16,6 +16,7 @@ from extender.cluster.readiness import Failed, unmet
 from extender.cluster.reservation import is_reserved
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
+from extender.faults import Faults
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 
@@ -30,6 +31,7 @@ class Patience:
         clashes: told of void allocations; looks for them.
         now: the time.
         tell: tells a pod why its claims are given back.
+        faults: told of what fails at a pod.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Patience:
         clashes: Clashes,
         now: Callable[[], datetime],
         tell: Callable[[Pod, Note], None],
+        faults: Faults,
     ) -> None:
         self._state = state
         self._features = features
@@ -47,6 +50,7 @@ class Patience:
         self._clashes = clashes
         self._now = now
         self._tell = tell
+        self._faults = faults
         self._pods: dict[str, Pod] = {}
 
     def rejected(self, pod: Pod) -> None:
@@ -59,17 +63,23 @@ class Patience:
         self._clashes.look(self._state)
         snapshot = self._state.snapshot
         for uid, pod in list(self._pods.items()):
-            known = snapshot.pod(uid)
-            claims = claims_of(known, snapshot) if known is not None and not known.node_name else PodClaims()
-            if known is None or not self._is_held_up(claims):
-                del self._pods[uid]
-                continue
-            hopeless = [found for found in self._hopeless(claims, snapshot) if _may_give_back(found[0], pod)]
-            if hopeless and not self._binder.is_binding(uid):
-                del self._pods[uid]
-                for _, note in hopeless:
-                    self._tell(pod, note)
-                self._binder.give_back(known, [claim for claim, _ in hopeless])
+            with self._faults.of(f"pod {pod}"):
+                if self._is_done(pod, snapshot):
+                    del self._pods[uid]
+
+    def _is_done(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether a pod needs no more looking after: what is hopeless is given back."""
+        known = snapshot.pod(pod.uid)
+        claims = claims_of(known, snapshot) if known is not None and not known.node_name else PodClaims()
+        if known is None or not self._is_held_up(claims):
+            return True
+        hopeless = [found for found in self._hopeless(claims, snapshot) if _may_give_back(found[0], pod)]
+        if not hopeless or self._binder.is_binding(pod.uid):
+            return False
+        self._binder.give_back(known, [claim for claim, _ in hopeless])
+        for _, note in hopeless:
+            self._tell(pod, note)
+        return True
 
     def _is_held_up(self, claims: PodClaims | Blocked) -> bool:
         if isinstance(claims, Blocked):

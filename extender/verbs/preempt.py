@@ -33,8 +33,6 @@ def choose_victims(
     victims: Mapping[str, Victims],
     snapshot: Snapshot,
     solver: Solver,
-    *,
-    until: float = float("inf"),
 ) -> Mapping[str, Victims]:
     """The victims per node that make room for the pod's devices, too; nodes that can't be made to fit are left out.
 
@@ -44,8 +42,10 @@ def choose_victims(
         pod: for whom there is no room.
         victims: whom the scheduler would evict.
         snapshot: the cluster.
-        solver: the allocator.
-        until: when to stop, by the solver's clock; nodes not looked at by then are left out.
+        solver: the allocator, for as long as the call has time; nodes not looked at by then are left out.
+
+    Raises:
+        TimeoutError: time was up before it was known whether the pod only has to wait.
     """
     if not pod.needs_devices:
         return victims
@@ -56,7 +56,7 @@ def choose_victims(
     try:
         if _only_waits(pod, world, solver):
             return {}
-        return dict(_chosen(pod, victims, world, solver, until))
+        return dict(_chosen(pod, victims, world, solver))
     except (InvalidClaimError, SelectorError):
         return {}
 
@@ -69,15 +69,16 @@ def _only_waits(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
 
 
 def _chosen(
-    pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver, until: float
+    pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver
 ) -> Iterator[tuple[str, Victims]]:
     for name, given in victims.items():
         node = snapshot.nodes.get(name)
         if node is None or not given.uids:
             continue
-        if solver.clock() > until:
+        try:
+            added = _added(pod, node, given, snapshot, solver)
+        except TimeoutError:
             return
-        added = _added(pod, node, given, snapshot, solver)
         if added is not None:
             violations = given.pdb_violations + _violations(added, _known(given, snapshot), snapshot)
             yield name, Victims((*given.uids, *(other.uid for other in added)), violations)

@@ -14,6 +14,7 @@ from extender.cluster.readiness import unmet
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.extended import is_ours
+from extender.faults import Faults
 from extender.verbs.bind import Binder
 
 IDLE: Final = timedelta(seconds=60)
@@ -30,12 +31,14 @@ class Sweep:
         state: the cluster.
         binder: deletes the claims, when it does not bind their pods.
         now: the time.
+        faults: told of what fails at a pod.
     """
 
-    def __init__(self, state: ClusterState, binder: Binder, now: Callable[[], datetime]) -> None:
+    def __init__(self, state: ClusterState, binder: Binder, now: Callable[[], datetime], faults: Faults) -> None:
         self._state = state
         self._binder = binder
         self._now = now
+        self._faults = faults
         self._swept: datetime | None = None
 
     def look(self) -> None:
@@ -44,19 +47,21 @@ class Sweep:
         if self._state.not_ready or (self._swept is not None and now - self._swept < PERIOD):
             return
         self._swept = now
-        for pod, claim in list(orphans(self._state.snapshot, now)):
-            if not self._binder.is_binding(pod.uid):
-                self._binder.give_back(pod, [claim])
+        snapshot = self._state.snapshot
+        for uid in list(snapshot.special):
+            with self._faults.of(f"the special claims of the pod with uid {uid}"):
+                for pod, claim in list(orphans(uid, snapshot, now)):
+                    if not self._binder.is_binding(uid):
+                        self._binder.give_back(pod, [claim])
 
 
-def orphans(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Pod, ClaimObject]]:
-    """Special claims of ours that nobody uses or waits for, each with its pod."""
-    for uid in snapshot.special:
-        pod = snapshot.pod(uid)
-        for claim in snapshot.special_claims(uid):
-            owner = pod or _owner(claim)
-            if is_ours(claim, owner.name) and not _is_used(claim, pod, snapshot) and _is_idle(claim, now):
-                yield owner, claim
+def orphans(uid: str, snapshot: Snapshot, now: datetime) -> Iterator[tuple[Pod, ClaimObject]]:
+    """Special claims of ours, made for the pod of that uid, that nobody uses or waits for, each with its pod."""
+    pod = snapshot.pod(uid)
+    for claim in snapshot.special_claims(uid):
+        owner = pod or _owner(claim)
+        if is_ours(claim, owner.name) and not _is_used(claim, pod, snapshot) and _is_idle(claim, now):
+            yield owner, claim
 
 
 def _is_used(claim: ClaimObject, pod: Pod | None, snapshot: Snapshot) -> bool:

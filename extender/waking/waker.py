@@ -9,19 +9,21 @@ from functools import partial
 from sys import intern
 from typing import Final, TypeAlias
 
-import anyio.to_thread
 import structlog
 
 from allocator.outcome import Allocation
 from extender.claims import Blocked, claim_keys, claims_of
 from extender.cluster.api import PODS, OutcomeUnknownError
-from extender.cluster.objects import Pod, revision
+from extender.cluster.objects import NodeObject, Pod, revision
 from extender.cluster.reservation import WriteRefusedError
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.deciding.decider import Decider
 from extender.deciding.shape import shape_of
+from extender.faults import Faults
+from extender.offload import Offload, in_thread
+from extender.solver import Solver
 from extender.verbs.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
 from extender.verbs.filter import Bounds, filter_nodes
 from extender.waking.relief import NO_RELIEF, Relief, relief
@@ -112,10 +114,12 @@ class Waker:
         state: the cluster.
         decider: remembers what was decided; its solver's clock counts.
         writer: writes to the cluster.
+        off_loop: where pods are judged.
     """
 
-    def __init__(self, state: ClusterState, decider: Decider, writer: Writer) -> None:
+    def __init__(self, state: ClusterState, decider: Decider, writer: Writer, off_loop: Offload = in_thread) -> None:
         self._state = state
+        self._off_loop = off_loop
         self._writer = writer
         self._decider = decider
         self._seen = state.snapshot
@@ -162,13 +166,17 @@ class Waker:
             each.attention = _Attention.NOW
         held = [woken.found for woken in self._woken.values()]
         judge = partial(_judge, candidates, snapshot, held, self._decider)
-        judged = await anyio.to_thread.run_sync(judge, abandon_on_cancel=True)
+        judged = await self._off_loop(judge)
         attention = _Attention.RELEASE if held or judged.fitting else _Attention.CHANGES
         for each in judged.refused:
             each.refuse(attention)
         for each in judged.undecided:
             each.postpone(self._decider.solver.clock())
-        return sum([await self._wake(each, found) for each, found in judged.fitting])
+        woken = 0
+        for each, found in judged.fitting:
+            with self._faults.of(f"pod {each.pod}"):
+                woken += await self._wake(each, found)
+        return woken
 
     async def _wake(self, rejected: _Rejected, found: Allocation) -> bool:
         """Wake a pod, unless filter has been asked about it meanwhile."""
@@ -197,6 +205,10 @@ class Waker:
             targets = each.targets(pod, news, snapshot)
             if targets:
                 yield each, pod, targets
+
+    @property
+    def _faults(self) -> Faults:
+        return self._decider.solver.faults
 
     def _meet(self, scheduler: str, snapshot: Snapshot) -> None:
         """Of a scheduler that was not heard of before, any pending pod may have been rejected before we started."""
@@ -254,41 +266,75 @@ def _judge(
 ) -> _Judged:
     """Judge pods, the first first; those not got to in time are in no list."""
     decider.follow(snapshot)
-    until = decider.solver.clock() + LOOK_SECONDS
-    judged, stopped = _Judged(), decider.stopped
-    hopeless: dict[Hashable, set[str]] = {}
-    too_hard: set[Hashable] = set()
     for allocation in held:
         snapshot = holding(allocation, snapshot)
+    judging = _Judging(snapshot, decider, decider.solver.clock() + LOOK_SECONDS, decider.stopped)
     for each, pod, names in candidates:
+        refuse = partial(judging.refuse, each)
+        with decider.solver.faults.of(f"pod {pod}", refuse):
+            judging.judge(each, pod, names)
+        if judging.is_over:
+            break
+    return judging.judged
+
+
+@dataclass(slots=True)
+class _Judging:
+    """One look at pods.
+
+    Attributes:
+        snapshot: with what those before will hold.
+        until: when it ends, by the solver's clock.
+        stopped: searches that had been stopped before.
+        hopeless: kind of pods to nodes that will not do for it.
+        too_hard: kinds of pods whose search was stopped.
+        is_over: the rest is for the next look.
+    """
+
+    snapshot: Snapshot
+    decider: Decider
+    until: float
+    stopped: int
+    judged: _Judged = field(default_factory=_Judged)
+    hopeless: dict[Hashable, set[str]] = field(default_factory=dict)
+    too_hard: set[Hashable] = field(default_factory=set)
+    is_over: bool = False
+
+    def judge(self, rejected: _Rejected, pod: Pod, names: Sequence[str]) -> None:
+        """Judge the next pod."""
         # There is only ever less: where one pod found nothing, the next of its kind finds nothing.
-        kind = _kind(pod, snapshot)
-        if hopeless.get(kind, set()).issuperset(names):
-            judged.refused.append(each)
-            continue
-        if kind in too_hard:
-            judged.undecided.append(each)
-            continue
+        kind = _kind(pod, self.snapshot)
+        if self.hopeless.get(kind, set()).issuperset(names):
+            self.judged.refused.append(rejected)
+            return
+        if kind in self.too_hard:
+            self.judged.undecided.append(rejected)
+            return
         try:
-            found = _found(pod, names, snapshot, decider, until)
+            found = _found(pod, names, self.snapshot, self.decider, self.until)
         except _UndecidedError:
-            judged.undecided.append(each)
-            too_hard.add(kind)
-            continue
+            self.judged.undecided.append(rejected)
+            self.too_hard.add(kind)
         except TimeoutError:
-            if decider.stopped > stopped:
+            if self.decider.stopped > self.stopped:
                 # Not all of the look is remembered: another one at once would get no further.
-                judged.undecided.append(each)
-            break
+                self.judged.undecided.append(rejected)
+            self.is_over = True
+        else:
+            self._note(rejected, names, kind, found)
+
+    def refuse(self, rejected: _Rejected, _fault: str) -> None:
+        """A pod at which something failed is as one for which there is no node."""
+        self.judged.refused.append(rejected)
+
+    def _note(self, rejected: _Rejected, names: Sequence[str], kind: Hashable, found: Allocation | None) -> None:
         if found is None:
-            judged.refused.append(each)
-            hopeless.setdefault(kind, set()).update(names)
-            continue
-        judged.fitting.append((each, found))
-        snapshot = holding(found, snapshot)
-        if len(judged.fitting) == MOST_AT_ONCE:
-            break
-    return judged
+            self.judged.refused.append(rejected)
+            self.hopeless.setdefault(kind, set()).update(names)
+            return
+        self.judged.fitting.append((rejected, found))
+        self.snapshot = holding(found, self.snapshot)
+        self.is_over = len(self.judged.fitting) == MOST_AT_ONCE
 
 
 def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
@@ -310,12 +356,20 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
     for start in range(0, len(names), _CHUNK):
         result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, bounds=bounds)
         if result.passed:
-            found = found_on(snapshot.nodes[result.passed[0]], pod, snapshot, solver)
-            return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE
+            return _gets(pod, snapshot.nodes[result.passed[0]], snapshot, solver)
         undecided = undecided or result.undecided
     if undecided:
         raise _UndecidedError
     return None
+
+
+def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation:
+    """What is left for a woken pod; nothing, where that is not soon found out."""
+    try:
+        found = found_on(node, pod, snapshot, solver.within(solver.clock() + LOOK_SECONDS))
+    except TimeoutError:
+        return NOTHING_TO_ALLOCATE
+    return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE
 
 
 def _is_pending(pod: Pod) -> bool:

@@ -60,7 +60,9 @@ class Scene:
         self.clashes = Clashes(
             count=lambda: self.counted.append(None), tell=lambda pod, note: self.told.append((pod.name, note.reason))
         )
-        self.binder = Binder(self.state, writer, solver(), deadline=DEADLINE, clashes=self.clashes)
+        self.binder = Binder(
+            self.state, writer, solver(), deadline=DEADLINE, clashes=self.clashes, off_loop=virtualtime.at_once
+        )
 
     async def bind(self, name: str = "p", node_name: str = "n", **more: Any) -> None:
         await self.binder.bind(ObjectKey("ns", name), more.pop("uid", f"uid-{name}"), node_name, **more)

@@ -13,6 +13,7 @@ from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
+from tests.extender import virtualtime
 from tests.extender.apis import NOW, Transport
 from tests.extender.clusters import solver
 
@@ -71,7 +72,7 @@ class Process:
         self.transport = Mortal(api, end)
         clashes = Clashes(lambda: None, lambda _pod, _note: None)
         writer = Writer(self.transport, self.state, lambda: NOW)
-        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes)
+        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
 
     async def bind(self, name: str, on: str) -> str:
         """The error; empty for a success."""

@@ -48,7 +48,7 @@ class Scene:
         self.transport = Transport(self.api)
         clashes = Clashes(lambda: None, lambda _pod, _note: None)
         writer = Writer(self.transport, self.state, lambda: NOW)
-        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes)
+        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
 
     def filter(
         self, name: str = "p", nodes: Sequence[str] = ("n", "m", "o"), features: Features = EVERYTHING

@@ -81,7 +81,9 @@ class Extender:
         api.follow(LateWatch(state, random))
         clashes = Clashes(count=lambda: None, tell=lambda _pod, _note: None)
         writer = Writer(transport, state, lambda: NOW)
-        return cls(state, transport, Binder(state, writer, solver(), deadline=4, clashes=clashes))
+        return cls(
+            state, transport, Binder(state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
+        )
 
     async def bind(self, name: str, node_name: str, *, after: float = 0) -> str:
         await asyncio.sleep(after)

@@ -10,11 +10,11 @@ from allocator.features import Features
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from extender.cluster.objects import parse_node_object
 from extender.cluster.state import EventType
-from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider, NotAtHandError
+from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider
 from extender.deciding.outlook import Numbers, Surveyor
 from extender.deciding.page import Page
 from extender.deciding.terrain import Terrain
-from extender.deciding.verdict import Verdict
+from extender.deciding.verdict import NotAtHandError, Verdict
 from tests.extender.clusters import (
     DRIVER,
     Object,

@@ -24,8 +24,8 @@ from extender.cluster.api import RESOURCES, RawObject
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import InFlight, Snapshot
 from extender.cluster.state import ClusterState, Event, EventType
-from extender.deciding.decider import AtHand, Decider, NotAtHandError
-from extender.deciding.verdict import UNKNOWN_NODE, Verdict
+from extender.deciding.decider import AtHand, Decider
+from extender.deciding.verdict import UNKNOWN_NODE, NotAtHandError, Verdict
 from extender.solver import Solver
 from tests.extender.clusters import DRIVER, claim, device_class, node, solver, taint_rule
 

@@ -13,6 +13,7 @@ from extender.cluster.objects import Pod
 from extender.cluster.readiness import PATIENCE
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
+from extender.faults import Faults
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.filter import FilterResult, filter_nodes
@@ -47,8 +48,8 @@ class Scene:
         self.told: list[tuple[str, str]] = []
         writer = Writer(self.transport, self.state, lambda: self.now)
         clashes = Clashes(lambda: None, lambda _pod, _note: None)
-        binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes)
-        self.patience = Patience(self.state, Features(), binder, clashes, lambda: self.now, self._tell)
+        binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
+        self.patience = Patience(self.state, Features(), binder, clashes, lambda: self.now, self._tell, Faults())
 
     def _tell(self, pod: Pod, note: Note) -> None:
         assert pod.key == KEY

@@ -200,7 +200,7 @@ def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
 
     def found(until: int) -> tuple[str, ...]:
         ticks = count()
-        ticking = replace(solver(), clock=lambda: float(next(ticks)))
-        return tuple(choose_victims(parsed(MINE), GIVEN, snapshot, ticking, until=until))
+        ticking = replace(solver(), clock=lambda: float(next(ticks)), until=until)
+        return tuple(choose_victims(parsed(MINE), GIVEN, snapshot, ticking))
 
     assert list(dict.fromkeys(found(until) for until in range(-1, 100))) == [(), ("a",), ("a", "b")]

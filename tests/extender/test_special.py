@@ -157,7 +157,7 @@ class TestBind:
 
         writer = Writer(Old(scene.api), scene.state, lambda: NOW)
         clashes = Clashes(lambda: None, lambda _pod, _note: None)
-        scene.binder = Binder(scene.state, writer, solver(), deadline=4, clashes=clashes)
+        scene.binder = Binder(scene.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
         assert scene.bind() == ""
         (made,) = scene.special
         assert made["apiVersion"] == "resource.k8s.io/v1beta1"

@@ -10,6 +10,7 @@ from extender.cluster.api import CLAIMS, PODS, RawObject
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import SPECIAL, parse_claim_object
 from extender.cluster.reservation import FINALIZER
+from extender.faults import Faults
 from extender.verbs.sweep import IDLE, Sweep
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, memory_api
@@ -75,7 +76,7 @@ def test_no_special_claim_is_lost_or_left(lives: list[tuple[End, list[tuple[str,
             await live_and_die(api, [life])
             await check(api)
         last = Process(api)
-        Sweep(last.state, last.binder, lambda: NOW + IDLE).look()
+        Sweep(last.state, last.binder, lambda: NOW + IDLE, Faults()).look()
         await asyncio.sleep(10)
         await check(api)
         await check_end(api)

@@ -7,6 +7,7 @@ import orjson
 
 from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from extender.extended import demand, special_claim
+from extender.faults import Faults
 from extender.verbs.sweep import IDLE, PERIOD, Sweep
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, writes
@@ -86,7 +87,7 @@ class TestSweep:
 
     def sweep(self, scene: Scene, *, after: timedelta = IDLE) -> None:
         async def main() -> None:
-            Sweep(scene.state, scene.binder, lambda: NOW + after).look()
+            Sweep(scene.state, scene.binder, lambda: NOW + after, Faults()).look()
             await asyncio.sleep(10)
 
         virtualtime.run(main())
@@ -171,7 +172,7 @@ class TestSweep:
         scene = Scene(asking())
         left_behind(scene)
         times = iter([NOW + IDLE - PERIOD / 2, NOW + IDLE, NOW + IDLE + PERIOD / 2])
-        sweep = Sweep(scene.state, scene.binder, lambda: next(times))
+        sweep = Sweep(scene.state, scene.binder, lambda: next(times), Faults())
 
         async def main() -> list[int]:
             left = []

@@ -21,6 +21,7 @@ from extender.cluster.remote import RemoteApi
 from extender.cluster.transport import Request as Asking
 from extender.http.app import create_app
 from extender.metrics import Metrics
+from extender.offload import in_thread
 from extender.serving import make_autoscaler, make_service, read_catalog
 from extender.settings import Settings
 from extender.spans import Spans
@@ -84,8 +85,9 @@ def cluster() -> Cluster:
 async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]:
     settings, tracing = Settings(), traced.spans
     metrics = Metrics(CollectorRegistry())
-    service = make_service(cluster.api, cluster.state, solver(), settings, metrics, tracing=tracing)
-    autoscaler = make_autoscaler(cluster.state, solver(), settings, read_catalog(settings), tracing)
+    off_loop = tracing.off_loop(in_thread)
+    service = make_service(cluster.api, cluster.state, solver(), settings, metrics, off_loop=off_loop)
+    autoscaler = make_autoscaler(cluster.state, solver(), settings, read_catalog(settings), off_loop)
     async with client_of(create_app(service, autoscaler, settings, tracing=tracing)) as found:
         yield found
 

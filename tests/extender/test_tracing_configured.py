@@ -76,7 +76,7 @@ async def test_without_them_nothing_is_around_anything() -> None:
     assert UNTRACED.scheduler(service) is service
     assert UNTRACED.autoscaler(autoscaler) is autoscaler
     assert UNTRACED.transport(fake) is fake
-    assert UNTRACED.off_loop is in_thread
+    assert UNTRACED.off_loop(in_thread) is in_thread
     assert UNTRACED.processors == ()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from extender.cluster.api import EVENTS
 from extender.cluster.events import Note
+from extender.faults import Faults
 from extender.unserved import PATIENCE, REASON, Unserved, summary
 from extender.wire import FilterArgs
 from tests.extender.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of
@@ -23,7 +24,7 @@ class Told:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.notes: list[tuple[str, Note]] = []
         state = state_of(pods or [pod("p", "c")])
-        self.unserved = Unserved(state, lambda of, note: self.notes.append((of.name, note)), lambda: self.now)
+        self.unserved = Unserved(state, lambda of, note: self.notes.append((of.name, note)), lambda: self.now, Faults())
 
     def after(self, wait: timedelta) -> list[str]:
         self.now += wait

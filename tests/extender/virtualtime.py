@@ -2,7 +2,7 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -39,3 +39,8 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run to the end, in no time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+async def at_once(work: Callable[[], _T]) -> _T:
+    """An `extender.offload.Offload` without a thread: in this loop nobody may wait for one."""
+    return work()

@@ -1,0 +1,63 @@
+"""What a decision about one node rests on, and whether that is still so some changes later."""
+
+from collections.abc import Iterable
+
+from allocator.model import PoolId
+from extender.claims import claim_keys
+from extender.cluster.api import ObjectKey
+from extender.cluster.changes import Change, Topic
+from extender.cluster.objects import NodeObject
+from extender.cluster.snapshot import Snapshot, pools_of
+from extender.verbs.case import Case
+
+_IDLE = frozenset({Topic.TEMPLATE, Topic.BUDGET})
+"""What no decision about claims that are there depends on."""
+
+
+def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:
+    """Whether what was decided about a case on a node would be decided again.
+
+    Sound, not sharp: where nominated pods have to be left what they need, almost any change may matter.
+
+    Args:
+        case: in the snapshot in which it was decided.
+        node: as it was then.
+        now: a later snapshot.
+        changes: all that changed in between; None: not known any more.
+    """
+    before = case.snapshot
+    if now.version == before.version:
+        return True
+    if changes is None:
+        return False
+    if before.nominated or now.nominated:
+        return all(change.topic in _IDLE for change in changes)
+    claims, pools = _claims(case), _pools(case, node, now)
+
+    def matters(change: Change) -> bool:
+        match change.topic:
+            case Topic.NODE:
+                return change.key == node.name
+            case Topic.POOL:
+                return change.key in pools
+            case Topic.CLAIM:
+                return change.key in claims
+            case Topic.POD:
+                return change.key == case.pod.key
+        return change.topic not in _IDLE
+
+    return not any(map(matters, changes))
+
+
+def _claims(case: Case) -> set[ObjectKey]:
+    found = case.claims
+    return {*claim_keys(case.pod), *(each.key for each in (*found.allocated, *found.pending, *found.special.made))}
+
+
+def _pools(case: Case, node: NodeObject, now: Snapshot) -> set[PoolId]:
+    """Those that the node sees or saw, and those of what the claims have already."""
+    views = (
+        view.id for each in (case.snapshot, now) for view in each.inventory.for_node(node.node, case.solver.features)
+    )
+    held = (each.claim.allocation for each in case.claims.allocated)
+    return {*views, *(pool for allocation in held if allocation is not None for pool in pools_of(allocation))}
