@@ -104,4 +104,6 @@ def check_expression(expression: str) -> str | None:
         compile_expression(expression, _DEVICE_EXPRESSIONS)
     except CompileError as error:
         return f"{error.line}:{error.column}: {error.message}"
+    except Exception as error:  # noqa: BLE001  # it is one object's, which is told with where it stands
+        return f"internal error: {type(error).__name__}: {error}"
     return None

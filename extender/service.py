@@ -22,6 +22,7 @@ from extender.deciding.verdict import NotAtHandError
 from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
+from extender.faults import Faults
 from extender.metrics import Metrics
 from extender.offload import Offload, in_thread
 from extender.settings import SchedulingSettings
@@ -113,6 +114,11 @@ class Service:
         self._courtesy = Courtesy()
         self._explaining = anyio.CapacityLimiter(1)
         self._stopping = False
+
+    @property
+    def faults(self) -> Faults:
+        """Told of what fails at a pod and that nobody thought of."""
+        return self._solver.faults
 
     @property
     def not_ready(self) -> str:

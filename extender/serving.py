@@ -48,6 +48,7 @@ from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
 from extender.metrics import Metrics
 from extender.offload import Offload, Searches, in_thread
+from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
 from extender.settings import Settings
 from extender.solver import Solver
@@ -215,6 +216,7 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
         wanted = settings.operations
         operations = stack.enter_context(_listen(wanted.host, wanted.port)) if wanted.port else None
         stack.enter_context(sparing_survivors(time.monotonic))
+        stack.enter_context(switching_soon())
         uvloop.run(
             serve(opening, settings, catalog, listener, operations, tracing=tracing, dropped_lines=dropped_lines)
         )

@@ -93,7 +93,13 @@ async def simulate(service: Service, cluster: EmbeddedCluster) -> tuple[Placemen
     pending = [pod for pod in (await cluster.api.list(PODS)).items if _is_pending(pod)]
     pending.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
     plugins = PluginCapacity(cluster.state.snapshot.pods.values())
-    return tuple([await _place(service, cluster, plugins, pod) for pod in pending])
+    placed: list[Placement] = []
+    for raw in pending:
+        faults: list[str] = []
+        with service.faults.of(f"pod {parse_pod(raw)}", faults.append):
+            placed.append(await _place(service, cluster, plugins, raw))
+        placed += [Placement(str(parse_pod(raw)), reason=fault) for fault in faults]
+    return tuple(placed)
 
 
 async def _place(service: Service, cluster: EmbeddedCluster, plugins: PluginCapacity, raw: RawObject) -> Placement:

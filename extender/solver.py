@@ -68,6 +68,11 @@ class Solver:
         """The same for a call that must be done by a time, if not earlier."""
         return self if until >= self.until else replace(self, until=until)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the call must be done."""
+        return self.until < math.inf and self.clock() > self.until
+
     def solve(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | Unsatisfiable:
         """Devices for all of the claims on the node.
 

@@ -133,11 +133,18 @@ def verb(name: str, args: Mapping[str, Any]) -> bytes:
 
 
 @asynccontextmanager
-async def stage(nodes: int, pods: int) -> AsyncIterator[Stage]:
-    """So many nodes of 8 devices, 40 % of them in use, and so many pods that wait, each with a claim for one device."""
+async def stage(nodes: int, pods: int, more: Mapping[str, Sequence[RawObject]] | None = None) -> AsyncIterator[Stage]:
+    """So many nodes of 8 devices, 40 % of them in use, and so many pods that wait, each with a claim for one device.
+
+    Args:
+        nodes: how many.
+        pods: how many.
+        more: other objects that are there, by any name.
+    """
     objects = world(nodes, Machine(), Wish())
     objects["pending"] = [pending_claim(Wish(), f"claim-{number}") for number in range(pods)]
     objects["pods"] = [waiting_pod(f"pod-{number}", f"claim-{number}") for number in range(pods)]
+    objects.update({name: list(each) for name, each in (more or {}).items()})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file = folder / "objects.jsonl"

@@ -13,6 +13,7 @@ them is carried on from node to node and group to group.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from immutables import Map
@@ -151,8 +152,6 @@ def estimate(
     groups: Sequence[NodeGroup],
     choose: Expander,
     solver: Solver,
-    *,
-    until: float = float("inf"),
 ) -> Plan:
     """A plan for the pods; the world is not changed.
 
@@ -161,25 +160,21 @@ def estimate(
         pods: each once.
         groups: with different names.
         choose: between groups that help.
-        solver: the allocator.
-        until: when to stop, by the solver's clock.
+        solver: the allocator, for as long as the call has time.
 
     Raises:
         TimeoutError: time was up.
     """
-    return _Estimate(world, pods, groups, solver, until).plan(choose)
+    return _Estimate(world, pods, groups, solver).plan(choose)
 
 
 class _Estimate:
     """One call: the pods that wait, by shape, and what the groups have been filled with."""
 
-    def __init__(
-        self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver, until: float
-    ) -> None:
+    def __init__(self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver) -> None:
         self._snapshot = world.snapshot
         self._groups = groups
         self._solver = solver
-        self._until = until
         self._asked = tuple(each.pod for each in pods)
         self._blocked: dict[str, str] = {}
         self._shapes: dict[tuple[Demand, int], _Shape] = {}
@@ -220,12 +215,14 @@ class _Estimate:
         """The pods by shape, the largest first; their claims are made if they are not there yet."""
         found: dict[_Shape, list[Pod]] = {}
         for each in pods:
-            pod, self._snapshot = with_claims(each.pod, self._snapshot)
-            claims = claims_of(pod, self._snapshot)
-            if isinstance(claims, Blocked):
-                self._blocked[pod.uid] = claims.reason
-            else:
-                found.setdefault(self._shape(pod, each.demand, claims), []).append(pod)
+            block = partial(self._blocked.__setitem__, each.pod.uid)
+            with self._solver.faults.of(f"pod {each.pod}", block):
+                pod, self._snapshot = with_claims(each.pod, self._snapshot)
+                claims = claims_of(pod, self._snapshot)
+                if isinstance(claims, Blocked):
+                    self._blocked[pod.uid] = claims.reason
+                else:
+                    found.setdefault(self._shape(pod, each.demand, claims), []).append(pod)
         return dict(sorted(found.items(), key=lambda item: item[0].size, reverse=True))
 
     def _shape(self, pod: Pod, demand: Demand, claims: PodClaims) -> _Shape:
@@ -323,7 +320,7 @@ class _Estimate:
         return name, snapshot
 
     def _place(self, pod: Pod, node: str, snapshot: Snapshot) -> Placed | No:
-        if self._solver.clock() > self._until:
+        if self._solver.is_late:
             raise TimeoutError
         return place(pod, node, snapshot, self._solver)
 

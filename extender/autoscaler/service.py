@@ -95,7 +95,7 @@ class Autoscaler:
             RefusedError: there is no such session, or the cluster is not known well enough.
             TimeoutError: time was up before any node was found.
         """
-        return await self._within(session_id, partial(_filtered, args, self.decider, self._until()))
+        return await self._within(session_id, partial(_filtered, args, self.decider, self._for_call().until))
 
     async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> Sequence[int]:
         """A score for every node, in the order asked.
@@ -111,10 +111,11 @@ class Autoscaler:
 
         Raises:
             RefusedError: there is no such session, or no room for the pod; nothing is booked.
+            TimeoutError: time was up; nothing is booked.
         """
         if session_id is None:
             raise RefusedError("NodeSelected books in a session: send the header session, with the id that start gave")
-        booked = await self._within(session_id, partial(_selected, args, self.solver))
+        booked = await self._within(session_id, partial(_selected, args, self._for_call()))
         if isinstance(booked, No):
             raise RefusedError(f"pod {args.pod} can't be booked on node {args.node.name}: {booked.reason}")
 
@@ -134,10 +135,10 @@ class Autoscaler:
             TimeoutError: time was up.
         """
         choose = EXPANDERS[args.expander]
-        until = self._until()
+        solver = self._for_call()
 
         def plan(world: World) -> tuple[World, Plan]:
-            return world, estimate(world, args.pods, args.groups, choose, self.solver, until=until)
+            return world, estimate(world, args.pods, args.groups, choose, solver)
 
         return await self._within(session_id, plan)
 
@@ -160,8 +161,9 @@ class Autoscaler:
         self.decider.follow(snapshot)
         return World(snapshot, Supply(self.catalog, snapshot))
 
-    def _until(self) -> float:
-        return self.solver.clock() + self.deadline_seconds * _SOLVING_SHARE
+    def _for_call(self) -> Solver:
+        """The allocator for one call that begins now; waiting for others of the session is part of the call."""
+        return self.solver.within(self.solver.clock() + self.deadline_seconds * _SOLVING_SHARE)
 
 
 def _filtered(args: SimulatedArgs, decider: Decider, until: float, world: World) -> tuple[World, FilterResult]:

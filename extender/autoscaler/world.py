@@ -103,7 +103,8 @@ class World:
         for node in sent:
             snapshot = snapshot.with_node(node)
         pod, snapshot = with_claims(pod, snapshot)
-        return filter_nodes(pod, names, snapshot, decider.solver, decider=decider, bounds=Bounds(until))
+        solver = decider.solver.within(until)
+        return filter_nodes(pod, names, snapshot, solver, decider=decider, bounds=Bounds(until))
 
     def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
         """With a pod on a node, holding its devices there; or why it can't be there.
@@ -149,7 +150,11 @@ def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
 
 
 def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Placed | No:
-    """Put a pod on a node: its claims, which are there, are allocated and reserved for it; or why they can't be."""
+    """Put a pod on a node: its claims, which are there, are allocated and reserved for it; or why they can't be.
+
+    Raises:
+        TimeoutError: the solver's time is up.
+    """
     claims, node = claims_of(pod, snapshot), snapshot.nodes[node_name]
     if isinstance(claims, Blocked):
         return No(claims.reason)

@@ -4,11 +4,12 @@ Source: the resource claim controller of kube-controller-manager (Kubernetes 1.3
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.cluster.api import CLAIMS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
 from extender.cluster.reservation import FINALIZER
 from extender.cluster.state import key_of
+from extender.faults import Faults
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim that was made from a template: its name in ``spec.resourceClaims`` of the pod."""
@@ -16,9 +17,14 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Makes claims from templates, and releases and deletes those of pods that are finished or gone."""
+    """Makes claims from templates, and releases and deletes those of pods that are finished or gone.
+
+    Attributes:
+        faults: told of what fails at a pod or claim.
+    """
 
     api: Api
+    faults: Faults = field(default_factory=Faults)
 
     async def reconcile(self) -> None:
         """Do all that is to be done now.
@@ -32,13 +38,18 @@ class Controller:
         owned = {(owner_of(claim), _annotation(claim)): claim for claim in claims}
         for pod in pods:
             if not _is_finished(pod) and "deletionTimestamp" not in pod["metadata"]:
-                try:
-                    await self._make_claims(pod, owned)
-                except ApiError as error:
-                    refused.append(error)
+                with self.faults.of(f"pod {key_of(pod)}"):
+                    try:
+                        await self._make_claims(pod, owned)
+                    except ApiError as error:
+                        refused.append(error)
         running = {pod["metadata"]["uid"]: pod for pod in pods if not _is_finished(pod)}
         for claim in claims:
-            await self._release(claim, running)
+            with self.faults.of(f"claim {key_of(claim)}"):
+                try:
+                    await self._release(claim, running)
+                except ApiError as error:
+                    refused.append(error)
         if refused:
             raise refused[0]
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allocator.explain.names import nearest
@@ -71,11 +72,10 @@ class Explainer:
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         case = open_case(pod, snapshot, self.solver)
         if isinstance(case, Blocked):
-            found = replace(
-                _blocked(pod, case.reason),
-                proposals=self._remedies(pod, snapshot, names),
-                advice=advice(pod, snapshot),
-            )
+            proposals: tuple[Proposal, ...] = ()
+            with suppress(TimeoutError):
+                proposals = self._remedies(pod, snapshot, names)
+            found = replace(_blocked(pod, case.reason), proposals=proposals, advice=advice(pod, snapshot))
         elif case.claims.is_empty:
             text = f"pod {pod} needs nothing that a device class serves: as far as devices go, it can run on every node"
             found = Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
@@ -98,12 +98,12 @@ class Explainer:
             TimeoutError: there is no more time.
         """
         self.pause()
-        if self.until < math.inf and self.solver.clock() > self.until:
+        if self.solver.is_late:
             raise TimeoutError
 
     def _remedies(self, pod: Pod, snapshot: Snapshot, names: Sequence[str]) -> tuple[Proposal, ...]:
         until = min(self.until, self.solver.clock() + self.seconds)
-        trials = Trials(pod.key, snapshot, self.solver, (), until, self.pause)
+        trials = Trials(pod.key, snapshot, self.solver, (), until, self._pause)
         changes = tuple(remedies(pod, snapshot))
         alone = [proposal for each in changes if (proposal := trials.anywhere((each,), names)) is not None]
         together = trials.anywhere(changes, names) if len(changes) > 1 and not alone else None

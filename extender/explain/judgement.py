@@ -42,6 +42,8 @@ MAX_CLASHES: Final = 3
 MAX_CONFIRMED: Final = 200
 """Nodes on which a proposal must not make a selector fail: one of each kind, so many at most."""
 
+_NO_TIME: Final = "there was no time to look at every device and to try out what would help"
+
 
 @dataclass(slots=True)
 class _Verdicts:
@@ -82,10 +84,14 @@ class Judgement:
         verdicts = self._verdicts()
         if verdicts.merits:
             return self._fitting(verdicts)
-        try:
-            return self._failing(verdicts)
-        except TimeoutError:
-            return self._short(verdicts)
+        found: list[Explanation] = []
+        faults, pod = self.case.solver.faults, self.case.pod
+        with faults.of(f"pod {pod}", lambda fault: found.append(self._short(verdicts, fault))):
+            try:
+                found.append(self._failing(verdicts))
+            except TimeoutError:
+                found.append(self._short(verdicts, _NO_TIME))
+        return found[0]
 
     def _verdicts(self) -> _Verdicts:
         question = Question(self.case, self.decider, None, self.case.solver.until)
@@ -158,13 +164,12 @@ class Judgement:
             proposals=self._proposals(bundles),
         )
 
-    def _short(self, verdicts: _Verdicts) -> Explanation:
-        """What is known when time is up."""
+    def _short(self, verdicts: _Verdicts, why: str) -> Explanation:
+        """What filter finds, and why there is no more."""
         groups = _groups(verdicts.reasons)
         summary = self._summary(groups, verdicts.cause)
-        notes = ("there was no time to look at every device and to try out what would help",)
         pod = str(self.case.pod)
-        return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
+        return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=(why,), nodes=groups)
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims that are to be allocated: the same on all nodes, but for that of extended resources."""

@@ -37,7 +37,7 @@ logger = structlog.get_logger()
 _OWN_SHARE: Final = 0.9
 """Of a call's time, after which no step begins: the answer must still get there."""
 
-_MOST_TRIES: Final = 5
+MOST_TRIES: Final = 5
 """To decide before something changes that the decision rests on."""
 
 
@@ -195,7 +195,7 @@ class Binder:
 
         A claim whose allocation is void is added to `made`: it is to be given back.
         """
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             case, node = self._opened(pod, node_name, made)
             decided = _at_hand(case, node) or await self._searched(case, node, until)
             if isinstance(decided, No):

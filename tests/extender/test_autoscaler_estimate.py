@@ -14,7 +14,7 @@ from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, NodeGroup, Plan, e
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.world import World
 from extender.cluster.objects import NodeObject
-from extender.solver import No
+from extender.solver import No, Solver
 from tests.extender.autoscaling import (
     GROUP,
     claim_template,
@@ -39,9 +39,13 @@ from tests.extender.clusters import (
 
 
 def planned(
-    world: World, pods: Sequence[Object], *groups: NodeGroup, expander: str = "least-waste", **options: Any
+    world: World,
+    pods: Sequence[Object],
+    *groups: NodeGroup,
+    expander: str = "least-waste",
+    by: Solver | None = None,
 ) -> Plan:
-    return estimate(world, pending(*pods), groups, EXPANDERS[expander], solver(), **options)
+    return estimate(world, pending(*pods), groups, EXPANDERS[expander], by or solver())
 
 
 def added(plan: Plan) -> dict[str, list[list[str]]]:
@@ -394,7 +398,7 @@ def test_pods_of_many_kinds_all_get_a_place_though_not_each_is_tried_on_each_nod
 
 def test_time_that_is_up_ends_it() -> None:
     with pytest.raises(TimeoutError):
-        planned(world_of((), BIG), pods(1, "gpu"), group_of("big"), until=-1.0)
+        planned(world_of((), BIG), pods(1, "gpu"), group_of("big"), by=solver().within(-1.0))
 
 
 # --- laws ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,156 @@
+"""Bind searches off the event loop; what it finds counts if nothing that it rests on has changed meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TypeVar
+
+import pytest
+
+from extender.cluster.api import CLAIMS, RESOURCES, RawObject
+from extender.cluster.state import Event, EventType
+from extender.cluster.writer import Writer
+from extender.solver import Solver
+from extender.verbs.bind import MOST_TRIES, Binder
+from tests.extender.binding_scene import DEADLINE, Scene
+from tests.extender.clusters import (
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    network_slice,
+    node,
+    pod,
+    solver,
+    taint_rule,
+)
+
+_T = TypeVar("_T")
+
+
+class Searching(Scene):
+    """A scene in which something may happen between a search and its end.
+
+    Attributes:
+        searches: how many there were.
+    """
+
+    def __init__(self, *objects: RawObject, meanwhile: Callable[["Searching"], None], by: Solver | None = None) -> None:
+        super().__init__(*objects)
+        self.searches = 0
+        self._meanwhile = meanwhile
+        writer = Writer(self.transport, self.state, lambda: self.now)
+        self.binder = Binder(
+            self.state, writer, by or solver(), deadline=DEADLINE, clashes=self.clashes, off_loop=self._search
+        )
+
+    async def _search(self, work: Callable[[], _T]) -> _T:
+        self.searches += 1
+        found = work()
+        await asyncio.sleep(0)
+        self._meanwhile(self)
+        return found
+
+    def load(self, *objects: Object) -> None:
+        """Make objects, or put others in their place."""
+        for each in objects:
+            self.state.apply(Event(EventType.MODIFIED, RESOURCES[each["kind"]], each))
+
+
+def nothing(_: Searching) -> None:
+    pass
+
+
+def once(*objects: Object) -> Callable[[Searching], None]:
+    """These objects come during the first search."""
+    left = list(objects)
+
+    def load(scene: Searching) -> None:
+        while left:
+            scene.load(left.pop(0))
+
+    return load
+
+
+def test_a_bind_without_anything_to_search_stays_on_the_loop() -> None:
+    scene = Searching(claim("a", allocated=["n/gpu-0"], at="n"), pod("p", "a"), meanwhile=nothing)
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 0)
+
+
+def test_a_bind_that_searches_leaves_the_loop_once() -> None:
+    scene = Searching(claim("a"), pod("p", "a"), meanwhile=nothing)
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
+    assert scene.devices("a") == ["n/gpu-0"]
+
+
+TAKEN = claim("other", allocated=["n/gpu-0"], at="n", users=["other"])
+
+RELEVANT: dict[str, Sequence[Object]] = {
+    "a device of the node is taken": [TAKEN],
+    "the node is another": [node("n", labels={"zone": "b"})],
+    "the node has more devices": [network_slice("net")],
+    "a class is another": [device_class(selectors=["true"])],
+    "a taint rule comes": [taint_rule("r", pool="elsewhere")],
+}
+
+
+@pytest.mark.parametrize("objects", RELEVANT.values(), ids=RELEVANT)
+def test_what_the_answer_rests_on_has_changed_so_bind_decides_again(objects: Sequence[Object]) -> None:
+    scene = Searching(claim("a"), pod("p", "a"), meanwhile=once(*objects))
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 2)
+    assert scene.devices("a") == (["n/gpu-1"] if TAKEN in objects else ["n/gpu-0"])
+
+
+IRRELEVANT: dict[str, Sequence[Object]] = {
+    "a device of another node is taken": [claim("other", allocated=["m/gpu-0"], at="m", users=["other"])],
+    "another node comes": [node("new"), local_slice("new")],
+    "another pod with its claim comes": [claim("theirs"), pod("q", "theirs")],
+}
+
+
+@pytest.mark.parametrize("objects", IRRELEVANT.values(), ids=IRRELEVANT)
+def test_other_changes_are_no_reason_to_decide_again(objects: Sequence[Object]) -> None:
+    scene = Searching(claim("a"), pod("p", "a"), meanwhile=once(*objects))
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
+
+
+def test_where_pods_are_nominated_any_change_may_matter() -> None:
+    nominated = [claim("theirs"), pod("q", "theirs", nominated="n", priority=5)]
+    scene = Searching(claim("a"), pod("p", "a"), *nominated, meanwhile=once(node("new")))
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 2)
+    assert scene.devices("a") == ["n/gpu-1"]
+
+
+def test_a_node_that_changes_all_the_time_is_given_up_and_nothing_is_written() -> None:
+    numbers: Iterator[int] = count()
+
+    def change(scene: Searching) -> None:
+        scene.load(node("n", labels={"number": str(next(numbers))}))
+
+    scene = Searching(claim("a"), pod("p", "a"), meanwhile=change)
+    assert scene.run(scene.bind()) == ["node n: its devices change all the time"]
+    assert (scene.searches, scene.held, scene.devices("a")) == (MOST_TRIES, set(), [])
+
+
+def test_a_claim_that_goes_during_the_search_is_not_written_to() -> None:
+    def delete(scene: Searching) -> None:
+        scene.state.apply(Event(EventType.DELETED, CLAIMS, claim("a")))
+
+    scene = Searching(claim("a"), pod("p", "a"), meanwhile=delete)
+    assert (scene.run(scene.bind()), scene.searches) == (["claim a does not exist"], 1)
+    assert scene.devices("a") == []
+
+
+def test_binds_that_search_at_the_same_time_get_different_devices() -> None:
+    scene = Searching(claim("a"), pod("p", "a"), claim("b"), pod("q", "b"), meanwhile=nothing)
+    assert scene.run(scene.bind("p"), scene.bind("q")) == ["", ""]
+    assert sorted([*scene.devices("a"), *scene.devices("b")]) == ["n/gpu-0", "n/gpu-1"]
+    assert scene.searches == 3
+
+
+def test_a_search_that_has_no_time_left_says_so() -> None:
+    late = replace(solver(), until=-1.0)
+    scene = Searching(claim("a"), pod("p", "a"), meanwhile=nothing, by=late)
+    assert scene.run(scene.bind()) == ["out of time: devices of node n were still looked for"]
+    assert scene.held == set()

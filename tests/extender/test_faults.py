@@ -1,0 +1,209 @@
+"""Faults that nobody thought of: each is one pod's, with its name, and is told once. Others get what they ask for."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from extender.autoscaler.estimate import estimate
+from extender.autoscaler.expander import EXPANDERS
+from extender.cluster.api import PODS, ObjectKey
+from extender.cluster.events import Note
+from extender.cluster.objects import Pod
+from extender.embedded import EmbeddedCluster
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Verdict
+from extender.faults import Faults
+from extender.metrics import Metrics
+from extender.service import RefusedError, Service
+from extender.serving import make_service
+from extender.settings import Settings
+from extender.simulation import simulate
+from extender.unserved import PATIENCE, Unserved
+from extender.verbs.case import held_for_nominated
+from extender.verbs.filter import filter_nodes
+from extender.verbs.preempt import Victims
+from extender.wire import BindArgs, FilterArgs, PreemptArgs
+from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
+from tests.extender.clusters import (
+    NOW,
+    Cluster,
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    snapshot_of,
+    solver,
+    state_of,
+)
+from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned
+from tests.extender.test_simulation import manifests_of
+from tests.extender.waking_scene import mark
+
+SICK, WELL = pod("sick", "sick-c"), pod("well", "well-c")
+CLAIMS = (poison_claim("sick-c"), claim("well-c"))
+WORLD = (device_class(), node("a"), node("b"), *CLAIMS, SICK, WELL)
+DEVICES = (local_slice("a", 2), local_slice("b", 2))
+REASON = f"claim ns/sick-c: {FAULT}"
+REAL_POISON = "null.major() == 1"
+"""Is no error of CEL in every version; whatever it is, it is the pod's."""
+
+
+def service_over(cluster: Cluster, told: Told) -> Service:
+    return make_service(cluster.api, cluster.state, poisoned(told), Settings(), Metrics(CollectorRegistry()))
+
+
+def asking(raw: Object) -> FilterArgs:
+    return FilterArgs(parsed(raw), ("a", "b"))
+
+
+# --- verbs ----------------------------------------------------------------------------------------------------
+
+
+async def test_filter_says_of_which_claim_the_fault_is_and_the_log_hears_it_once() -> None:
+    told = Told()
+    service = service_over(Cluster.of(*WORLD, *DEVICES), told)
+    for _ in range(3):
+        result = await service.filter(asking(SICK))
+        assert dict(result.unresolvable) == dict.fromkeys(("a", "b"), REASON)
+    assert told.lines == ["claim ns/sick-c: poison"]
+    assert (await service.filter(asking(WELL))).passed == ("a", "b")
+
+
+async def test_bind_and_preempt_answer_as_for_any_claim_that_can_go_nowhere() -> None:
+    service = service_over(Cluster.of(*WORLD, *DEVICES), Told())
+    with pytest.raises(RefusedError, match="claim ns/sick-c: internal error"):
+        await service.bind(BindArgs("sick", "ns", "uid-sick", "a"))
+    assert await service.preempt(PreemptArgs(parsed(SICK), {"a": Victims(("x",))})) == {}
+
+
+def test_a_nominated_pod_with_a_fault_keeps_nobody_off() -> None:
+    sick = pod("sick", "sick-c", nominated="a", priority=10)
+    snapshot = snapshot_of(device_class(), node("a"), local_slice("a"), *CLAIMS, sick, WELL)
+    assert held_for_nominated(parsed(WELL), snapshot, poisoned()) is snapshot
+    assert filter_nodes(parsed(WELL), ("a",), snapshot, poisoned()).passed == ("a",)
+
+
+async def test_an_explanation_names_the_fault() -> None:
+    cluster = Cluster.of(*WORLD, *DEVICES)
+    found = await service_over(cluster, Told()).explain(parsed(SICK))
+    assert (found.verdict, found.cause) == (Verdict.FITS_NOWHERE, REASON)
+    assert found.notes == (FAULT,)
+
+
+def broken_clock() -> float:
+    raise ZeroDivisionError("clock")
+
+
+def test_an_explanation_that_fails_as_such_says_so() -> None:
+    told = Told()
+    broken = replace(poisoned(told), clock=broken_clock)
+    snapshot = snapshot_of(device_class(), node("a"), claim("well-c"), WELL)
+    found = Explainer.alone(snapshot, broken).explain(parsed(WELL))
+    assert found.verdict in {Verdict.BLOCKED, Verdict.FITS_NOWHERE}
+    assert "internal error" in f"{found.cause} {found.notes}"
+    assert told.lines
+
+
+@pytest.mark.parametrize("expression", [REAL_POISON, "null.isGreaterThan(semver('1.0.0'))", "[1][null] == 1"])
+def test_whatever_a_selector_meets_is_an_answer(expression: str) -> None:
+    wanting = claim("sick-c", request(selectors=[expression]))
+    snapshot = snapshot_of(device_class(), node("a"), local_slice("a"), wanting, SICK)
+    by = replace(solver(), faults=Faults(Told()))
+    result = filter_nodes(parsed(SICK), ("a",), snapshot, by)
+    assert (result.passed, set(result.unresolvable)) == ((), {"a"})
+    assert "claim ns/sick-c" in result.unresolvable["a"]
+    assert Explainer.alone(snapshot, by).explain(snapshot.pods[ObjectKey("ns", "sick")]).cause
+
+
+# --- loops over pods ------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_with_a_fault_that_waits_since_before_the_start_keeps_nobody_from_being_woken() -> None:
+    told, cluster = Told(), Cluster.of(*WORLD)
+    service = service_over(cluster, told)
+    assert not (await service.filter(asking(WELL))).passed
+    for each in DEVICES:
+        cluster.load(each)
+    for _ in range(5):
+        await service.aftercare.tend()
+    marks = {name: mark(await cluster.api.get(PODS, ObjectKey("ns", name))) for name in ("sick", "well")}
+    assert marks["well"]
+    assert not marks["sick"]
+    assert told.lines == ["claim ns/sick-c: poison"]
+
+
+def test_an_estimate_plans_for_the_others() -> None:
+    world = world_of((claim_template_of(POISON),), node_template("big", 4))
+    wanted = pending(pod_of("sick", "poison"), pod_of("well", "gpu"))
+    plan = estimate(world, wanted, [group_of("big")], EXPANDERS["least-waste"], poisoned())
+    assert [[each.name for each in added] for added in plan.groups[0].nodes] == [["well"]]
+    failed: Mapping[str, str] = {each.name: reason for each, reason in plan.failed}
+    assert list(failed) == ["sick"]
+    assert FAULT in failed["sick"]
+
+
+async def test_a_simulation_places_the_others() -> None:
+    cluster = EmbeddedCluster(manifests_of([*WORLD, *DEVICES]))
+    async with cluster.running():
+        service = make_service(cluster.api, cluster.state, poisoned(), Settings(), Metrics(CollectorRegistry()))
+        found = {each.pod: each for each in await simulate(service, cluster)}
+    assert found["ns/well"].node == "a"
+    assert found["ns/sick"].reason == f"2 {REASON}"
+
+
+def test_a_pod_that_cannot_be_told_keeps_no_other_from_being_told() -> None:
+    told, heard = Told(), list[str]()
+
+    def record(of: Pod, _note: Note) -> None:
+        if of.name == "sick":
+            raise ZeroDivisionError("poison")
+        heard.append(of.name)
+
+    times = iter([NOW, NOW, NOW + PATIENCE, NOW + PATIENCE])
+    unserved = Unserved(state_of([SICK, WELL]), record, lambda: next(times), Faults(told))
+    for each in (SICK, WELL):
+        unserved.rejected(parsed(each), ["no device"])
+    unserved.look()
+    assert heard == ["well"]
+    assert told.lines == ["pod ns/sick: poison"]
+
+
+# --- faults as such -------------------------------------------------------------------------------------------
+
+
+def test_a_fault_is_told_once_for_each_object_and_each_kind_of_fault() -> None:
+    told = Told()
+    faults = Faults(told)
+    for subject in ("pod a", "pod b", "pod a"):
+        for error in (ValueError("x"), ValueError("y"), TypeError("x")):
+            with faults.of(subject):
+                fail(error)
+    assert told.lines == [f"pod {name}: {text}" for name in "ab" for text in ("x", "y", "x")]
+
+
+def test_the_words_for_users_name_the_kind_of_fault_and_where_to_look() -> None:
+    words: list[str] = []
+    with Faults(Told()).of("pod a", words.append):
+        fail(ZeroDivisionError())
+    assert words == [FAULT]
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def claim_template_of(expression: str) -> Object:
+    devices = {"requests": [request(selectors=[expression])]}
+    metadata = {"name": "poison", "namespace": "ns", "uid": "uid-poison", "resourceVersion": "1"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": metadata,
+        "spec": {"spec": {"devices": devices}},
+    }
