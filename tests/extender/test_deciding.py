@@ -1,13 +1,15 @@
 """What is decided once, what again, and that nodes which differ in anything that counts are not taken for one."""
 
 import gc
+from dataclasses import replace
 from types import FrameType
 
 import pytest
 
 from allocator.effort import Limits
 from allocator.features import Features
-from allocator.model import AllocationResult, DeviceId, DeviceResult
+from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
+from allocator.selectors import Selectors
 from extender.cluster.objects import parse_node_object
 from extender.cluster.state import EventType
 from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider
@@ -251,3 +253,28 @@ def test_a_cluster_is_near_until_much_has_changed() -> None:
         scene.takes("a", "gpu-0", uid=f"uid-{number}")
     scene.takes("a", "gpu-0", uid="uid-more")
     assert not scene.decider.is_near(scene.state.snapshot)
+
+
+class Counted(Selectors):
+    """Counts how often a selector is evaluated."""
+
+    count = 0
+
+    def matches(self, expression: str, device: Device, *more: object) -> bool:
+        self.count += 1
+        return super().matches(expression, device, *more)
+
+
+def test_what_would_evaluate_a_selector_is_not_at_hand() -> None:
+    scene = Scene(*three(texts(model="x")))
+    selectors = Counted()
+    scene.decider.solver = replace(scene.decider.solver, selectors=selectors)
+    wanted = asked(request(selectors=[MODEL]))
+    scene.ask(request(selectors=[MODEL]))
+    scene.happens(pool_of("a", texts(model="y")))
+    scene.decider.follow(scene.state.snapshot)
+    before = selectors.count
+    with pytest.raises(NotAtHandError):
+        AtHand(scene.decider).decide((wanted,), NAMES, scene.state.snapshot)
+    assert selectors.count == before > 0
+    assert yes(scene.ask(request(selectors=[MODEL]))) == [False, True, True]

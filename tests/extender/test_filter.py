@@ -7,6 +7,7 @@ import pytest
 
 from allocator.effort import Limits
 from allocator.errors import SelectorError
+from extender.verbs.case import held_for_nominated
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 from tests.extender.clusters import (
     DRIVER,
@@ -217,6 +218,38 @@ def test_what_a_nominated_pod_needs_is_taken_for_those_that_come_after_it(asked:
 def test_a_node_that_room_was_made_on_is_the_only_answer() -> None:
     result = filtered(MINE, *TWO_NODES, claim("c"), names=("b", "a"))
     assert (list(result.passed), list(result.merits)) == (["a"], ["a"])
+
+
+class Hours:
+    """A clock on which every look takes a while, and who looked when a call had to be done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def look(self) -> float:
+        self.now += 0.1
+        return self.now
+
+
+RING = [request(f"r{n}", selectors=[f"{n} == {n}"]) for n in range(5)]
+"""Many requests, whose search looks at the clock for each device."""
+
+
+def test_hard_nominated_pods_take_half_of_a_call_at_most_and_the_rest_is_the_pods_own() -> None:
+    clock = Hours()
+    nominated = [
+        each
+        for n in range(5)
+        for each in (claim(f"hard-{n}", *RING), pod(f"hard-{n}", f"hard-{n}", nominated="a", priority=9))
+    ]
+    world = (GPU, node("a"), node("b"), local_slice("a", 30), local_slice("b"), claim("c"), *nominated)
+    by = replace(solver(), clock=clock.look, until=8.0)
+    held = held_for_nominated(parsed(pod("p", "c")), snapshot_of(*world), by)
+    assert clock.now == pytest.approx(4, abs=1)
+    assert held.usage == snapshot_of(*world).usage, "of none it is known what it needs"
+    clock.now = 0.0
+    assert "b" in filter_nodes(parsed(pod("p", "c")), ["a", "b"], snapshot_of(*world), by).passed
+    assert clock.now < 8
 
 
 @pytest.mark.parametrize("gone", [{"deleting": True}, {"phase": "Failed"}], ids=["on its way out", "finished"])

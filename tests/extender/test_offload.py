@@ -1,0 +1,151 @@
+"""Searches in threads: those that take long go on one at a time, in turns; nobody else waits for them."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from extender.offload import SHORT_SECONDS, SLICE_SECONDS, Queue, Searches, switching_soon
+
+ENOUGH = 10.0
+"""Seconds after which a test that waits for a thread has failed."""
+
+
+class Script:
+    """Threads that go on only when they are told to, over a clock that is set.
+
+    Attributes:
+        now: the time.
+        order: who has gone on, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.order: list[str] = []
+        self.searches = Searches(lambda: self.now)
+        self._steps: dict[str, threading.Semaphore] = {}
+        self._looked: dict[str, threading.Semaphore] = {}
+
+    def search(self, name: str, looks: int) -> Callable[[], str]:
+        """A search that looks at the clock so many times, each time when it is told to."""
+        self._steps[name], self._looked[name] = threading.Semaphore(0), threading.Semaphore(0)
+
+        def work() -> str:
+            for _ in range(looks):
+                assert self._steps[name].acquire(timeout=ENOUGH)
+                self.searches.clock()
+                self.order.append(name)
+                self._looked[name].release()
+            return name
+
+        return work
+
+    def step(self, name: str) -> None:
+        self._steps[name].release()
+
+    async def looked(self, name: str) -> None:
+        """The search has gone on."""
+        assert await asyncio.to_thread(self._looked[name].acquire, timeout=ENOUGH)
+
+    def has_looked(self, name: str) -> bool:
+        return self._looked[name].acquire(blocking=False)
+
+
+async def start(script: Script, *names: str, looks: int) -> list["asyncio.Task[str]"]:
+    tasks = [asyncio.create_task(script.searches.in_thread(script.search(name, looks))) for name in names]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_what_is_soon_done_waits_for_nobody() -> None:
+    script = Script()
+    (hard,) = await start(script, "hard", looks=2)
+    script.step("hard")
+    await script.looked("hard")
+    script.now += SHORT_SECONDS
+    script.step("hard")
+    await script.looked("hard")
+    assert await hard == "hard"
+    (easy,) = await start(script, "easy", looks=1)
+    script.step("easy")
+    assert await easy == "easy"
+
+
+async def test_of_those_that_take_long_one_goes_on_at_a_time_and_an_easy_one_beside_it() -> None:
+    script = Script()
+    first, second = await start(script, "first", "second", looks=3)
+    for name in ("first", "second"):
+        script.step(name)
+        await script.looked(name)
+    script.now += SHORT_SECONDS
+    script.step("first")
+    await script.looked("first")
+    script.step("second")
+    (easy,) = await start(script, "easy", looks=1)
+    script.step("easy")
+    assert await easy == "easy"
+    assert not script.has_looked("second")
+    script.now += SLICE_SECONDS
+    script.step("first")
+    await script.looked("second")
+    script.step("second")
+    await script.looked("second")
+    assert (await first, await second) == ("first", "second")
+
+
+async def test_a_search_that_ends_or_fails_gives_its_turn_to_the_next() -> None:
+    script = Script()
+
+    def failing() -> None:
+        script.now += SHORT_SECONDS
+        script.searches.clock()
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await script.searches.in_thread(failing)
+
+
+def test_whoever_is_in_no_search_is_told_the_time_at_once() -> None:
+    script = Script()
+    script.now = 1e9
+    assert script.searches.clock() == 1e9
+
+
+def test_a_queue_is_first_come_first_served() -> None:
+    queue, order = Queue(), list[int]()
+    queue.enter()
+
+    def wait(number: int) -> None:
+        queue.enter()
+        order.append(number)
+        queue.leave()
+
+    with waiting(queue, wait, 5):
+        assert len(queue) == 5
+        queue.leave()
+    assert order == list(range(5))
+
+
+@contextmanager
+def waiting(queue: Queue, wait: Callable[[int], None], number: int) -> Iterator[None]:
+    """Threads that have come to a queue in their order; at the end they are waited for."""
+    threads = [threading.Thread(target=wait, args=(each,)) for each in range(number)]
+    for each, thread in enumerate(threads):
+        thread.start()
+        while len(queue) <= each:
+            thread.join(0)
+    yield
+    for thread in threads:
+        thread.join(ENOUGH)
+        assert not thread.is_alive()
+
+
+def test_while_the_service_runs_threads_give_way_ten_times_as_soon() -> None:
+    before = sys.getswitchinterval()
+    with switching_soon():
+        assert sys.getswitchinterval() == pytest.approx(before / 10)
+    assert sys.getswitchinterval() == before
