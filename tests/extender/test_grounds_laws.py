@@ -1,0 +1,49 @@
+"""The law of grounds: what was decided about a node is what would be decided now, if it is said to rest."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given, settings
+
+from allocator.errors import AllocatorError
+from allocator.features import ALL_FEATURES
+from allocator.model import Claim
+from extender.claims import PodClaims
+from extender.cluster.objects import ClaimObject, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.verbs.case import Case
+from extender.verbs.grounds import rests
+from tests.extender.clusters import solver
+from tests.extender.test_deciding_laws import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
+
+POD = Pod("ns", "p", "uid-p")
+
+
+def case_in(snapshot: Snapshot, claims: tuple[Claim, ...]) -> Case:
+    pending = tuple(ClaimObject(each, resource_version="1", created="", raw=b"{}") for each in claims)
+    return Case(POD, PodClaims(pending=pending), snapshot, replace(solver(), features=ALL_FEATURES))
+
+
+def answer(name: str, snapshot: Snapshot, claims: tuple[Claim, ...]) -> object:
+    try:
+        return case_in(snapshot, claims).at(snapshot.nodes[name])
+    except AllocatorError as error:
+        return type(error), str(error)
+
+
+@settings(max_examples=EXAMPLES)
+@given(histories(), wishes())
+def test_what_rests_would_be_decided_again(history: History, claims: tuple[Claim, ...]) -> None:
+    state = synced(history.beginning)
+    moments = [state.snapshot]
+    for number, step in enumerate(history.steps):
+        if not isinstance(step, Asks):
+            play(state, step, number)
+            moments.append(state.snapshot)
+    for before, now in [*pairwise(moments), (moments[0], moments[-1])]:
+        changes = state.changes_since(before.version)
+        within = None if changes is None else [each for each in changes if each.version <= now.version]
+        for name in NODES:
+            node = before.nodes.get(name)
+            if node is not None and rests(case_in(before, claims), node, now, within):
+                assert answer(name, now, claims) == answer(name, before, claims)
