@@ -4,7 +4,7 @@ Devices of one model differ only in what selectors rarely look at. Where the res
 the key under which it is kept; but what compiles to a few comparisons is faster than any look-up.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from allocator.cel import CompileError, Environment, EvaluationError, Kind, Program, Reads, compile_expression
@@ -110,6 +110,11 @@ class Selectors:
             CompileError: the expression does not compile.
         """
         return self._compiled(self._derivations, expression, check_derivation).reads
+
+    def are_quick(self, expressions: Iterable[str]) -> bool:
+        """Whether selectors are compiled, and cost so little that nobody counts."""
+        found = (self._selectors.get(each) for each in expressions)
+        return all(program is not None and not program.costly for program in found)
 
     def _compiled(
         self, programs: Recent[Program], expression: str, check: Callable[[Program, Environment], None]

@@ -22,6 +22,10 @@ from extender.faults import Faults
 
 _T = TypeVar("_T")
 
+_BRIEF: Final = Limits(steps=64, seconds=0.001)
+_FEW_DEVICES: Final = 256
+"""That a node sees: to list them takes less than a millisecond."""
+
 STOPPED: Final = "search stopped by the limit on"
 """How the reason of a node begins of which it is not known."""
 
@@ -116,6 +120,26 @@ class Solver:
         except SearchLimitError as error:
             return stopped_by(error)
         return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
+
+    def at_hand(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | No | None:
+        """The same as `judge` where it takes about a millisecond at most; None: it may take longer.
+
+        Raises:
+            InvalidClaimError, SelectorError: the claims can be allocated nowhere.
+            TimeoutError: the call must be done.
+        """
+        seen = sum(len(view.candidates) for view in snapshot.inventory.for_node(node, self.features))
+        if seen > _FEW_DEVICES or not self._are_quick(claims, snapshot.classes):
+            return None
+        steps, seconds = min(self.limits.steps, _BRIEF.steps), min(self.limits.seconds, _BRIEF.seconds)
+        found = replace(self, limits=Limits(steps, seconds)).judge(snapshot, node, claims)
+        return None if isinstance(found, No) and found.stopped else found
+
+    def _are_quick(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> bool:
+        asked = [way for claim in claims for request in claim.spec.requests for way in request.alternatives]
+        if any(way.derived_attributes or way.device_class not in classes for way in asked):
+            return False
+        return all(self.selectors.are_quick((*classes[way.device_class].selectors, *way.selectors)) for way in asked)
 
     def single(
         self, claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass], node: Node, views: tuple[NodePool, ...]

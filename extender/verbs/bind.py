@@ -28,7 +28,7 @@ from extender.cluster.writer import Writer, check_unbound
 from extender.deciding.verdict import UNKNOWN_NODE
 from extender.offload import Offload, in_thread
 from extender.solver import No, Solver
-from extender.verbs.case import NOTHING_TO_ALLOCATE, Case, found_on, open_case
+from extender.verbs.case import Case, found_at_hand, found_on, open_case
 from extender.verbs.clashes import Clashes
 from extender.verbs.grounds import rests
 
@@ -197,7 +197,7 @@ class Binder:
         """
         for _ in range(MOST_TRIES):
             case, node = self._opened(pod, node_name, made)
-            decided = _at_hand(case, node) or await self._searched(case, node, until)
+            decided = await self._found(case, node, until)
             if isinstance(decided, No):
                 raise BindError(f"node {node_name}: {decided.reason}")
             now = self._state.snapshot
@@ -223,11 +223,13 @@ class Binder:
         self._clashes.found(case.void, clash(snapshot, case.void.claim.uid), snapshot)
         raise ClashError(case.reason)
 
-    async def _searched(self, case: Case, node: NodeObject, until: float) -> Allocation | No:
-        """What the pod's claims would get, found out in a thread before a time of the event loop."""
-        left = until - asyncio.get_running_loop().time()
-        solver = self._solver.within(self._solver.clock() + left)
+    async def _found(self, case: Case, node: NodeObject, until: float) -> Allocation | No:
+        """What the pod's claims would get; what takes a search is found out in a thread, before a time of the loop."""
+        solver = self._solver.within(self._solver.clock() + until - asyncio.get_running_loop().time())
         try:
+            at_hand = found_at_hand(replace(case, solver=solver), node)
+            if at_hand is not None:
+                return at_hand
             return await self._off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
         except AllocatorError as error:
             raise BindError(str(error)) from error
@@ -362,14 +364,6 @@ def _given_back(pod: Pod, claims: Iterable[ClaimObject]) -> list[Reservation]:
         for each, allocation in found
         if allocation is not None or each.special_of
     ]
-
-
-def _at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
-    """What the pod's claims would get, where that takes no search."""
-    needs = case.claims.on(node)
-    if isinstance(needs, str):
-        return No(needs)
-    return None if needs.pending else NOTHING_TO_ALLOCATE
 
 
 def _plan(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> _Plan:

@@ -22,11 +22,17 @@ from tests.extender.clusters import (
     network_slice,
     node,
     pod,
+    request,
     solver,
     taint_rule,
 )
 
 _T = TypeVar("_T")
+
+COSTLY = request(selectors=["[1, 2].exists(n, n == 2)"])
+"""To evaluate its selector costs so much that it is counted."""
+
+HARD = claim("a", COSTLY)
 
 
 class Searching(Scene):
@@ -78,8 +84,32 @@ def test_a_bind_without_anything_to_search_stays_on_the_loop() -> None:
     assert (scene.run(scene.bind()), scene.searches) == ([""], 0)
 
 
+QUICK: dict[str, Object] = {
+    "no selector": claim("a"),
+    "two requests": claim("a", request("one"), request("two")),
+}
+
+
+@pytest.mark.parametrize("asked", QUICK.values(), ids=QUICK)
+def test_a_bind_that_is_soon_decided_stays_on_the_loop(asked: Object) -> None:
+    scene = Searching(asked, pod("p", "a"), meanwhile=nothing)
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 0)
+
+
+def test_a_selector_is_compiled_off_the_loop_and_then_known() -> None:
+    asked = [claim(name, request(selectors=["1 == 1"])) for name in "ab"]
+    scene = Searching(*asked, pod("p", "a"), pod("q", "b"), meanwhile=nothing)
+    assert (scene.run(scene.bind("p")), scene.searches) == ([""], 1)
+    assert (scene.run(scene.bind("q")), scene.searches) == ([""], 1)
+
+
+def test_a_bind_with_many_devices_to_look_at_leaves_the_loop() -> None:
+    scene = Searching(claim("a"), pod("p", "a"), network_slice("net", 300), meanwhile=nothing)
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
+
+
 def test_a_bind_that_searches_leaves_the_loop_once() -> None:
-    scene = Searching(claim("a"), pod("p", "a"), meanwhile=nothing)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=nothing)
     assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
     assert scene.devices("a") == ["n/gpu-0"]
 
@@ -97,7 +127,7 @@ RELEVANT: dict[str, Sequence[Object]] = {
 
 @pytest.mark.parametrize("objects", RELEVANT.values(), ids=RELEVANT)
 def test_what_the_answer_rests_on_has_changed_so_bind_decides_again(objects: Sequence[Object]) -> None:
-    scene = Searching(claim("a"), pod("p", "a"), meanwhile=once(*objects))
+    scene = Searching(HARD, pod("p", "a"), meanwhile=once(*objects))
     assert (scene.run(scene.bind()), scene.searches) == ([""], 2)
     assert scene.devices("a") == (["n/gpu-1"] if TAKEN in objects else ["n/gpu-0"])
 
@@ -111,13 +141,13 @@ IRRELEVANT: dict[str, Sequence[Object]] = {
 
 @pytest.mark.parametrize("objects", IRRELEVANT.values(), ids=IRRELEVANT)
 def test_other_changes_are_no_reason_to_decide_again(objects: Sequence[Object]) -> None:
-    scene = Searching(claim("a"), pod("p", "a"), meanwhile=once(*objects))
+    scene = Searching(HARD, pod("p", "a"), meanwhile=once(*objects))
     assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
 
 
 def test_where_pods_are_nominated_any_change_may_matter() -> None:
     nominated = [claim("theirs"), pod("q", "theirs", nominated="n", priority=5)]
-    scene = Searching(claim("a"), pod("p", "a"), *nominated, meanwhile=once(node("new")))
+    scene = Searching(HARD, pod("p", "a"), *nominated, meanwhile=once(node("new")))
     assert (scene.run(scene.bind()), scene.searches) == ([""], 2)
     assert scene.devices("a") == ["n/gpu-1"]
 
@@ -128,7 +158,7 @@ def test_a_node_that_changes_all_the_time_is_given_up_and_nothing_is_written() -
     def change(scene: Searching) -> None:
         scene.load(node("n", labels={"number": str(next(numbers))}))
 
-    scene = Searching(claim("a"), pod("p", "a"), meanwhile=change)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=change)
     assert scene.run(scene.bind()) == ["node n: its devices change all the time"]
     assert (scene.searches, scene.held, scene.devices("a")) == (MOST_TRIES, set(), [])
 
@@ -137,13 +167,13 @@ def test_a_claim_that_goes_during_the_search_is_not_written_to() -> None:
     def delete(scene: Searching) -> None:
         scene.state.apply(Event(EventType.DELETED, CLAIMS, claim("a")))
 
-    scene = Searching(claim("a"), pod("p", "a"), meanwhile=delete)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=delete)
     assert (scene.run(scene.bind()), scene.searches) == (["claim a does not exist"], 1)
     assert scene.devices("a") == []
 
 
 def test_binds_that_search_at_the_same_time_get_different_devices() -> None:
-    scene = Searching(claim("a"), pod("p", "a"), claim("b"), pod("q", "b"), meanwhile=nothing)
+    scene = Searching(HARD, pod("p", "a"), claim("b", COSTLY), pod("q", "b"), meanwhile=nothing)
     assert scene.run(scene.bind("p"), scene.bind("q")) == ["", ""]
     assert sorted([*scene.devices("a"), *scene.devices("b")]) == ["n/gpu-0", "n/gpu-1"]
     assert scene.searches == 3
@@ -151,6 +181,6 @@ def test_binds_that_search_at_the_same_time_get_different_devices() -> None:
 
 def test_a_search_that_has_no_time_left_says_so() -> None:
     late = replace(solver(), until=-1.0)
-    scene = Searching(claim("a"), pod("p", "a"), meanwhile=nothing, by=late)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=nothing, by=late)
     assert scene.run(scene.bind()) == ["out of time: devices of node n were still looked for"]
     assert scene.held == set()
