@@ -65,6 +65,7 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.decision_bench
 	$(BIN)/python -m loadtest.wire_bench
 	$(BIN)/python -m loadtest.latency_bench
+	$(BIN)/python -m loadtest.hard_bench
 	$(BIN)/python -m loadtest.explain_bench
 	$(BIN)/python -m loadtest.sync_bench
 	$(BIN)/python -m loadtest.memory_bench

@@ -1,12 +1,12 @@
 """Work that leaves the event loop, so that health checks and other calls are answered meanwhile."""
 
+import math
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -72,16 +72,15 @@ class Queue:
                 self._is_busy = False
 
 
-@dataclass(slots=True)
-class _Piece:
-    """A piece of work in a thread.
+class _Piece(threading.local):
+    """What the thread that looks is at.
 
     Attributes:
-        until: when to let others go first.
+        until: when it is to let others go first; never, where it is no search.
         is_long: it has taken long, and it is its turn.
     """
 
-    until: float
+    until: float = math.inf
     is_long: bool = False
 
 
@@ -97,15 +96,14 @@ class Searches:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._now = clock
-        self._local = threading.local()
+        self._piece = _Piece()
         self._long = Queue()
         self._threads = anyio.CapacityLimiter(MOST_THREADS)
 
     def clock(self) -> float:
         """The time. A search that has taken long waits here for its turn; who is in no search is told at once."""
-        now = self._now()
-        piece: _Piece | None = getattr(self._local, "piece", None)
-        if piece is None or now < piece.until:
+        now, piece = self._now(), self._piece
+        if now < piece.until:
             return now
         if not piece.is_long:
             self._long.enter()
@@ -123,12 +121,14 @@ class Searches:
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
 
     def _run(self, work: Callable[[], _T]) -> _T:
-        piece = self._local.piece = _Piece(self._now() + SHORT_SECONDS)
+        piece = self._piece
+        piece.until = self._now() + SHORT_SECONDS
         try:
             return work()
         finally:
-            self._local.piece = None
+            piece.until = math.inf
             if piece.is_long:
+                piece.is_long = False
                 self._long.leave()
 
 
