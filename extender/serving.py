@@ -47,7 +47,6 @@ from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
 from extender.metrics import Metrics
-from extender.offload import Offload, Searches, in_thread
 from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
 from extender.settings import Settings
