@@ -6,9 +6,6 @@ from typing import Final
 from extender.cluster.api import RawObject
 from extender.cluster.reservation import timestamp
 
-RELEASED: Final = "dra-extender/ClaimsReleased"
-"""The claims of the pod were released: its bind failed, or it can't go where their devices are."""
-
 DEVICES_CHANGED: Final = "dra-extender/DevicesChanged"
 """A node that was rejected for the pod has the devices that it needs: its scheduler is to look again."""
 

@@ -22,6 +22,9 @@ SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 _REVISION: Final = re.compile(r"[0-9]{1,20}")
 """A number of 64 bits."""
 
+RELEASED: Final = "dra-extender/ClaimsReleased"
+"""Condition of a pod whose claims were released: its bind failed, or it can't go where their devices are."""
+
 _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 
@@ -103,6 +106,8 @@ class Pod:
         claim_statuses: name in ``spec.resourceClaims`` to the name of the claim made for it, None if none is needed.
         containers: those that request extended resources.
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be made on the node that is chosen for it.
+        fence: which fence was the latest (`extender.cluster.writer.Writer.fence`); empty if there was none. Not part of
+            what is compared.
     """
 
     namespace: str
@@ -122,6 +127,7 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     has_volumes: bool = False
+    fence: str = field(default="", compare=False)
 
     @property
     def key(self) -> ObjectKey:
@@ -171,6 +177,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         labels=metadata.text_mapping("labels"),
         created=reader.created,
         has_volumes=any(each.has(kind) for each in spec.children("volumes") for kind in _CLAIMED_VOLUMES),
+        fence=_fence(status),
     )
     reader.finish()
     return pod
@@ -185,6 +192,12 @@ def _pod_claim(fields: Fields) -> PodClaim:
     if (found.claim_name is None) == (found.template_name is None):
         fields.problem("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
     return found
+
+
+def _fence(status: Fields) -> str:
+    """The revision that the latest fence was made from: no two fences of a pod are made from one."""
+    messages = [each.text("message") for each in status.children("conditions") if each.text("type") == RELEASED]
+    return messages[-1].rpartition(" ")[2] if messages else ""
 
 
 def _extended_claim(status: Fields) -> ExtendedClaim | None:

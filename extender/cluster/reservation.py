@@ -18,6 +18,9 @@ from extender.cluster.objects import ClaimObject, Pod
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Finalizer of claims that are allocated: deleting them waits until they are released."""
 
+CONFIRMED: Final = "dra-extender/confirmed"
+"""Annotation of a claim: the pod that it was last confirmed to be reserved for, and that pod's latest fence then."""
+
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),
     "bindingConditions": ("DRADeviceBindingConditions", lambda r: r.binding_conditions),
@@ -104,10 +107,13 @@ class Reservation:
         return {**raw, "status": status}
 
     def is_unmade(self, now: Claim) -> bool:
-        """Whether nothing of the reservation is left, or the claim is on its way out, with all that it holds."""
+        """Whether nothing of the reservation is left, or the claim is on its way out, with all that it holds.
+
+        A claim that has another allocation by now was taken from us, and is another bind's.
+        """
         if now.uid != self.uid or now.deleting:
             return True
-        return not is_reserved(now, self.pod.uid) and not self._frees(now)
+        return not self._is_ours(now) or not (is_reserved(now, self.pod.uid) or self._frees(now))
 
     def unmade(self, raw: RawObject, now: Claim) -> RawObject:
         """The claim without the reservation, and without the allocation if that was for this pod alone.
@@ -125,8 +131,10 @@ class Reservation:
 
     def _frees(self, now: Claim) -> bool:
         others = [consumer for consumer in now.reserved_for if consumer.uid != self.pod.uid]
-        mine = now.allocation is not None and _same(now.allocation, self.allocation)
-        return self.frees and mine and not others
+        return self.frees and self._is_ours(now) and not others
+
+    def _is_ours(self, now: Claim) -> bool:
+        return now.allocation is not None and _same(now.allocation, self.allocation)
 
 
 def _same(one: AllocationResult, other: AllocationResult) -> bool:
@@ -146,8 +154,29 @@ def is_protected(raw: RawObject) -> bool:
 
 def protected(raw: RawObject) -> RawObject:
     """The claim with our finalizer."""
+    if is_protected(raw):
+        return raw
     metadata = raw["metadata"]
     return {**raw, "metadata": {**metadata, "finalizers": [*(metadata.get("finalizers") or []), FINALIZER]}}
+
+
+def unprotected(raw: RawObject) -> RawObject:
+    """The claim without our finalizer."""
+    metadata = raw["metadata"]
+    others = [name for name in metadata.get("finalizers") or [] if name != FINALIZER]
+    return {**raw, "metadata": {**metadata, "finalizers": others}}
+
+
+def is_confirmed(raw: RawObject, pod: Pod, fence: str) -> bool:
+    """Whether the claim says that it was written after a fence of the pod."""
+    return (raw["metadata"].get("annotations") or {}).get(CONFIRMED) == f"{pod.uid} {fence}"
+
+
+def confirmed(raw: RawObject, pod: Pod, fence: str) -> RawObject:
+    """The claim, saying so."""
+    metadata = raw["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), CONFIRMED: f"{pod.uid} {fence}"}
+    return {**raw, "metadata": {**metadata, "annotations": annotations}}
 
 
 def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tuple[str, ...]:

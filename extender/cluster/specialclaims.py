@@ -1,4 +1,4 @@
-"""Writes of special claims (KEP-5004): made once, named in the pod's status, deleted if the pod does not get there.
+"""Writes of special claims (KEP-5004): made once, and named in the pod's status until the pod does not get there.
 
 Their names follow from pod and requests, so that a POST whose outcome is unknown, or that is repeated, is a claim that
 is there already.
@@ -10,7 +10,7 @@ from allocator.errors import InvalidObjectError
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, RawObject
 from extender.cluster.encoding import loads
 from extender.cluster.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object
-from extender.cluster.reservation import FINALIZER, Reservation, WriteRefusedError
+from extender.cluster.reservation import Reservation, WriteRefusedError
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import pod_of
 
@@ -20,7 +20,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class SpecialClaims:
-    """Makes and deletes them, and tells the state under which uid their allocation is in flight."""
+    """Makes them, and tells the state under which uid their allocation is in flight."""
 
     api: Api
     state: ClusterState
@@ -44,53 +44,27 @@ class SpecialClaims:
         self.state.forget(reservation.uid)
         return replace(reservation, claim=made)
 
-    async def delete(self, claim: ClaimObject) -> None:
-        """Delete a claim, with what it holds: our finalizer goes first.
+    async def withdraw(self, reservation: Reservation) -> None:
+        """Say in the status of a pod that it has no special claim any more, if it is not bound and names this one.
 
         Raises:
-            WriteRefusedError: it is still there.
-            OutcomeUnknownError: it may be.
+            WriteRefusedError, OutcomeUnknownError: it may still name it.
         """
-        unknown = None
+        pod, name = reservation.pod, reservation.claim.claim.name
         for _ in range(ATTEMPTS):
             try:
-                raw = await self.api.get(CLAIMS, claim.key)
-                if raw["metadata"]["uid"] != claim.claim.uid:
-                    return
-                if FINALIZER in (raw["metadata"].get("finalizers") or []):
-                    raw = await self.api.update(CLAIMS, _unprotected(raw))
-                if "deletionTimestamp" in raw["metadata"]:
-                    # Whatever still holds it is somebody else's.
-                    return
-                await self.api.delete(CLAIMS, claim.key, uid=claim.claim.uid)
-            except OutcomeUnknownError as error:
-                unknown = error
+                now = pod_of(await self.api.get(PODS, pod.key))
+                is_told = now.extended_claim is not None and now.extended_claim.claim_name == name
+                if now.uid == pod.uid and not now.node_name and is_told:
+                    await self.api.patch_status(PODS, pod.key, _status_patch(now, None, now.resource_version))
             except ApiError as error:
                 if error.is_missing:
                     return
                 if not error.is_conflict:
-                    raise WriteRefusedError(f"claim {claim.key}: {error}") from error
-                unknown = None
+                    raise WriteRefusedError(f"pod {pod.key}: {error}") from error
             else:
                 return
-        raise unknown or WriteRefusedError(f"claim {claim.key} was changed by others {ATTEMPTS} times")
-
-    async def withdraw(self, reservation: Reservation) -> None:
-        """Delete the claim of a reservation, and say so in its pod's status if that names it.
-
-        Raises:
-            WriteRefusedError, OutcomeUnknownError: not all of this is done.
-        """
-        claim, pod = reservation.claim, reservation.pod
-        await self.delete(claim)
-        try:
-            now = pod_of(await self.api.get(PODS, pod.key))
-        except ApiError as error:
-            if error.is_missing:
-                return
-            raise WriteRefusedError(f"pod {pod.key}: {error}") from error
-        if now.uid == pod.uid and now.extended_claim is not None and now.extended_claim.claim_name == claim.claim.name:
-            await self.tell(now, None)
+        raise WriteRefusedError(f"pod {pod.key} was changed by others {ATTEMPTS} times")
 
     async def tell(self, pod: Pod, status: ExtendedClaim | None) -> Pod:
         """Write into a pod's status which special claim it has, and who gets what of it; None: it has none.
@@ -102,10 +76,8 @@ class SpecialClaims:
             WriteRefusedError: it is not written, or the API server has dropped it.
             OutcomeUnknownError: it may be written.
         """
-        field = None if status is None else status.as_json()
-        patch: RawObject = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": field}}
         try:
-            told = pod_of(await self.api.patch_status(PODS, pod.key, patch))
+            told = pod_of(await self.api.patch_status(PODS, pod.key, _status_patch(pod, status)))
         except ApiError as error:
             raise WriteRefusedError(f"pod {pod.key}: {error}") from error
         if told.extended_claim != status:
@@ -141,10 +113,11 @@ class SpecialClaims:
         return found
 
 
-def _unprotected(raw: RawObject) -> RawObject:
-    metadata = raw["metadata"]
-    others = [name for name in metadata["finalizers"] if name != FINALIZER]
-    return {**raw, "metadata": {**metadata, "finalizers": others}}
+def _status_patch(pod: Pod, status: ExtendedClaim | None, version: str = "") -> RawObject:
+    """A patch of the pod's status; with a version, it is refused if the pod has another one."""
+    field = None if status is None else status.as_json()
+    preconditions = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
+    return {"metadata": preconditions, "status": {"extendedResourceClaimStatus": field}}
 
 
 def _versioned(obj: RawObject, api_version: str) -> RawObject:

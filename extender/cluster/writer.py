@@ -1,5 +1,9 @@
 """The only module that writes to the API server: claim by claim, then the Binding; and back.
 
+There may be others who write for the same pods. Whoever takes a claim from a pod reads the claim, then fences the pod,
+then writes the claim as it was read. Whoever binds a pod knows the pod's version before writing its claims, and posts
+the Binding with that version. docs/architecture.md says why that takes no device from a bound pod.
+
 A write that was refused with 4xx has not happened. One that timed out, was cut, or got a 5xx may have: the object is
 read before anything else is done, and while that can't be, nothing is undone and what is in flight stays so. Every
 status write names the revision that it was made from, so that at most one of its repetitions can happen.
@@ -9,105 +13,32 @@ left, for of writers that don't know of each other all but one meet a conflict.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from allocator.errors import InvalidObjectError
-from allocator.model import Claim
 from extender.cluster.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
-from extender.cluster.conditions import DEVICES_CHANGED, RELEASED, condition_patch
-from extender.cluster.objects import ClaimObject, Pod, parse_pod, without_managers
-from extender.cluster.reservation import (
-    Reservation,
-    WriteRefusedError,
-    deallocated,
-    dropped_fields,
-    is_protected,
-    is_reserved,
-    protected,
-)
+from extender.cluster.conditions import DEVICES_CHANGED, condition_patch
+from extender.cluster.goals import ATTEMPTS, Claims, Now, Release, Released, Reserved
+from extender.cluster.objects import RELEASED, ClaimObject, Pod, parse_pod
+from extender.cluster.reservation import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
 from extender.cluster.state import ClusterState, key_of, revision_of
 
-ATTEMPTS: Final = 5
-"""How often a write is tried while others change the object."""
 
+class Outcome(NamedTuple):
+    """What became of claims that were to be released.
 
-class _Now(NamedTuple):
-    """A claim as the API server has it: its JSON, as far as it is ours to write, and what that says."""
+    Attributes:
+        bound: the node that their pod is bound to; then they stay. Empty if it is bound to none.
+        left: what could not be released, and why.
+    """
 
-    raw: RawObject
-    claim: Claim
-
-
-@dataclass(frozen=True, slots=True)
-class _Claims:
-    """The claims of an API server, whose answers are read as they will be known once the watch shows them."""
-
-    api: Api
-    state: ClusterState
-
-    async def get(self, key: ObjectKey) -> _Now:
-        return self._read(key, await self.api.get(CLAIMS, key))
-
-    async def update(self, obj: RawObject) -> _Now:
-        return self._read(key_of(obj), await self.api.update(CLAIMS, obj))
-
-    async def update_status(self, obj: RawObject) -> _Now:
-        return self._read(key_of(obj), await self.api.update_status(CLAIMS, obj))
-
-    def _read(self, key: ObjectKey, raw: RawObject) -> _Now:
-        try:
-            return _Now(without_managers(raw), self.state.answered(raw).claim)
-        except InvalidObjectError as error:
-            # No answer of an API server: whatever it was asked for may have happened.
-            raise OutcomeUnknownError(f"claim {key}", error.summary) from error
-
-
-class _Goal(Protocol):
-    """A state that a claim is to be brought to."""
-
-    def is_reached(self, now: _Now) -> bool: ...
-
-    async def write(self, now: _Now) -> _Now: ...
-
-
-@dataclass(slots=True)
-class _Reserved:
-    """Finalizer first, so that an allocated claim is never unprotected; then allocation and reservation at once."""
-
-    reservation: Reservation
-    claims: _Claims
-    clock: Callable[[], datetime]
-    written_from: int = 0
-    """Revision from which the last status write was made; 0 if there was none."""
-
-    def is_reached(self, now: _Now) -> bool:
-        """A special claim that an undo has begun to delete lacks the finalizer; others' may never have had it."""
-        is_made = self.reservation.is_made(now.claim)
-        return is_made and (is_protected(now.raw) or not self.reservation.is_special)
-
-    async def write(self, now: _Now) -> _Now:
-        if not is_protected(now.raw):
-            now = await self.claims.update(protected(now.raw))
-            if self.reservation.is_made(now.claim):
-                return now
-        self.written_from = revision_of(now.raw)
-        return await self.claims.update_status(self.reservation.made(now.raw, self.clock()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Released:
-    reservation: Reservation
-    claims: _Claims
-
-    def is_reached(self, now: _Now) -> bool:
-        return self.reservation.is_unmade(now.claim)
-
-    async def write(self, now: _Now) -> _Now:
-        return await self.claims.update_status(self.reservation.unmade(*now))
+    bound: str
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +51,15 @@ class Writer:
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
     """By the uid of a claim, while somebody writes to it."""
 
-    async def reserve(self, reservation: Reservation) -> int:
+    async def reserve(self, reservation: Reservation, fence: str = "") -> int:
         """Bring a claim to have its allocation and to be reserved for the pod.
 
         If the claim is known to be so already, it is read instead of written: what is known may be old.
+
+        Args:
+            reservation: what is wanted.
+            fence: the latest fence of the pod in the version that is to be bound. If there is one, the claim is written
+                to also where it is as wanted.
 
         Returns:
             The revision that the claim has then.
@@ -132,9 +68,9 @@ class Writer:
             WriteRefusedError: the claim is not reserved; what was in flight for it is forgotten.
             OutcomeUnknownError: it may be reserved; what is in flight stays until the watch tells.
         """
-        goal = _Reserved(reservation, self._claims, self.now)
-        key, now = reservation.claim.key, _Now(reservation.raw, reservation.claim.claim)
-        turn = self._turn(reservation)
+        goal = Reserved(reservation, self._claims, self.now, fence)
+        key, now = reservation.claim.key, Now(reservation.raw, reservation.claim.claim)
+        turn = self._turn(reservation.uid)
         is_old = turn.locked()
         try:
             async with turn:
@@ -160,36 +96,72 @@ class Writer:
         self.state.settle(reservation.uid, revision)
         dropped = dropped_fields(reservation.allocation, now.claim.allocation)
         if dropped:
-            await self.release(reservation)
+            await self.release(reservation.pod, [reservation])
             raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {key}")
         return revision
 
-    async def release(self, reservation: Reservation) -> None:
-        """Undo a reservation, and the allocation with it if it is new and nobody else has come to use it.
+    async def confirm(self, reservation: Reservation) -> int:
+        """See that a claim which was reserved still is, by reading it.
+
+        Returns:
+            The revision that the claim has then.
 
         Raises:
-            WriteRefusedError, OutcomeUnknownError: it is, or may be, still there.
+            WriteRefusedError: it was taken from the pod.
+            OutcomeUnknownError: it may have been.
         """
         key = reservation.claim.key
-        try:
-            async with self._turn(reservation):
-                now = await self._claims.get(key)
-                await self._reach(_Released(reservation, self._claims), key, now)
-        except ApiError as error:
-            if not error.is_missing:
-                raise WriteRefusedError(f"claim {key}: {error}") from error
+        now = await self._read(key)
+        kept = replace(reservation, allocates=False)
+        if not kept.is_made(now.claim):
+            raise WriteRefusedError(f"claim {key} was taken from pod {reservation.pod.key}")
+        return revision_of(now.raw)
 
-    async def bind(self, pod: Pod, node: str) -> None:
+    async def release(self, pod: Pod, reservations: Iterable[Reservation]) -> Outcome:
+        """Take claims from a pod, and allocations with them that are new and that nobody else has come to use.
+
+        Each claim is read, then the pod is fenced if one is reserved for it, and then each is written from what was
+        read. A claim that was changed between has been confirmed by a bind, perhaps: it is read again, and the pod
+        fenced again.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the pod can't be fenced; nothing more is released.
+        """
+        goals = {each.uid: Released(each, self._claims) for each in reservations}
+        keys = {uid: goal.reservation.claim.key for uid, goal in goals.items()}
+        release = Release(goals)
+        async with AsyncExitStack() as turns:
+            for uid in sorted(keys):
+                await turns.enter_async_context(self._turn(uid))
+            for _ in range(ATTEMPTS):
+                found = await release.read()
+                is_fenced = any(is_reserved(now.claim, pod.uid) for now in found.values())
+                bound = await self.fence(pod) if is_fenced else ""
+                if bound:
+                    return Outcome(bound)
+                await release.write(found)
+                if not release.waiting:
+                    break
+        left = (f"claim {keys[uid]} is not released: {error}" for uid, error in release.failed.items())
+        return Outcome("", tuple(left))
+
+    async def bind(self, pod: Pod, node: str, again: Callable[[Pod, Pod], Awaitable[Pod]] | None = None) -> None:
         """Post the Binding of a pod; a pod that is bound to the node already is as wanted.
+
+        Args:
+            pod: in the version that is to be bound; one without a version is bound in any.
+            node: its name.
+            again: called with the pod as it was and as it is, once it was changed by others; checks that it may still
+                be bound, and returns it in the version that is to be bound then.
 
         Raises:
             WriteRefusedError: the pod is not bound to the node, and why.
             OutcomeUnknownError: it may be.
         """
-        version, unknown = pod.resource_version, None
+        unknown = None
         for _ in range(ATTEMPTS):
             try:
-                await self.api.bind_pod(pod.key, node, uid=pod.uid, resource_version=version)
+                await self.api.bind_pod(pod.key, node, uid=pod.uid, resource_version=pod.resource_version)
             except OutcomeUnknownError as error:
                 unknown = error
             except ApiError as error:
@@ -203,7 +175,9 @@ class Writer:
             if now.node_name == node:
                 return
             check_unbound(now)
-            version = now.resource_version
+            if again is not None and now.resource_version != pod.resource_version:
+                now = await again(pod, now)
+            pod = now
         raise unknown or WriteRefusedError(f"pod {pod.key} was changed by others {ATTEMPTS} times")
 
     async def fence(self, pod: Pod) -> str:
@@ -278,14 +252,14 @@ class Writer:
             raise _refused(f"pod {key}", error) from error
 
     @property
-    def _claims(self) -> _Claims:
-        return _Claims(self.api, self.state)
+    def _claims(self) -> Claims:
+        return Claims(self.api, self.state)
 
-    def _turn(self, reservation: Reservation) -> asyncio.Lock:
+    def _turn(self, uid: str) -> asyncio.Lock:
         """What to hold while writing to the claim; it is there as long as somebody holds it or waits for it."""
-        return self._turns.setdefault(reservation.uid, asyncio.Lock())
+        return self._turns.setdefault(uid, asyncio.Lock())
 
-    async def _reach(self, goal: _Goal, key: ObjectKey, now: _Now) -> _Now:
+    async def _reach(self, goal: Reserved, key: ObjectKey, now: Now) -> Now:
         """Write and read in turn until the claim is as wanted."""
         unknown = None
         for _ in range(ATTEMPTS):
@@ -304,7 +278,7 @@ class Writer:
             return now
         raise unknown or WriteRefusedError(f"claim {key} was changed by others {ATTEMPTS} times")
 
-    async def _read(self, key: ObjectKey, unknown: OutcomeUnknownError | None = None) -> _Now:
+    async def _read(self, key: ObjectKey, unknown: OutcomeUnknownError | None = None) -> Now:
         """The claim as it is now; if it can't be had, an earlier write that is ``unknown`` stays so."""
         try:
             return await self._claims.get(key)

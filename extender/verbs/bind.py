@@ -173,12 +173,9 @@ class Binder:
         made: list[Reservation] = []
         try:
             plan = await self._decide(pod, node, made, until)
-            revision = await self._write(pod, plan, made)
-            if pod.extended_claim != plan.status:
-                pod = await self._special.tell(pod, plan.status)
-            await self._hear(revision, until)
-            self._check(made)
-            await self._writer.bind(pod, node)
+            pod, revision = await self._write(pod, plan, made)
+            pod = await self._ready(pod, plan, made, revision, until)
+            await self._writer.bind(pod, node, lambda old, new: self._again(old, new, plan, made, until))
         except (WriteRefusedError, GivenBackError) as error:
             left = await self._undo(pod, node, made)
             if left is None:
@@ -242,35 +239,57 @@ class Binder:
                 self._state.assume(each.uid, each.allocation, pod.uid)
         return plan
 
-    async def _write(self, pod: Pod, plan: _Plan, made: list[Reservation]) -> int:
+    async def _write(self, pod: Pod, plan: _Plan, made: list[Reservation]) -> tuple[Pod, int]:
         """Write claim by claim. `made` gets those that are written, a special claim once it is made.
 
         Returns:
-            The newest revision of what was written or read.
+            The pod in the version that is to be bound, which was there before all these writes; and the newest revision
+            of what was written or read.
         """
         begun = revision = 0
         try:
-            await self._remove(pod, plan.stale)
+            pod = await self._remove(pod, plan.stale)
             for each in plan.reservations:
                 reservation = await self._special.make(each) if each.is_new else each
                 begun += 1
                 if reservation.is_special:
                     made.append(reservation)
-                revision = max(revision, await self._writer.reserve(reservation))
+                revision = max(revision, await self._writer.reserve(reservation, pod.fence))
                 if not reservation.is_special:
                     made.append(reservation)
         finally:
             for never_begun in plan.reservations[begun:]:
                 self._state.forget(never_begun.uid)
-        return revision
+        return pod, revision
 
-    async def _remove(self, pod: Pod, stale: Sequence[ClaimObject]) -> None:
+    async def _remove(self, pod: Pod, stale: Sequence[ClaimObject]) -> Pod:
         """Delete special claims of an earlier try, with which no Binding may be on its way any more."""
-        bound = await self._writer.fence(pod) if stale else ""
-        if bound:
-            raise WriteRefusedError(f"pod {pod.key} is bound to node {bound} already")
-        for each in stale:
-            await self._special.delete(each)
+        if not stale:
+            return pod
+        released = await self._writer.release(pod, _given_back(pod, stale))
+        if released.left:
+            raise WriteRefusedError("; ".join(released.left))
+        now = await self._writer.read_pod(pod.key, pod.uid)
+        check_unbound(now)
+        return now
+
+    async def _ready(self, pod: Pod, plan: _Plan, made: list[Reservation], revision: int, until: float) -> Pod:
+        """Do all that comes between the claims and the Binding; returns the pod in the version that is to be bound."""
+        if pod.extended_claim != plan.status:
+            told = await self._special.tell(pod, plan.status)
+            _check_not_fenced(pod, told)
+            pod = told
+        await self._hear(revision, until)
+        self._check(made)
+        return pod
+
+    async def _again(self, old: Pod, new: Pod, plan: _Plan, made: list[Reservation], until: float) -> Pod:
+        """The same once the pod was changed by others: whether it still has its claims, the API server says."""
+        _check_not_fenced(old, new)
+        revision = 0
+        for each in made:
+            revision = max(revision, await self._writer.confirm(each))
+        return await self._ready(new, plan, made, revision, until)
 
     async def _hear(self, revision: int, until: float) -> None:
         """Wait until all is known that was written to claims before."""
@@ -314,35 +333,35 @@ class Binder:
             raise BindError(str(lack))
 
     async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
-        """Undo, fenced only where a Binding may be on its way: a fence wakes the pod."""
-        made = _given_back(pod, claims)
-        if any(is_reserved(each.claim, pod.uid) for each in claims):
-            left = await self._undo(pod, "", made)
-        else:
-            left = await self._release(made)
+        left = await self._undo(pod, "", _given_back(pod, claims))
         logger.info("claims given back", pod=str(pod), claims=[str(each.key) for each in claims], left=left)
 
     async def _undo(self, pod: Pod, node: str, made: Sequence[Reservation]) -> list[str] | None:
         """Take back what was made; returns what could not be, or None if the pod turns out to be bound to the node."""
-        if not made:
-            return []
         try:
-            bound = await self._writer.fence(pod)
+            bound, failed = await self._writer.release(pod, made)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             return [f"claims are not released: {error}"]
         if bound:
             return None if bound == node else [f"claims are not released: the pod is bound to node {bound}"]
-        return await self._release(made)
-
-    async def _release(self, made: Sequence[Reservation]) -> list[str]:
-        """Release all that can be; returns what could not."""
-        left = []
+        left = list(failed)
         for each in made:
-            try:
-                await (self._special.withdraw(each) if each.is_special else self._writer.release(each))
-            except (WriteRefusedError, OutcomeUnknownError) as error:
-                left.append(f"claim {each.claim.key} is not released: {error}")
+            if each.is_special:
+                left += await self._withdraw(each)
         return left
+
+    async def _withdraw(self, reservation: Reservation) -> list[str]:
+        try:
+            await self._special.withdraw(reservation)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            return [f"claim {reservation.claim.key} is not withdrawn: {error}"]
+        return []
+
+
+def _check_not_fenced(old: Pod, new: Pod) -> None:
+    """Check that nobody has begun to take claims from the pod."""
+    if new.fence != old.fence:
+        raise WriteRefusedError(f"pod {new.key}: another writer releases its claims")
 
 
 def _raise(error: BindError | None) -> None:

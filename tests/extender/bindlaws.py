@@ -5,7 +5,7 @@ from allocator.nodes import selector_matches
 from allocator.parse import parse_node
 from extender.cluster.api import CLAIMS, NODES, PODS, RawObject, Resource
 from extender.cluster.memory import MemoryApi
-from extender.cluster.objects import parse_claim_object
+from extender.cluster.objects import SPECIAL, parse_claim_object
 from extender.cluster.reservation import FINALIZER
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, device_class, local_slice, network_slice, node, pod
@@ -24,20 +24,34 @@ async def everything(api: MemoryApi, resource: Resource) -> dict[str, RawObject]
 
 
 async def check(api: MemoryApi) -> None:
-    """What holds at any moment, whatever fails."""
+    """What holds at any moment, whatever fails: what bound pods use is allocated, reserved for them, and theirs."""
     pods, claims, nodes = [await everything(api, resource) for resource in (PODS, CLAIMS, NODES)]
     used = set()
     for name, raw in pods.items():
         bound = raw["spec"].get("nodeName")
-        for claim_name in CLAIMS_OF[name] if bound else ():
-            status = claims[claim_name]["status"]
-            assert f"uid-{name}" in [consumer["uid"] for consumer in status["reservedFor"]]
+        for claim_name in claims_used(raw) if bound else ():
+            assert claim_name in claims, f"pod {name} is bound without claim {claim_name}"
+            status = claims[claim_name].get("status") or {}
+            users = [consumer["uid"] for consumer in status.get("reservedFor") or []]
+            assert f"uid-{name}" in users, f"pod {name} is bound, claim {claim_name} is not reserved for it"
             selector = parse_claim_object(claims[claim_name]).claim.allocation
-            assert selector is not None
+            assert selector is not None, f"pod {name} is bound, claim {claim_name} is not allocated"
             if selector.node_selector is not None:
                 assert selector_matches(selector.node_selector, parse_node(nodes[bound]))
             used.add(claim_name)
     for name, raw in claims.items():
-        if raw.get("status", {}).get("allocation"):
+        if raw.get("status", {}).get("allocation") and not _is_going(raw):
             assert FINALIZER in raw["metadata"]["finalizers"], name
     assert device_findings([parse_claim_object(claims[name]).claim for name in sorted(used)], []) == ()
+
+
+def claims_used(pod: RawObject) -> list[str]:
+    """The claims that a pod names: by their names, and the one for its extended resources."""
+    names = [each["resourceClaimName"] for each in pod["spec"].get("resourceClaims") or []]
+    special = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    return [*names, special["resourceClaimName"]] if special else names
+
+
+def _is_going(claim: RawObject) -> bool:
+    """A special claim that nobody is to use loses its finalizer first."""
+    return (claim["metadata"].get("annotations") or {}).get(SPECIAL) == "true"

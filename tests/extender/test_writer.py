@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ from extender.cluster.api import (
 )
 from extender.cluster.claimrules import ADMIN_LABEL
 from extender.cluster.encoding import dumps, loads
+from extender.cluster.goals import ATTEMPTS
 from extender.cluster.objects import Pod
-from extender.cluster.reservation import FINALIZER, Reservation, WriteRefusedError
+from extender.cluster.reservation import CONFIRMED, FINALIZER, Reservation, WriteRefusedError
 from extender.cluster.state import ClusterState
-from extender.cluster.writer import ATTEMPTS, Writer
+from extender.cluster.writer import Outcome, Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, NOW_TEXT, Fault, Transport, memory_api, writes
 from tests.extender.clusters import DRIVER, claim, node, pod
@@ -32,7 +34,7 @@ from tests.extender.clusters import DRIVER, claim, node, pod
 KEY = ObjectKey("ns", "gpu")
 POD = ObjectKey("ns", "p")
 PROTECT, ALLOCATE, READ = "update resourceclaims", "update_status resourceclaims", "get resourceclaims"
-BIND = "bind pods"
+BIND, FENCE = "bind pods", "patch_status pods"
 CONFLICT = ApiError(409, "Conflict", "the object has been modified")
 FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
 
@@ -68,7 +70,7 @@ class Scene:
         known = self.state.snapshot.claims[KEY]
         assert known.claim.allocation is not None
         reservation = Reservation(known, self.pod, known.claim.allocation, allocates=True, frees=True)
-        virtualtime.run(self.writer.release(reservation))
+        assert virtualtime.run(self.writer.release(self.pod, [reservation])) == Outcome("")
 
     def bind(self) -> None:
         virtualtime.run(self.writer.bind(self.pod, "n"))
@@ -465,14 +467,14 @@ class TestRelease:
         scene.reserve()
         reservation = Reservation(scene.reservation().claim, scene.pod, allocation(), allocates=True, frees=True)
         for _ in range(2):
-            virtualtime.run(scene.writer.release(reservation))
-        assert writes(scene.transport.calls) == [PROTECT, ALLOCATE, ALLOCATE]
+            virtualtime.run(scene.writer.release(scene.pod, [reservation]))
+        assert writes(scene.transport.calls) == [PROTECT, ALLOCATE, FENCE, ALLOCATE]
 
     def test_of_a_claim_that_is_gone(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"]))
         reservation = scene.reservation()
         virtualtime.run(scene.api.delete(CLAIMS, KEY))
-        virtualtime.run(scene.writer.release(reservation))
+        virtualtime.run(scene.writer.release(scene.pod, [reservation]))
         assert writes(scene.transport.calls) == []
 
     @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True), Fault(refused=CONFLICT)])
@@ -483,11 +485,95 @@ class TestRelease:
         scene.release()
         assert (scene.device, scene.held) == (None, set())
 
+    def test_the_claim_is_read_before_the_fence_and_written_after_it(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"]))
+        scene.release()
+        assert scene.transport.calls == [READ, "get pods", FENCE, ALLOCATE]
+
+    def test_a_claim_that_is_reserved_for_nobody_needs_no_fence(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"]))
+        scene.release()
+        assert (scene.transport.calls, scene.device) == ([READ, ALLOCATE], None)
+
+    def test_a_claim_that_a_bind_has_confirmed_after_the_fence_stays_with_the_bound_pod(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"]))
+        reservation = scene.reservation()
+        elsewhere = Writer(scene.api, scene.state, lambda: NOW)
+
+        async def bind() -> None:
+            fenced = await elsewhere.read_pod(POD, "uid-p")
+            await elsewhere.reserve(reservation, fenced.fence)
+            await elsewhere.bind(fenced, "n")
+
+        scene.transport.script(ALLOCATE, Fault(before=bind))
+        assert virtualtime.run(scene.writer.release(scene.pod, [replace(reservation, frees=True)])) == Outcome("n")
+        assert (scene.device, scene.users) == ("gpu-0", ["p"])
+
+    def test_one_that_has_another_allocation_by_now_is_another_binds(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-1"], users=["p"]))
+        other = Reservation(scene.reservation().claim, scene.pod, allocation(), allocates=True, frees=True)
+        assert virtualtime.run(scene.writer.release(scene.pod, [other])) == Outcome("")
+        assert (scene.device, scene.users) == ("gpu-1", ["p"])
+
     def test_leaves_alone_what_is_being_deleted(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"], metadata={"finalizers": [FINALIZER]}))
         virtualtime.run(scene.api.delete(CLAIMS, KEY))
         scene.release()
         assert writes(scene.transport.calls) == []
+
+
+class TestReserveAfterAFence:
+    """Whoever has fenced the pod may be about to take what it has: it is written to, so that this is refused."""
+
+    def reserve(self, scene: Scene, fence: str) -> list[str]:
+        scene.transport.calls.clear()
+        virtualtime.run(scene.writer.reserve(scene.reservation(), fence))
+        return scene.transport.calls
+
+    def test_is_one_write_after_each_fence(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"], metadata={"finalizers": [FINALIZER]}))
+        assert self.reserve(scene, "") == [READ]
+        assert self.reserve(scene, "7") == [READ, PROTECT]
+        assert scene.claim["metadata"]["annotations"] == {CONFIRMED: "uid-p 7"}
+        assert self.reserve(scene, "7") == [READ]
+        assert self.reserve(scene, "8") == [READ, PROTECT]
+        assert (scene.device, scene.users) == ("gpu-0", ["p"])
+
+    def test_a_claim_that_had_to_be_written_needs_no_other(self) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], metadata={"finalizers": [FINALIZER]}))
+        assert self.reserve(scene, "7") == [ALLOCATE]
+
+    @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True), Fault(refused=CONFLICT)])
+    def test_is_repeated_like_any_write(self, fault: Fault) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"]))
+        scene.transport.script(PROTECT, fault)
+        self.reserve(scene, "7")
+        assert scene.claim["metadata"]["annotations"] == {CONFIRMED: "uid-p 7"}
+
+
+class TestConfirm:
+    """A bind sees whether a claim is still its pod's."""
+
+    def confirm(self, patch: RawObject) -> None:
+        scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"]))
+        reservation = scene.reservation()
+        virtualtime.run(scene.api.patch_status(CLAIMS, KEY, {"status": patch}))
+        virtualtime.run(scene.writer.confirm(reservation))
+        assert scene.transport.calls == [READ]
+
+    def test_is_a_read(self) -> None:
+        self.confirm({})
+
+    @pytest.mark.parametrize(
+        ("patch", "message"),
+        [
+            ({"allocation": None, "reservedFor": None}, "claim gpu was deallocated meanwhile"),
+            ({"reservedFor": None}, "claim ns/gpu was taken from pod ns/p"),
+        ],
+    )
+    def test_finds_that_the_claim_was_taken(self, patch: RawObject, message: str) -> None:
+        with pytest.raises(WriteRefusedError, match=message):
+            self.confirm(patch)
 
 
 class TestBinding:
