@@ -10,6 +10,7 @@ from extender.unserved import Unserved
 from extender.verbs.case import refreshed
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.filter import FilterResult
+from extender.verbs.losses import Losses
 from extender.verbs.patience import Patience
 from extender.verbs.sweep import Sweep
 from extender.waking.waker import Waker
@@ -32,6 +33,7 @@ class Aftercare:
         deallocator: Deallocator,
         waker: Waker,
         unserved: Unserved,
+        losses: Losses,
         metrics: Metrics,
         faults: Faults,
     ) -> None:
@@ -40,6 +42,7 @@ class Aftercare:
         self._deallocator = deallocator
         self._waker = waker
         self._unserved = unserved
+        self._losses = losses
         self._metrics = metrics
         self._faults = faults
 
@@ -68,6 +71,8 @@ class Aftercare:
         for part in (self._patience, self._sweep, self._unserved):
             with self._faults.of(type(part).__name__):
                 part.look()
+        with self._faults.of(type(self._losses).__name__):
+            await self._losses.look()
         with self._faults.of(type(self._deallocator).__name__):
             helped = await self._deallocator.work()
             for pod in helped:

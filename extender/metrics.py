@@ -36,6 +36,11 @@ class Metrics:
             "Allocations, ours or others', that came after another one for the same devices.",
             registry=registry,
         )
+        self._lost = Counter(
+            "dra_extender_lost_claims",
+            "Claims of bound pods that others have deallocated, or deleted and made again.",
+            registry=registry,
+        )
         self._woken = Counter(
             "dra_extender_woken_pods", "Rejected pods that were woken because a node may do now.", registry=registry
         )
@@ -59,6 +64,10 @@ class Metrics:
     def clashed(self) -> None:
         """An allocation came after another one for the same devices."""
         self._clashes.inc()
+
+    def lost(self) -> None:
+        """A bound pod does not have a claim any more."""
+        self._lost.inc()
 
     def woken(self, pods: int) -> None:
         """So many pods were woken."""

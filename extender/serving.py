@@ -57,6 +57,7 @@ from extender.unserved import Unserved
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.deallocate import Deallocator
+from extender.verbs.losses import Losses
 from extender.verbs.patience import Patience
 from extender.verbs.sweep import Sweep
 from extender.views.devices import DeviceCounts
@@ -128,6 +129,7 @@ def make_service(
         deallocator,
         Waker(state, decider, writer, off_loop),
         Unserved(state, recorder.record, writer.now, solver.faults),
+        Losses(state, api, metrics.lost, recorder.record),
         metrics,
         solver.faults,
     )

@@ -1,0 +1,70 @@
+"""Two replicas without a scheduler between them, as while the leader changes: the old leader's Binding is on its way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from extender.cluster.api import CLAIMS, PODS, ObjectKey
+from tests.cluster.harness.access import EXTENDER
+from tests.cluster.harness.aftermath import is_allocated
+from tests.cluster.harness.client import Client
+from tests.cluster.harness.controlplane import ControlPlane
+from tests.cluster.harness.fleet import fleet
+from tests.cluster.harness.objects import is_bound
+from tests.cluster.harness.proxy import BINDING, Hold, Proxy, proxy
+from tests.cluster.harness.scenario import add_pod, findings, held
+from tests.cluster.harness.service import grant_rights, running_extender
+from tests.cluster.harness.verbs import Verbs, connect_verbs
+
+NOBODY = "nobody"
+"""The schedulerName of pods that only the test schedules."""
+
+
+@asynccontextmanager
+async def replica(plane: ControlPlane, name: str) -> AsyncIterator[tuple[Verbs, Proxy]]:
+    """An extender, called by hand, and the proxy before its API server."""
+    access = plane.access(EXTENDER)
+    async with proxy(access) as between:
+        kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / f"{name}.kubeconfig")
+        async with (
+            running_extender(plane, kubeconfig=kubeconfig) as extender,
+            connect_verbs(extender.url) as verbs,
+        ):
+            yield verbs, between
+            # How it ends when it is asked to is not what this is about.
+            extender.process.kill()
+
+
+async def test_a_binding_that_was_overtaken_binds_no_pod_without_its_device(
+    client: Client, plane: ControlPlane, namespace: str
+) -> None:
+    await grant_rights(client)
+    async with (
+        fleet(client, nodes=2, devices=1) as (here, there),
+        replica(plane, "old-leader") as (old, between),
+        replica(plane, "new-leader") as (new, _),
+    ):
+        first = await add_pod(client, namespace, "first", scheduler=NOBODY)
+        second = await add_pod(client, namespace, "second", scheduler=NOBODY)
+        hold = Hold()
+        between.on("POST", BINDING, hold)
+        for verbs in (old, new):
+            await verbs.wait_in_step(client)
+        binding = asyncio.create_task(old.bind(first, here))
+        await hold.held()
+
+        await new.wait_in_step(client)
+        await new.filter(first, there)
+        key = ObjectKey(namespace, "first")
+        await client.wait_for(CLAIMS, key, lambda obj: not is_allocated(obj))
+        await new.wait_in_step(client)
+        assert await new.bind(second, here) == ""
+
+        await hold.release()
+        assert "another writer releases its claims" in await binding
+        assert not is_bound(await client.get(PODS, key))
+        assert held(await client.get(CLAIMS, ObjectKey(namespace, "second"))) == [(here, "gpu-0")]
+        assert await findings(client, namespace) == []
+        await old.wait_in_step(client)
+        assert await old.bind(first, there) == ""
