@@ -1,4 +1,4 @@
-"""Two replicas without a scheduler between them, as while the leader changes: the old leader's Binding is on its way."""
+"""Two replicas without a scheduler between them, as while the leader changes: the old one's Binding is on its way."""
 
 import asyncio
 from collections.abc import AsyncIterator
