@@ -1,7 +1,8 @@
 """The check against other writers: the API server does not stop two claims from holding one device.
 
-Of two allocations that clash the later one is void. Which is later the revisions tell that brought them; one that was
-there when we first looked may be older than anything.
+Of two allocations that clash the later one is void. Which is later the revisions tell that brought them. Of one that a
+list has shown it is known only that it came no later than the list: where that leaves it open which of two was later,
+both are void.
 """
 
 from allocator.audit import device_findings
@@ -53,6 +54,6 @@ def _neighbours(snapshot: Snapshot, claim: ClaimObject) -> list[ClaimObject]:
 
 
 def _is_before(other: ClaimObject, claim: ClaimObject) -> bool:
-    if other.allocated_at is None:
-        return True
-    return claim.allocated_at is not None and other.allocated_at < claim.allocated_at
+    """Whether the other allocation came first, or may have."""
+    latest = claim.listed_at if claim.allocated_at is None else claim.allocated_at
+    return other.allocated_at is None or other.allocated_at < latest

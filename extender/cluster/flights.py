@@ -20,8 +20,8 @@ def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimOb
         return new
     before = old.claim.allocation if old is not None and old.claim.uid == new.claim.uid else None
     if old is not None and before is not None and same_devices(before, allocation):
-        return replace(new, allocated_at=old.allocated_at)
-    return new if listed else replace(new, allocated_at=new.revision)
+        return replace(new, allocated_at=old.allocated_at, listed_at=old.listed_at)
+    return replace(new, listed_at=new.revision) if listed else replace(new, allocated_at=new.revision)
 
 
 def after_event(snapshot: Snapshot, uid: str) -> Snapshot:

@@ -314,6 +314,8 @@ class ClaimObject:
         resource_version: of this object.
         allocated_at: revision of the event that brought the allocation; None if there is no allocation, or if it was
             there when we first looked, so that it may be older than anything.
+        listed_at: revision of the claim in the list that was the first to show the allocation, which came no later;
+            0 if no list was.
         raw: the object's JSON, so that fields that we don't know survive when it is written again.
     """
 
@@ -322,6 +324,7 @@ class ClaimObject:
     created: str
     raw: bytes
     allocated_at: int | None = None
+    listed_at: int = 0
 
     @property
     def key(self) -> ObjectKey:

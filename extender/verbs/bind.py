@@ -170,6 +170,8 @@ class Binder:
         if not pod.needs_devices:
             await self._writer.bind(replace(pod, resource_version=""), node)
             return
+        if not pod.resource_version:
+            pod = await self._writer.read_pod(key, uid)
         made: list[Reservation] = []
         try:
             plan = await self._decide(pod, node, made, until)

@@ -9,6 +9,7 @@ import pytest
 from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
 from extender.cluster.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
 from extender.cluster.changes import Change, ChangeLog, Topic
+from extender.cluster.check import clash
 from extender.cluster.edit import Edit
 from extender.cluster.kinds import all_kinds
 from extender.cluster.objects import ClaimObject
@@ -312,6 +313,23 @@ class TestAllocatedAt:
         state = ClusterState()
         state.replace(CLAIMS, [at(7, claim("gpu", allocated=["n/gpu-0"]))], 9)
         assert found(state).allocated_at is None
+
+    def test_one_that_a_later_list_brings_gives_way_to_what_was_seen_before(self) -> None:
+        """Its event was missed, so it may have come after what the watch had shown."""
+        state = state_of([claim("gpu"), claim("other")])
+        change(state, CLAIMS, claim("other", allocated=["n/gpu-0"]), version=5)
+        state.replace(
+            CLAIMS, [at(5, claim("other", allocated=["n/gpu-0"])), at(7, claim("gpu", allocated=["n/gpu-0"]))], 8
+        )
+        assert "device held twice" in clash(state.snapshot, "uid-gpu")
+
+    def test_one_that_the_first_list_brings_does_not_give_way_to_later_ones(self) -> None:
+        state = state_of([])
+        state.replace(CLAIMS, [at(4, claim("gpu", allocated=["n/gpu-0"])), at(3, claim("other"))], 4)
+        change(state, CLAIMS, claim("other", allocated=["n/gpu-0"]), version=5)
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], users=["p"]), version=6)
+        assert clash(state.snapshot, "uid-gpu") == ""
+        assert "device held twice" in clash(state.snapshot, "uid-other")
 
     def test_another_allocation_is_a_new_one(self) -> None:
         state = state_of([claim("gpu")])
