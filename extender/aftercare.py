@@ -26,7 +26,7 @@ class Aftercare:
     Filter calls of a scheduler bring it about; explanations and sessions don't.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each thing that is done
         self,
         patience: Patience,
         sweep: Sweep,
