@@ -23,7 +23,7 @@ FAULTS: Final = int(os.environ.get("REPLICA_FAULTS", "0"))
 """That befall writes of one run, where every order is tried; every write, every fault."""
 
 ORDERS: Final = int(os.environ.get("REPLICA_ORDERS", "60"))
-"""How many are tried; `make test-laws` tries all."""
+"""How many are tried of each case; with enough of them, all that there are."""
 
 HISTORIES: Final = int(os.environ.get("REPLICA_HISTORIES", "100"))
 PARTS: Final = 10
