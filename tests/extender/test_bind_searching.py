@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from extender.cluster.api import CLAIMS, RESOURCES, RawObject
+from extender.cluster.api import RESOURCES, RawObject
 from extender.cluster.state import Event, EventType
 from extender.cluster.writer import Writer
 from extender.solver import Solver
@@ -40,11 +40,13 @@ class Searching(Scene):
 
     Attributes:
         searches: how many there were.
+        latest: revision that the watch has told of.
     """
 
     def __init__(self, *objects: RawObject, meanwhile: Callable[["Searching"], None], by: Solver | None = None) -> None:
         super().__init__(*objects)
         self.searches = 0
+        self.latest = 1_000_000
         self._meanwhile = meanwhile
         writer = Writer(self.transport, self.state, lambda: self.now)
         self.binder = Binder(
@@ -61,7 +63,13 @@ class Searching(Scene):
     def load(self, *objects: Object) -> None:
         """Make objects, or put others in their place."""
         for each in objects:
-            self.state.apply(Event(EventType.MODIFIED, RESOURCES[each["kind"]], each))
+            self.tell(EventType.MODIFIED, each)
+
+    def tell(self, kind: EventType, obj: Object) -> None:
+        """Have the watch tell of an object, later than all that was told before."""
+        self.latest += 1
+        metadata = {**obj["metadata"], "resourceVersion": str(self.latest)}
+        self.state.apply(Event(kind, RESOURCES[obj["kind"]], {**obj, "metadata": metadata}))
 
 
 def nothing(_: Searching) -> None:
@@ -165,7 +173,7 @@ def test_a_node_that_changes_all_the_time_is_given_up_and_nothing_is_written() -
 
 def test_a_claim_that_goes_during_the_search_is_not_written_to() -> None:
     def delete(scene: Searching) -> None:
-        scene.state.apply(Event(EventType.DELETED, CLAIMS, claim("a")))
+        scene.tell(EventType.DELETED, claim("a"))
 
     scene = Searching(HARD, pod("p", "a"), meanwhile=delete)
     assert (scene.run(scene.bind()), scene.searches) == (["claim a does not exist"], 1)
