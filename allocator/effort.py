@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from allocator.cel import OutOfTimeError
 from allocator.errors import SearchLimitError
 from allocator.model import AttributeValue, Device
 from allocator.selectors import Selectors
@@ -60,17 +61,26 @@ class Effort:
             SearchLimitError: time is up.
         """
         if self._clock() > self._until:
-            raise SearchLimitError(self.steps, "time")
+            raise self.timeout()
+
+    def expired(self) -> bool:
+        """Whether time is up."""
+        return self._clock() > self._until
+
+    def timeout(self) -> SearchLimitError:
+        """What to raise when time is up."""
+        return SearchLimitError(self.steps, "time")
 
 
 class TimedSelectors:
-    """Selectors on the time of one decision: each may take as long as its limit on cost lets it."""
+    """Selectors on the time of one decision, which ends an evaluation as well."""
 
-    __slots__ = ("_effort", "_selectors")
+    __slots__ = ("_effort", "_expired", "_selectors")
 
     def __init__(self, selectors: Selectors, effort: Effort) -> None:
         self._selectors = selectors
         self._effort = effort
+        self._expired = effort.expired
 
     def matches(self, expression: str, device: Device) -> bool:
         """As `Selectors.matches`.
@@ -80,7 +90,10 @@ class TimedSelectors:
             SearchLimitError: time is up.
         """
         self._effort.look()
-        return self._selectors.matches(expression, device)
+        try:
+            return self._selectors.matches(expression, device, self._expired)
+        except OutOfTimeError:
+            raise self._effort.timeout() from None
 
     def derive(self, expression: str, device: Device) -> AttributeValue:
         """As `Selectors.derive`.
@@ -90,4 +103,7 @@ class TimedSelectors:
             SearchLimitError: time is up.
         """
         self._effort.look()
-        return self._selectors.derive(expression, device)
+        try:
+            return self._selectors.derive(expression, device, self._expired)
+        except OutOfTimeError:
+            raise self._effort.timeout() from None

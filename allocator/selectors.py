@@ -7,7 +7,19 @@ the key under which it is kept; but what compiles to a few comparisons is faster
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
-from allocator.cel import CompileError, Environment, EvaluationError, Kind, Program, Reads, compile_expression
+from allocator.cel import (
+    CompileError,
+    Environment,
+    EvaluationError,
+    Expired,
+    Kind,
+    Program,
+    Reads,
+    as_evaluation_error,
+    compile_expression,
+    never,
+)
+from allocator.cel.values import Value
 from allocator.model import AttributeValue, Device
 from allocator.quantity import Quantity
 from allocator.semver import Version
@@ -58,42 +70,55 @@ class Selectors:
         self._faults: Recent[CompileError] = Recent(max_programs)
         self._results: Recent[bool] = Recent(max_results)
 
-    def matches(self, expression: str, device: Device) -> bool:
+    def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
         """Whether a device satisfies a selector.
 
         Raises:
             CompileError: the expression does not compile, or can't be a bool.
             EvaluationError: it fails on this device, or yields something else.
+            OutOfTimeError: its time was up; an `EvaluationError` that says nothing of the device.
         """
         program = self._selectors.get(expression)
         if program is None:
             program = self._compiled(self._selectors, expression, check_selector)
         if program.costly and not program.reads.everything:
-            return self._remembered(program, device)
-        value = program.evaluate(device)
+            return self._remembered(program, device, expired)
+        try:
+            value = program.evaluate_until(device, expired) if program.costly else program.evaluate(device)
+        except EvaluationError:
+            raise
+        except Exception as error:  # one selector's fault is not that of the pods beside it
+            raise as_evaluation_error(expression, error) from error
         return value if value is True or value is False else as_bool(value)
 
-    def _remembered(self, program: Program, device: Device) -> bool:
+    def _remembered(self, program: Program, device: Device, expired: Expired) -> bool:
         key = _key(program, device)
         found = self._results.get(key)
         if found is None:
             found = self._results.recall(key)
         if found is None:
-            found = as_bool(program.evaluate(device))
+            found = as_bool(program.evaluate_until(device, expired))
             self._results.keep(key, found)
         return found
 
-    def derive(self, expression: str, device: Device) -> AttributeValue:
+    def derive(self, expression: str, device: Device, expired: Expired = never) -> AttributeValue:
         """The value of a derived attribute for a device.
 
         Raises:
             CompileError: the expression does not compile, or can't be an attribute.
             EvaluationError: it fails on this device, or yields something that is no attribute.
+            OutOfTimeError: its time was up; an `EvaluationError` that says nothing of the device.
         """
         program = self._derivations.get(expression)
         if program is None:
             program = self._compiled(self._derivations, expression, check_derivation)
-        return as_attribute(program.evaluate(device))
+        try:
+            value: Value = program.evaluate_until(device, expired)
+        except EvaluationError:
+            raise
+        except Exception as error:  # one selector's fault is not that of the pods beside it
+            raise as_evaluation_error(expression, error) from error
+        return as_attribute(value)
 
     def reads(self, expression: str) -> Reads:
         """What of a device a selector reads.

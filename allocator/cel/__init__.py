@@ -5,7 +5,16 @@ evaluation are ours: closures, no ``eval``, no state that evaluations share.
 """
 
 from allocator.cel.environment import Environment, Kind, PlainEnvironment
-from allocator.cel.errors import CelError, CompileError, CostLimitError, EvaluationError
+from allocator.cel.errors import (
+    CelError,
+    CompileError,
+    CostLimitError,
+    EvaluationError,
+    InternalError,
+    OutOfTimeError,
+    as_evaluation_error,
+)
+from allocator.cel.frame import Expired, never
 from allocator.cel.program import Measured, Program, Reads, compile_expression
 
 __all__ = [
@@ -14,10 +23,15 @@ __all__ = [
     "CostLimitError",
     "Environment",
     "EvaluationError",
+    "Expired",
+    "InternalError",
     "Kind",
     "Measured",
+    "OutOfTimeError",
     "PlainEnvironment",
     "Program",
     "Reads",
+    "as_evaluation_error",
     "compile_expression",
+    "never",
 ]

@@ -120,10 +120,24 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
-def depth(node: Node) -> int:
-    """How deep the tree nests; found without recursion."""
-    deepest, level = 0, [node]
-    while level:
-        deepest += 1
-        level = [child for parent in level for child in children(parent)]
-    return deepest
+def extent(root: Node) -> tuple[int, int]:
+    """How deep the tree nests, and how many nodes it has; one that a macro put in two places counts twice.
+
+    Found without recursion, and without going through a node twice: macros in a row can double the tree each time.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting[-1]
+        below = children(node)
+        missing = [child for child in below if id(child) not in found]
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        parts = [found[id(child)] for child in below]
+        found[id(node)] = (
+            1 + max((depth for depth, _ in parts), default=0),
+            1 + sum(count for _, count in parts),
+        )
+    return found[id(root)]

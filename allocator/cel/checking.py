@@ -33,6 +33,8 @@ from allocator.cel.values import TypeValue, Value, to_key, type_name
 _LITERALS: Final[Mapping[str, Type]] = {
     name: Type(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "null_type")
 }
+_LONGEST_NAME: Final = 64
+"""Names that are longer are not compared, which takes time that grows with the product of their lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class _Checker:
         self._calls = Calls(declarations.functions, self.solution, strict=declarations.strict)
 
     def _error(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> CompileError:
-        close = get_close_matches(name, known, n=1, cutoff=0.6) if name else []
+        likely = [other for other in known if len(other) <= _LONGEST_NAME] if len(name) <= _LONGEST_NAME else []
+        close = get_close_matches(name, likely, n=1, cutoff=0.6) if name else []
         hint = f"; did you mean '{close[0]}'?" if close else ""
         return CompileError(self._expression, position, message + hint)
 
@@ -309,7 +312,7 @@ class _Checker:
         keys = [self.visit(key, scope) for key, _, _ in node.entries]
         values = [self._part(value, scope, optional=optional) for _, value, optional in node.entries]
         kind = map_of(
-            self._joined(node.position, [key.type for key in keys]),
+            self._key(self._joined(node.position, [key.type for key in keys])),
             self._joined(node.position, [kind for _, kind in values]),
         )
         flags = [optional for _, _, optional in node.entries]
@@ -320,6 +323,14 @@ class _Checker:
             if constant is not None
             else MakeMap(tuple(zip(keys, plans, flags, strict=True)), kind)
         )
+
+    def _key(self, kind: Type) -> Type:
+        """The type of keys: dyn where it has or may get maps within, which no key can be.
+
+        Otherwise the type of ``{x: x}`` would have twice the size of that of ``x``, and so on.
+        """
+        kind = self.solution.resolve(kind)
+        return DYN if kind.parameters and _is_open(kind) else kind
 
     # --- comprehensions --------------------------------------------------------------------------------------
 
@@ -376,6 +387,11 @@ class _Checker:
             want, have = self.solution.final(accumulator.type), self.solution.final(kind)
             raise self._error(node.position, f"expected type '{want}' but found '{have}'")
         return Insert(accumulator, tuple(arguments), accumulator.type)
+
+
+def _is_open(kind: Type) -> bool:
+    """Whether there are maps, or types that are not known yet, in a type."""
+    return kind.name == "map" or kind.is_parameter or any(map(_is_open, kind.parameters))
 
 
 def _dotted(node: ast.Node) -> str | None:

@@ -30,10 +30,12 @@ class Cost:
     Attributes:
         of: arguments and result to cost.
         bound: bounds of the arguments' sizes to a bound of the cost.
+        late: the result tells; all other costs are charged before anything is done for them.
     """
 
     of: Callable[[Sequence[Value], Value], int]
     bound: Callable[[Sequence[int]], int]
+    late: bool = False
 
 
 def fixed(cost: int) -> Cost:
@@ -46,9 +48,9 @@ def by_sizes(formula: Callable[[Sequence[int]], int]) -> Cost:
     return Cost(lambda arguments, _result: formula([size(argument) for argument in arguments]), formula)
 
 
-def by_values(formula: Callable[[Sequence[Value], Value], int]) -> Cost:
+def by_values(formula: Callable[[Sequence[Value], Value], int], *, late: bool = False) -> Cost:
     """A cost that only values tell."""
-    return Cost(formula, lambda _sizes: UNKNOWN_SIZE)
+    return Cost(formula, lambda _sizes: UNKNOWN_SIZE, late)
 
 
 def characters(count: float) -> int:
@@ -92,5 +94,5 @@ PATTERN: Final = by_sizes(lambda s: pattern(s[0], s[1]))
 PAIRS: Final = by_sizes(lambda s: s[0] * s[1] + 1)
 PAIRS_BOTH_WAYS: Final = by_sizes(lambda s: 2 * s[0] * s[1] + 1)
 TRAVERSAL: Final = by_values(lambda arguments, _result: _traversal(arguments[0]))
-RESULT_TWICE: Final = by_values(lambda _arguments, result: math.ceil(size(result) * 2 * _PER_CHARACTER))
+RESULT_TWICE: Final = by_values(lambda _arguments, result: math.ceil(size(result) * 2 * _PER_CHARACTER), late=True)
 EQUALITY: Final = Cost(_equality, lambda s: max(1, characters(min(s[0], s[1]))))

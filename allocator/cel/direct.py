@@ -219,13 +219,18 @@ def _all_of(terms: list[Evaluate]) -> Evaluate:
     def evaluate(device: Device) -> bool:
         for index, term in enumerate(terms):
             try:
-                if term(device) is True:
-                    continue
+                value = term(device)
+            except StoppedError:
+                raise
             except EvaluationError:
                 if any(_or_none(other, device) is False for other in terms[index + 1 :]):
                     return False
                 raise
-            return _unless(terms[index:], device, decisive=False)
+            if value is True:
+                continue
+            if value is False or any(_or_none(other, device) is False for other in terms[index + 1 :]):
+                return False
+            raise no_such_overload()
         return True
 
     return evaluate
@@ -237,23 +242,21 @@ def _any_of(terms: list[Evaluate]) -> Evaluate:
     def evaluate(device: Device) -> bool:
         for index, term in enumerate(terms):
             try:
-                if term(device) is False:
-                    continue
+                value = term(device)
+            except StoppedError:
+                raise
             except EvaluationError:
                 if any(_or_none(other, device) is True for other in terms[index + 1 :]):
                     return True
                 raise
-            return _unless(terms[index:], device, decisive=True)
+            if value is False:
+                continue
+            if value is True or any(_or_none(other, device) is True for other in terms[index + 1 :]):
+                return True
+            raise no_such_overload()
         return False
 
     return evaluate
-
-
-def _unless(terms: list[Evaluate], device: Device, *, decisive: bool) -> bool:
-    """The first term decides, or is no bool and then only a later one that decides can help."""
-    if any(_or_none(term, device) is decisive for term in terms):
-        return decisive
-    raise no_such_overload()
 
 
 def _both(left: Evaluate, right: Evaluate) -> Evaluate:

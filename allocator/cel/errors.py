@@ -58,6 +58,34 @@ class GivenUpError(StoppedError):
         super().__init__("internal error: not a value that can be used here")
 
 
+class OutOfTimeError(StoppedError):
+    """Time is up; whoever set the time knows what that means. Not a result to remember."""
+
+    def __init__(self) -> None:
+        super().__init__("operation interrupted")
+
+
+class InternalError(StoppedError):
+    """A fault of ours, by its text: what was raised is no error that an expression can have."""
+
+    def __init__(self, expression: str, error: Exception) -> None:
+        shown = _printable(expression if len(expression) <= 200 else f"{expression[:200]}...")
+        super().__init__(f"internal error in selector evaluation: {type(error).__name__}: {error}; expression: {shown}")
+
+
+def as_evaluation_error(expression: str, error: Exception) -> EvaluationError:
+    """What an evaluation ended with, as the error that it is for everybody else.
+
+    Raises:
+        MemoryError: as it came; it is not the expression's.
+    """
+    if isinstance(error, MemoryError):
+        raise error
+    if isinstance(error, RecursionError):
+        return EvaluationError("expression nests too deep")
+    return error if isinstance(error, EvaluationError) else InternalError(expression, error)
+
+
 def no_such_overload() -> EvaluationError:
     """The arguments have types that the function or operator does not take."""
     return EvaluationError("no such overload")

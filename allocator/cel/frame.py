@@ -4,28 +4,49 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from allocator.cel.cost import LIMIT
-from allocator.cel.errors import CostLimitError, EvaluationError
+from allocator.cel.errors import CostLimitError, EvaluationError, OutOfTimeError
 from allocator.cel.inputs import device_value
 from allocator.cel.values import Value
 from allocator.model import Device
 
 WORK_LIMIT: Final = 10_000_000
-"""How many characters an evaluation may produce by operations whose cost does not tell."""
+"""How many characters an evaluation may produce or go through by operations whose cost does not tell."""
 
 ELEMENT_WORK: Final = 10
 """An element of a list counts as so many characters."""
 
+_COST_BETWEEN_LOOKS: Final = 1_000
+_WORK_BETWEEN_LOOKS: Final = 10_000
+"""Looking at the clock costs about as much as a step."""
+
+Expired: TypeAlias = Callable[[], bool]
+"""Whether the time that an evaluation has is up."""
+
+
+def never() -> bool:
+    """No limit on time."""
+    return False
+
 
 class Frame:
-    """One evaluation: its input, its variables, and what it has cost so far."""
+    """One evaluation: its input, its variables, and what it has cost so far.
 
-    __slots__ = ("_view", "cost", "device", "slots", "work")
+    Attributes:
+        cost: by upstream's formulas.
+        work: characters and elements gone through; may be added to in place where `pause` is looked at.
+        pause: with more work than this, `look` is due.
+    """
 
-    def __init__(self, device: Device | None, slots: int) -> None:
+    __slots__ = ("_cost_pause", "_expired", "_view", "cost", "device", "pause", "slots", "work")
+
+    def __init__(self, device: Device | None, slots: int, expired: Expired = never) -> None:
         self.device = device
         self.slots: list[Value] = [None] * slots
         self.cost = 0
         self.work = 0
+        self.pause = _WORK_BETWEEN_LOOKS
+        self._cost_pause = _COST_BETWEEN_LOOKS
+        self._expired = expired
         self._view: dict[str, Value] | None = None
 
     def view(self) -> Value:
@@ -41,20 +62,36 @@ class Frame:
 
         Raises:
             CostLimitError: beyond the limit.
+            OutOfTimeError: time is up.
         """
         self.cost += cost
-        if self.cost > LIMIT:
-            raise CostLimitError
+        if self.cost > self._cost_pause:
+            self.look()
 
     def produced(self, size: int) -> None:
-        """Count what an operation has built.
+        """Count what an operation has built, or goes through.
 
         Raises:
             CostLimitError: too much in all.
+            OutOfTimeError: time is up.
         """
         self.work += size
-        if self.work > WORK_LIMIT:
+        if self.work > self.pause:
+            self.look()
+
+    def look(self) -> None:
+        """Look at the limits and at the clock.
+
+        Raises:
+            CostLimitError: too much cost or work.
+            OutOfTimeError: time is up.
+        """
+        if self.cost > LIMIT or self.work > WORK_LIMIT:
             raise CostLimitError
+        if self._expired():
+            raise OutOfTimeError
+        self._cost_pause = min(LIMIT, self.cost + _COST_BETWEEN_LOOKS)
+        self.pause = min(WORK_LIMIT, self.work + _WORK_BETWEEN_LOOKS)
 
 
 Step: TypeAlias = Callable[[Frame], Value]

@@ -1,5 +1,6 @@
 """Literals of CEL: what a token means."""
 
+import math
 import re
 from typing import Final
 
@@ -8,6 +9,7 @@ from allocator.cel.values import INT_MAX, INT_MIN, UINT_MAX, UInt
 _ESCAPE: Final = re.compile(
     r"\\(?:x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
 )
+_MOST_DIGITS: Final = 20
 _SIMPLE: Final = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
     "\\": "\\", "'": "'", '"': '"', "`": "`", "?": "?",
@@ -20,9 +22,9 @@ def integer(token: str) -> int:
     Raises:
         ValueError: beyond 64 bits.
     """
-    value = int(token, 16) if "x" in token else int(token)
-    if not INT_MIN <= value <= INT_MAX:
-        raise ValueError(f"invalid int literal: {token} does not fit 64 bits")
+    value = _whole(token)
+    if value is None or not INT_MIN <= value <= INT_MAX:
+        raise ValueError(f"invalid int literal: {token[:64]} does not fit 64 bits")
     return value
 
 
@@ -32,11 +34,29 @@ def unsigned(token: str) -> UInt:
     Raises:
         ValueError: beyond 64 bits.
     """
-    digits = token[:-1]
-    value = int(digits, 16) if "x" in digits else int(digits)
-    if value > UINT_MAX:
-        raise ValueError(f"invalid uint literal: {token} does not fit 64 bits")
+    value = _whole(token[:-1])
+    if value is None or value > UINT_MAX:
+        raise ValueError(f"invalid uint literal: {token[:64]} does not fit 64 bits")
     return UInt(value)
+
+
+def _whole(digits: str) -> int | None:
+    """The number; None if it has more digits than any that fits 64 bits, which Python would take long to read."""
+    sign, base = ("-" if digits[0] == "-" else ""), (16 if "x" in digits else 10)
+    shortest = digits.removeprefix("-").removeprefix("0x" if base == 16 else "").lstrip("0") or "0"
+    return int(sign + shortest, base) if len(shortest) <= _MOST_DIGITS else None
+
+
+def double(token: str) -> float:
+    """``1.5``, ``1e3``.
+
+    Raises:
+        ValueError: larger than any double.
+    """
+    value = float(token)
+    if math.isinf(value):
+        raise ValueError(f"invalid double literal: {token[:64]} is too large")
+    return value
 
 
 def string(token: str) -> str:

@@ -32,6 +32,7 @@ from allocator.cel.plan import (
     Path,
     Plan,
     Variable,
+    breadth,
     device_input,
 )
 from allocator.cel.values import OptionalValue, Value, contains, nested_size
@@ -149,7 +150,8 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
     """
     prepared = plan.function.name in PATTERNS and isinstance(plan.arguments[1], Constant)
     searched = len(plan.candidates) > 1 and not plan.function.singleton
-    price, early = _cost(plan).of, len(arguments) > 2 or prepared or searched
+    formula, early = _cost(plan), len(arguments) > 2 or prepared or searched
+    price, late = formula.of, formula.late
     lenient, traversing = plan.function.name == "@not_strictly_false", plan.function.name in _TRAVERSING
 
     def step(frame: Frame) -> Value:
@@ -164,6 +166,8 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
             elif traversing or type(value) is str:
                 _count(frame, value)
         result = None if lenient else failed
+        if not late:
+            frame.spend(price(values, result))
         if result is None:
             try:
                 result = call(*values)
@@ -171,7 +175,8 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
                 raise
             except EvaluationError as error:
                 result = error.with_traceback(None)
-        frame.spend(price(values, result))
+        if late:
+            frame.spend(price(values, result))
         return result
 
     return step
@@ -271,6 +276,7 @@ def _loop(plan: Loop) -> Step:
     initial, condition = compile_plan(plan.initial), compile_plan(plan.condition)
     step_of, result = compile_plan(plan.step), compile_plan(plan.result)
     accumulator, variable, second = plan.accumulator, plan.variable, plan.second
+    work = breadth(plan.condition) + breadth(plan.step)
 
     def step(frame: Frame) -> Value:
         values = source(frame)
@@ -286,6 +292,9 @@ def _loop(plan: Loop) -> Step:
             slots[variable] = item
             if second is not None:
                 slots[second] = other
+            frame.work += work
+            if frame.work > frame.pause:
+                frame.look()
             if condition(frame) is False:
                 break
             slots[accumulator] = step_of(frame)

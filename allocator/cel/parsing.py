@@ -16,7 +16,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
 from allocator.cel import literals
-from allocator.cel.ast import Call, Ident, Index, ListNode, Literal, MapNode, Node, Select, Struct, depth
+from allocator.cel.ast import Call, Ident, Index, ListNode, Literal, MapNode, Node, Select, Struct, extent
 from allocator.cel.errors import CompileError
 from allocator.cel.macros import MacroError, Macros
 
@@ -25,6 +25,9 @@ MAX_BYTES: Final = 10 * 1024
 
 MAX_DEPTH: Final = 250
 """How deep an expression may nest (cel-go has the same limit)."""
+
+MAX_NODES: Final = 20_000
+"""How many nodes its tree may have: ``optMap`` and ``optFlatMap`` double what they are called on, also upstream."""
 
 _RESERVED: Final = frozenset(
     {"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package"}
@@ -68,7 +71,7 @@ _REPLACED: Final = (
 _LITERALS: Final[Mapping[str, Callable[[str], object]]] = {
     "INT_LIT": literals.integer,
     "UINT_LIT": literals.unsigned,
-    "FLOAT_LIT": float,
+    "FLOAT_LIT": literals.double,
     "STRING_LIT": literals.string,
     "MLSTRING_LIT": literals.string,
     "BYTES_LIT": literals.byte_string,
@@ -94,8 +97,11 @@ def parse(expression: str, macros: Macros) -> Node:
         raise _syntax_error(expression, error) from None
     except MacroError as error:
         raise CompileError(expression, error.position, str(error)) from None
-    if depth(node) > MAX_DEPTH:
+    depth, count = extent(node)
+    if depth > MAX_DEPTH:
         raise CompileError(expression, 0, f"expression nests deeper than {MAX_DEPTH}")
+    if count > MAX_NODES:
+        raise CompileError(expression, 0, f"expression has more than {MAX_NODES} parts once its macros are expanded")
     return node
 
 

@@ -261,3 +261,14 @@ def parts(plan: Plan) -> tuple[Plan, ...]:
             return (plan.range, plan.initial, plan.condition, plan.step, plan.result)
         case _:
             return ()
+
+
+def breadth(plan: Plan) -> int:
+    """How many steps there are in a plan, those left out that a loop in it takes once for each element."""
+    match plan:
+        case Path(root=root, keys=keys):
+            return 1 + breadth(root) + sum(breadth(key.value) for key in keys)
+        case Loop(range=source, initial=initial, result=result):
+            return 1 + breadth(source) + breadth(initial) + breadth(result)
+        case _:
+            return 1 + sum(map(breadth, parts(plan)))

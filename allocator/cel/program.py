@@ -7,8 +7,8 @@ from allocator.cel.checking import check
 from allocator.cel.cost import LIMIT
 from allocator.cel.direct import compile_direct
 from allocator.cel.environment import Environment, PlainEnvironment
-from allocator.cel.errors import CompileError, EvaluationError, StoppedError
-from allocator.cel.frame import Frame, Step
+from allocator.cel.errors import CompileError, EvaluationError, as_evaluation_error
+from allocator.cel.frame import Expired, Frame, Step, never
 from allocator.cel.metered import compile_plan
 from allocator.cel.parsing import parse
 from allocator.cel.plan import Input, inputs
@@ -51,7 +51,8 @@ class Program:
         reads: what the result depends on.
         costly: evaluation counts its cost; else that is known to be within the limit, and nothing is counted.
         evaluate: the result for a device (None in an environment without one).
-            Raises `EvaluationError`; `CostLimitError` if it becomes too expensive.
+            Raises `EvaluationError`; `CostLimitError` if it becomes too expensive. What a fault of ours raises comes
+            as it is where nothing is counted: `Selectors` makes an error of it.
     """
 
     expression: str
@@ -62,18 +63,23 @@ class Program:
     _step: Step
     _slots: int
 
-    def measure(self, device: Device | None) -> Measured:
+    def evaluate_until(self, device: Device, expired: Expired) -> Value:
+        """As `evaluate`, but a costly expression looks at the clock as it goes.
+
+        Raises:
+            OutOfTimeError: time was up.
+        """
+        if not self.costly:
+            return self.evaluate(device)
+        return _run(self.expression, self._step, Frame(device, self._slots, expired))
+
+    def measure(self, device: Device | None, expired: Expired = never) -> Measured:
         """Evaluate step by step and say what it cost, by upstream's formulas."""
-        frame = Frame(device, self._slots)
+        frame = Frame(device, self._slots, expired)
         try:
-            value = self._step(frame)
-        except StoppedError as error:
+            return Measured(_run(self.expression, self._step, frame), None, frame.cost)
+        except EvaluationError as error:
             return Measured(None, error, frame.cost)
-        except RecursionError:
-            return Measured(None, EvaluationError("expression nests too deep"), frame.cost)
-        if isinstance(value, EvaluationError):
-            return Measured(None, value, frame.cost)
-        return Measured(value, None, frame.cost)
 
 
 def compile_expression(expression: str, environment: Environment | PlainEnvironment) -> Program:
@@ -87,25 +93,33 @@ def compile_expression(expression: str, environment: Environment | PlainEnvironm
         checked = check(expression, node, environment.declarations)
         step = compile_plan(checked.plan)
         direct = compile_direct(checked.plan)
+        reads = _reads(list(inputs(checked.plan)))
+    except (CompileError, MemoryError):
+        raise
     except RecursionError:
         raise CompileError(expression, 0, "expression nests too deep") from None
-    reads = _reads(list(inputs(checked.plan)))
+    except Exception as error:  # the text is anybody's, and what is wrong with it concerns this expression alone
+        message = f"internal error in selector compilation: {type(error).__name__}: {error}"
+        raise CompileError(expression, 0, message) from error
     costly = direct is None or direct.cost > LIMIT
-    evaluate = _metered(step, checked.slots) if direct is None or costly else direct.evaluate
+    evaluate = _metered(expression, step, checked.slots) if direct is None or costly else direct.evaluate
     return Program(expression, checked.type, reads, costly, evaluate, step, checked.slots)
 
 
-def _metered(step: Step, slots: int) -> Callable[[Device], Value]:
-    def evaluate(device: Device) -> Value:
-        try:
-            value = step(Frame(device, slots))
-        except RecursionError:
-            raise EvaluationError("expression nests too deep") from None
-        if isinstance(value, EvaluationError):
-            raise value
-        return value
+def _metered(expression: str, step: Step, slots: int) -> Callable[[Device], Value]:
+    return lambda device: _run(expression, step, Frame(device, slots))
 
-    return evaluate
+
+def _run(expression: str, step: Step, frame: Frame) -> Value:
+    try:
+        value = step(frame)
+    except EvaluationError:
+        raise
+    except Exception as error:  # one selector's fault is not that of the pods beside it
+        raise as_evaluation_error(expression, error) from error
+    if isinstance(value, EvaluationError):
+        raise value
+    return value
 
 
 def _reads(found: Sequence[Input | None]) -> Reads:

@@ -76,6 +76,7 @@ class Solution:
 
     def __init__(self) -> None:
         self._found: dict[Type, Type] = {}
+        self._changes: list[tuple[Type, Type | None]] = []
         self._fresh = 0
 
     def fresh(self) -> Type:
@@ -102,10 +103,14 @@ class Solution:
 
     def accept(self, expected: Sequence[Type], given: Sequence[Type]) -> bool:
         """Whether arguments of these types may be passed; if so, what was learnt is kept."""
-        before = dict(self._found)
+        self._changes.clear()
         if all(self._assignable(have, want) for want, have in zip(expected, given, strict=True)):
             return True
-        self._found = before
+        for parameter, before in reversed(self._changes):
+            if before is None:
+                del self._found[parameter]
+            else:
+                self._found[parameter] = before
         return False
 
     def join(self, left: Type, right: Type) -> Type:
@@ -143,7 +148,7 @@ class Solution:
         if known is None:
             if self._mentions(kind, parameter):
                 return None
-            self._found[parameter] = kind
+            self._find(parameter, kind)
             return True
         if kind == known:
             return True
@@ -151,8 +156,12 @@ class Solution:
             return False
         general = _more_general(kind, known)
         if not self._mentions(general, parameter):
-            self._found[parameter] = general
+            self._find(parameter, general)
         return True
+
+    def _find(self, parameter: Type, kind: Type) -> None:
+        self._changes.append((parameter, self._found.get(parameter)))
+        self._found[parameter] = kind
 
     def _mentions(self, kind: Type, parameter: Type) -> bool:
         if kind == parameter:

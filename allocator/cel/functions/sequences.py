@@ -111,7 +111,7 @@ LIBRARY: Final[Library] = (
     function(
         "slice",
         member(list_of(A), INT, INT, result=list_of(A), call=_slice, grows=True),
-        cost=by_values(_by_result),
+        cost=by_values(_by_result, late=True),
     ),
     function(
         "flatten",
@@ -133,9 +133,11 @@ LIBRARY: Final[Library] = (
         ),
         singleton=True,
     ),
-    function("lists.range", free(INT, result=list_of(INT), call=_range, grows=True), cost=by_values(_by_range)),
+    function("lists.range", free(INT, result=list_of(INT), call=_range, grows=True), cost=by_values(_by_range, late=True)),
     function(
-        "reverse", member(list_of(A), result=list_of(A), call=lambda values: values[::-1]), cost=by_values(_by_result)
+        "reverse",
+        member(list_of(A), result=list_of(A), call=lambda values: values[::-1]),
+        cost=by_values(_by_result, late=True),
     ),
     function(
         "distinct", member(list_of(A), result=list_of(A), call=_distinct, grows=True), cost=by_values(_by_pairs(0))
