@@ -8,7 +8,7 @@ from allocator.cel.functions.conversions import CONVERSIONS
 from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
 from allocator.cel.plan import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
-from allocator.cel.types import BOOL, DYN, Solution, Type
+from allocator.cel.types import BOOL, DYN, NULLABLE, Solution, Type
 from allocator.cel.values import Value, from_key, type_name
 
 _SIMPLE: Final = frozenset({bool, int, float, str}) | {type(None)}
@@ -97,13 +97,28 @@ def _membership(call: Invoke) -> Plan:
 def implementation(call: Invoke) -> Implementation:
     """What to call with the values of the arguments."""
     only = call.candidates[0]
-    known = not any(map(_is_uncertain, (argument.type for argument in call.arguments)))
+    known = not any(_is_uncertain(argument.type) or _may_be_null(argument) for argument in call.arguments)
     if len(call.candidates) == 1 and (known or all(map(_is_open, only.parameters))):
         return only.implementation
     if not call.function.singleton:
         return _dispatch(call.candidates)
     alike = (only.member, len(only.parameters))
     return _dispatch(tuple(o for o in call.function.overloads if (o.member, len(o.parameters)) == alike))
+
+
+def _may_be_null(argument: Plan) -> bool:
+    """Whether it can be null although its type is another: null may stand for values of some types."""
+    if argument.type.name not in NULLABLE and argument.type.name != "null_type":
+        return False
+    match argument:
+        case Constant(value=value):
+            return value is None
+        case Path(root=DeviceVariable()):
+            return False
+        case Invoke(candidates=candidates):
+            return any(map(_is_open, (overload.result for overload in candidates)))
+        case _:
+            return True
 
 
 def _is_open(kind: Type) -> bool:

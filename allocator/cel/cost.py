@@ -14,6 +14,12 @@ from allocator.cel.values import Value, is_opaque, size
 LIMIT: Final = 1_000_000
 """What one evaluation may cost (`resource.k8s.io`, CELSelectorExpressionMaxCost)."""
 
+UNCOUNTED_AT_MOST: Final = 50_000
+"""What may cost more looks at the clock as it goes; this much takes some milliseconds."""
+
+FOLDED_AT_MOST: Final = 10_000
+"""What costs more is not computed while an expression is compiled, where nobody counts and no clock is looked at."""
+
 UNKNOWN_SIZE: Final = 10**12
 """Stands for a size without a bound: whatever depends on it is beyond the limit."""
 

@@ -11,7 +11,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, NoReturn, TypeAlias
 
 from allocator.cel.calls import implementation
-from allocator.cel.cost import ONE, UNKNOWN_SIZE
+from allocator.cel.cost import FOLDED_AT_MOST, ONE, UNKNOWN_SIZE
 from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
 from allocator.cel.plan import (
     Choice,
@@ -26,7 +26,7 @@ from allocator.cel.plan import (
     device_input,
 )
 from allocator.cel.types import Type
-from allocator.cel.values import Value, contains, lookup, size
+from allocator.cel.values import Value, lookup, membership, size
 from allocator.model import Device
 
 Evaluate: TypeAlias = Callable[[Device], Value]
@@ -139,7 +139,7 @@ def _invoke(plan: Invoke, depth: int) -> Direct | None:
         formula = plan.candidates[0].cost
     cost = sum(argument.cost for argument in compiled) + (formula or ONE).bound([a.size for a in compiled])
     call = implementation(plan)
-    if all(isinstance(argument, Constant) for argument in plan.arguments):
+    if cost <= FOLDED_AT_MOST and all(isinstance(argument, Constant) for argument in plan.arguments):
         folded = _folded(call, plan.arguments)
         if folded is not None:
             return Direct(folded, cost, _size_of(plan.type))
@@ -190,12 +190,12 @@ def _membership(plan: Membership, depth: int) -> Direct | None:
     value = compile_direct(plan.value, depth + 1)
     if value is None:
         return None
-    read, elements = value.evaluate, plan.elements
-    strings = frozenset(element for element in elements if type(element) is str)
+    read, has = value.evaluate, membership(plan.elements)
+    strings = frozenset(element for element in plan.elements if type(element) is str)
 
     def evaluate(device: Device) -> bool:
         found = read(device)
-        return found in strings if type(found) is str else contains(elements, found)
+        return found in strings if type(found) is str else has(found)
 
     return Direct(evaluate, value.cost, 1)
 

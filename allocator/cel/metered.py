@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from allocator.cel.building import append_step, insert_step, make_list, make_map
 from allocator.cel.calls import implementation
-from allocator.cel.cost import LIMIT, ONE, Cost
+from allocator.cel.cost import FOLDED_AT_MOST, LIMIT, ONE, Cost
 from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
 from allocator.cel.frame import ELEMENT_WORK, Frame, Step
 from allocator.cel.functions.regexes import PATTERNS
@@ -35,7 +35,7 @@ from allocator.cel.plan import (
     breadth,
     device_input,
 )
-from allocator.cel.values import OptionalValue, Value, contains, nested_size
+from allocator.cel.values import OptionalValue, Value, membership, nested_size
 
 _LONG: Final = 4096
 _TRAVERSING: Final = frozenset(
@@ -116,7 +116,8 @@ def _invoke(plan: Invoke) -> Step:
     if any(overload.grows for overload in plan.candidates):
         return _growing(plan, call, arguments)
     constants = [argument.value for argument in plan.arguments if isinstance(argument, Constant)]
-    folded = _folded(call, _cost(plan), constants) if len(constants) == len(arguments) > 0 else None
+    foldable = len(constants) == len(arguments) > 0 and _cost(plan).of(constants, None) <= FOLDED_AT_MOST
+    folded = _folded(call, _cost(plan), constants) if foldable else None
     return folded or _call(plan, call, arguments)
 
 
@@ -214,11 +215,11 @@ def _growing(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) ->
 
 
 def _membership(plan: Membership) -> Step:
-    value, values = compile_plan(plan.value), plan.elements
+    value, has = compile_plan(plan.value), membership(plan.elements)
 
     def step(frame: Frame) -> Value:
         found = value(frame)
-        return found if isinstance(found, EvaluationError) else contains(values, found)
+        return found if isinstance(found, EvaluationError) else has(found)
 
     return step
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from allocator.cel.checking import check
-from allocator.cel.cost import LIMIT
+from allocator.cel.cost import UNCOUNTED_AT_MOST
 from allocator.cel.direct import compile_direct
 from allocator.cel.environment import Environment, PlainEnvironment
 from allocator.cel.errors import CompileError, EvaluationError, as_evaluation_error
@@ -101,7 +101,7 @@ def compile_expression(expression: str, environment: Environment | PlainEnvironm
     except Exception as error:  # the text is anybody's, and what is wrong with it concerns this expression alone
         message = f"internal error in selector compilation: {type(error).__name__}: {error}"
         raise CompileError(expression, 0, message) from error
-    costly = direct is None or direct.cost > LIMIT
+    costly = direct is None or direct.cost > UNCOUNTED_AT_MOST
     evaluate = _metered(expression, step, checked.slots) if direct is None or costly else direct.evaluate
     return Program(expression, checked.type, reads, costly, evaluate, step, checked.slots)
 

@@ -50,10 +50,11 @@ DEVICE: Final = Type("kubernetes.DRADevice")
 A: Final = Type("<A>")
 B: Final = Type("<B>")
 
-_NULLABLE: Final = frozenset(
+NULLABLE: Final = frozenset(
     {TIMESTAMP.name, DURATION.name, QUANTITY.name, SEMVER.name, URL.name, IP.name, CIDR.name, FORMAT.name}
     | {DEVICE.name, "optional_type"}
 )
+"""Names of the types for which null may stand."""
 
 
 def list_of(element: Type) -> Type:
@@ -131,7 +132,7 @@ class Solution:
         if want.is_dynamic or have.is_dynamic:
             return True
         if "null_type" in (want.name, have.name):
-            return (have if want.name == "null_type" else want).name in _NULLABLE
+            return (have if want.name == "null_type" else want).name in NULLABLE
         if want.name != have.name:
             return False
         if want.name == "type":

@@ -162,7 +162,7 @@ _NAMES: Final[Mapping[type, str]] = {
 _OPAQUE: Final = frozenset({Quantity, Computed, Version, Url, Address, Network, NamedFormat})
 _PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
 _NUMBERS: Final = frozenset({int, UInt, float})
-_FLAT: Final = _PLAIN | _OPAQUE | {bool}
+_SMALL: Final = (_PLAIN | _OPAQUE | {bool}) - {str, bytes}
 _ORDERED: Final = frozenset({bool, int, UInt, float, str, bytes, Timestamp, Duration})
 
 
@@ -211,6 +211,30 @@ def _same(left: Value, right: Value) -> bool:
         return True
 
 
+def membership(values: tuple[Value, ...]) -> Callable[[Value], bool]:
+    """As `contains`, for many questions about one list of strings, bools and numbers.
+
+    An integer that meets a double is compared as a double.
+    """
+    strings = frozenset(value for value in values if type(value) is str)
+    bools = frozenset(value for value in values if type(value) is bool)
+    whole = frozenset(int(value) for value in values if type(value) in (int, UInt))
+    doubles = frozenset(value for value in values if type(value) is float and not math.isnan(value))
+    rounded = doubles | frozenset(map(float, whole))
+
+    def has(wanted: Value) -> bool:
+        kind = type(wanted)
+        if kind is str:
+            return wanted in strings
+        if kind is bool:
+            return wanted in bools
+        if kind is float:
+            return wanted in rounded
+        return (kind is int or kind is UInt) and (wanted in whole or (bool(doubles) and float(wanted) in doubles))
+
+    return has
+
+
 def contains(values: tuple[Value, ...], wanted: Value) -> bool:
     """Whether a list has an equal element."""
     for value in values:
@@ -255,8 +279,8 @@ def size(value: Value) -> int:
 def nested_size(value: Value) -> int:
     """How many elements the lists and maps within a list or map have in all; one that is there twice counts twice.
 
-    Found without going through all of them: a few bytes of expression can nest shared lists into more elements than
-    there are atoms.
+    Ten characters or bytes of a text count as an element. Found without going through all of them: a few bytes of
+    expression can nest shared lists into more elements than there are atoms.
     """
     return _nested(value, {})
 
@@ -265,9 +289,15 @@ def _nested(value: Value, known: dict[int, int]) -> int:
     if id(value) not in known:
         parts = value if type(value) is tuple else value.values()
         total = 0
-        for part in parts if not _FLAT.issuperset(map(type, parts)) else ():
-            if type(part) is tuple or isinstance(part, dict):
-                total += len(part) + 1 + _nested(part, known)
+        kinds = set(map(type, parts))
+        if not kinds <= _SMALL:
+            for part in parts:
+                if type(part) is tuple or isinstance(part, dict):
+                    total += len(part) + 1 + _nested(part, known)
+                elif type(part) is OptionalValue:
+                    total += 1 + _nested((part.value,), {})
+                elif type(part) is str or type(part) is bytes:
+                    total += len(part) // 10
         known[id(value)] = total
     return known[id(value)]
 
@@ -335,13 +365,16 @@ def present(container: Value, key: Value) -> bool:
     """Whether ``container[key]`` would yield a value.
 
     Raises:
-        EvaluationError: not a container.
+        EvaluationError: not a container, or a key that no list has.
     """
     if isinstance(container, dict):
         return type(container) is DefaultMap or has_key(container, key)
     if type(container) is tuple:
-        number = type(key) in _NUMBERS and key == int(key)
-        return number and 0 <= key < len(container)
+        if type(key) not in _NUMBERS:
+            raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
+        if type(key) is float and not key.is_integer():
+            raise EvaluationError(f"unsupported index value {key} in list")
+        return bool(0 <= key < len(container))
     raise no_such_overload()
 
 

@@ -1,13 +1,13 @@
 """Conversions between types: ``int("42")``, ``string(1.5)``, ``timestamp("...")``."""
 
 import math
-import re
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
 from allocator.cel.cost import FIRST
 from allocator.cel.errors import EvaluationError
+from allocator.cel.functions import scanning
 from allocator.cel.functions.declare import Implementation, Library, Overload, free, function
 from allocator.cel.functions.numbers import checked_int, checked_uint
 from allocator.cel.functions.times import (
@@ -23,10 +23,6 @@ from allocator.cel.values import Timestamp, UInt
 
 _TRUE: Final = frozenset({"1", "t", "true", "TRUE", "True", "T"})
 _FALSE: Final = frozenset({"0", "f", "false", "FALSE", "False", "F"})
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
-_FLOAT: Final = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE | re.ASCII
-)
 
 
 def _bool(text: str) -> bool:
@@ -48,21 +44,26 @@ def _uint_from_double(value: float) -> UInt:
 
 
 def _integer(text: str) -> int:
-    if _INTEGER.fullmatch(text) is None:
+    try:
+        value = scanning.whole_number(text)
+    except OverflowError:
+        raise EvaluationError("integer overflow") from None
+    if value is None:
         raise EvaluationError(f"cannot parse {text[:64]!r} as an integer")
-    return int(text)
+    return value
 
 
 def _uint(text: str) -> UInt:
-    if not text[:1].isdecimal():
+    if text[:1] in {"+", "-"}:
         raise EvaluationError(f"cannot parse {text[:64]!r} as an unsigned integer")
     return checked_uint(_integer(text))
 
 
 def _double(text: str) -> float:
-    if _FLOAT.fullmatch(text) is None:
+    value = scanning.double(text)
+    if value is None:
         raise EvaluationError(f"cannot parse {text[:64]!r} as a double")
-    return float(text)
+    return value
 
 
 def bytes_text(value: bytes) -> str:

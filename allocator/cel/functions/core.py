@@ -8,6 +8,7 @@ from allocator.cel.cost import BOTH, ELEMENTS, EQUALITY, SHORTER
 from allocator.cel.errors import EvaluationError, GivenUpError
 from allocator.cel.functions import numbers, times
 from allocator.cel.functions.declare import Function, Library, Overload, free, function, member
+from allocator.cel.functions.strings import check_size
 from allocator.cel.types import (
     BOOL,
     BYTES,
@@ -79,16 +80,21 @@ def _sizes() -> tuple[Overload, ...]:
     return tuple(declare(t, result=INT, call=_size) for t in sized for declare in (free, member))
 
 
+def _joined(left: Value, right: Value) -> Value:
+    check_size(len(left) + len(right))
+    return left + right
+
+
 def _addition() -> Function:
     return Function(
         "_+_",
         (
-            free(BYTES, BYTES, result=BYTES, call=lambda a, b: a + b, cost=BOTH),
+            free(BYTES, BYTES, result=BYTES, call=_joined, cost=BOTH),
             numbers.DOUBLE_ADDITION,
             *times.ADDITION,
             numbers.INT_ADDITION,
             free(list_of(A), list_of(A), result=list_of(A), call=lambda a, b: a + b, grows=True),
-            free(STRING, STRING, result=STRING, call=lambda a, b: a + b, cost=BOTH),
+            free(STRING, STRING, result=STRING, call=_joined, cost=BOTH),
             numbers.UINT_ADDITION,
         ),
         singleton=True,

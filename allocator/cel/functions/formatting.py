@@ -7,11 +7,9 @@ from typing import Final, NamedTuple, TypeAlias
 from allocator.cel.cost import FIRST
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, function, member
+from allocator.cel.functions.strings import MAX_SIZE
 from allocator.cel.types import DYN, STRING, list_of
 from allocator.cel.values import UInt, Value, type_name
-
-MAX_SIZE: Final = 10_000_000
-"""How long a result may be."""
 
 _MAX_PRECISION: Final = 1000
 _CLAUSE: Final = re.compile(r"%(?:(%)|(?:\.([0-9]{0,9}))?(.?))", re.DOTALL)

@@ -10,7 +10,8 @@ from typing import Final
 
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.conversions import bytes_text, double_text
-from allocator.cel.functions.formatting import BASES, MAX_SIZE, bounded, library, wrong
+from allocator.cel.functions.formatting import BASES, bounded, library, wrong
+from allocator.cel.functions.strings import MAX_SIZE
 from allocator.cel.functions.times import duration_text, timestamp_text
 from allocator.cel.values import Duration, Timestamp, TypeValue, UInt, Value, from_key, type_name
 

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from operator import itemgetter
 from typing import Final
 
 from allocator.cel.errors import EvaluationError
-from allocator.cel.functions.formatting import BASES, MAX_SIZE, bounded, library, wrong
+from allocator.cel.functions.formatting import BASES, bounded, library, wrong
+from allocator.cel.functions.strings import MAX_SIZE
 from allocator.cel.functions.times import duration_text, timestamp_text
 from allocator.cel.values import Duration, Timestamp, TypeValue, UInt, Value, from_key, type_name
 
@@ -47,7 +49,7 @@ def _text(value: Value, room: int) -> str:
     if type(value) is tuple:
         return bounded((_text(element, room) for element in value), "[", "]", room)
     if isinstance(value, dict):
-        entries = sorted((_text(from_key(key), room), item) for key, item in value.items())
+        entries = sorted(((_text(from_key(key), room), item) for key, item in value.items()), key=itemgetter(0))
         return bounded((f"{key}: {_text(item, room)}" for key, item in entries), "{", "}", room)
     writer = _TEXTS.get(type(value))
     if writer is None:

@@ -1,5 +1,6 @@
 """Quantities, as in `resource.Quantity`."""
 
+import math
 import re
 from typing import Final
 
@@ -58,6 +59,13 @@ def _sign(value: Quantity) -> int:
     return (value.nano > 0) - (value.nano < 0)
 
 
+def _approximately(value: Quantity) -> float:
+    try:
+        return value.nano / _NANO
+    except OverflowError:
+        return math.inf if value.nano > 0 else -math.inf
+
+
 def _order(left: Quantity, right: Quantity) -> int:
     return (left.nano > right.nano) - (left.nano < right.nano)
 
@@ -97,7 +105,7 @@ LIBRARY: Final[Library] = (
     function("sign", free(QUANTITY, result=INT, call=_sign), cost=ONE),
     function("isInteger", member(QUANTITY, result=BOOL, call=_is_integer), cost=ONE),
     function("asInteger", member(QUANTITY, result=INT, call=_as_integer), cost=ONE),
-    function("asApproximateFloat", member(QUANTITY, result=DOUBLE, call=lambda value: value.nano / _NANO), cost=ONE),
+    function("asApproximateFloat", member(QUANTITY, result=DOUBLE, call=_approximately), cost=ONE),
     function("isGreaterThan", member(QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.nano > b.nano), cost=ONE),
     function("isLessThan", member(QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.nano < b.nano), cost=ONE),
     function("compareTo", member(QUANTITY, QUANTITY, result=INT, call=_order), cost=ONE),

@@ -27,19 +27,32 @@ def compile_pattern(pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
         EvaluationError: not a regular expression.
     """
     try:
-        return re2.compile(pattern, options=_options())
+        return re2.compile(checked_text(pattern), options=_options())
     except re2.error as error:
         reason = error.args[0] if error.args else "invalid"
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise EvaluationError(f"error parsing regexp: {text}") from None
 
 
+def checked_text(text: str) -> str:
+    """A text as it is, if it has an encoding.
+
+    Raises:
+        EvaluationError: half of a surrogate pair has none.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise EvaluationError("half of a surrogate pair is no character") from None
+    return text
+
+
 def _matches(text: str, pattern: str) -> bool:
-    return compile_pattern(pattern).search(text) is not None
+    return compile_pattern(pattern).search(checked_text(text)) is not None
 
 
 def _find(text: str, pattern: str) -> str:
-    match = compile_pattern(pattern).search(text)
+    match = compile_pattern(pattern).search(checked_text(text))
     return "" if match is None else str(match.group())
 
 
@@ -47,7 +60,7 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> tuple[str, ...]:
     """All matches, but for empty ones right behind another, as Go finds them."""
     found: list[str] = []
     end = -1
-    for match in compile_pattern(pattern).finditer(text):
+    for match in compile_pattern(pattern).finditer(checked_text(text)):
         if len(found) == limit:
             break
         if match.group() or match.start() != end:

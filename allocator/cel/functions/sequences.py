@@ -5,13 +5,13 @@ from functools import cmp_to_key
 from typing import Final, TypeAlias
 
 from allocator.cel.cost import LIST_COST, by_values
-from allocator.cel.errors import CostLimitError, EvaluationError, GivenUpError
+from allocator.cel.errors import EvaluationError, GivenUpError
 from allocator.cel.functions.declare import Function, Library, free, function, member
 from allocator.cel.functions.lists import COMPARABLE
+from allocator.cel.functions.sets import check_pairs
 from allocator.cel.types import DYN, INT, A, list_of
-from allocator.cel.values import Value, compare, equal, nested_size, size
+from allocator.cel.values import Value, compare, equal, size
 
-_MOST_COMPARISONS: Final = 10_000_000
 _MOST_ELEMENTS: Final = 2**44
 """More is refused at once."""
 
@@ -44,8 +44,7 @@ def _range(number: int) -> List:
 
 
 def _distinct(values: List) -> List:
-    if len(values) * (len(values) + nested_size(values)) > _MOST_COMPARISONS:
-        raise CostLimitError
+    check_pairs(values, values)
     found: list[Value] = []
     for value in values:
         if not any(_is_same(value, other) for other in found):
@@ -133,7 +132,11 @@ LIBRARY: Final[Library] = (
         ),
         singleton=True,
     ),
-    function("lists.range", free(INT, result=list_of(INT), call=_range, grows=True), cost=by_values(_by_range, late=True)),
+    function(
+        "lists.range",
+        free(INT, result=list_of(INT), call=_range, grows=True),
+        cost=by_values(_by_range, late=True),
+    ),
     function(
         "reverse",
         member(list_of(A), result=list_of(A), call=lambda values: values[::-1]),

@@ -2,15 +2,27 @@
 
 from typing import Final
 
-from allocator.cel.cost import PAIRS, PAIRS_BOTH_WAYS
+from allocator.cel.cost import LIMIT, PAIRS, PAIRS_BOTH_WAYS
+from allocator.cel.errors import CostLimitError
 from allocator.cel.functions.declare import Library, free, function
 from allocator.cel.types import BOOL, A, list_of
-from allocator.cel.values import Value, contains
+from allocator.cel.values import Value, contains, nested_size
 
 Values = tuple[Value, ...]
 
 
+def check_pairs(left: Values, right: Values) -> None:
+    """Refuse to compare each with each where what they are made of makes that too much; the cost counts pairs.
+
+    Raises:
+        CostLimitError: too much.
+    """
+    if len(left) * nested_size(right) + len(right) * nested_size(left) > LIMIT:
+        raise CostLimitError
+
+
 def _contains(values: Values, wanted: Values) -> bool:
+    check_pairs(values, wanted)
     return all(contains(values, value) for value in wanted)
 
 
@@ -19,6 +31,7 @@ def _equivalent(left: Values, right: Values) -> bool:
 
 
 def _intersects(left: Values, right: Values) -> bool:
+    check_pairs(left, right)
     return any(contains(right, value) for value in left)
 
 

@@ -7,9 +7,10 @@ from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, INT, STRING, list_of
 
-MAX_SIZE: Final = 10_000_000
-"""No string or list that is built may be larger: going through it once would cost the limit."""
+MAX_SIZE: Final = 1_000_000
+"""No string that is built may be longer: nobody else runs while one function goes through it."""
 
+_SMALL_PRODUCT: Final = 100_000
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _SPACE: Final = (
@@ -19,6 +20,16 @@ _SPACE: Final = (
 _QUOTED: Final = str.maketrans(
     {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\""}
 )
+
+
+def check_size(length: int) -> None:
+    """Refuse to build a string that is too long.
+
+    Raises:
+        EvaluationError: it would be.
+    """
+    if length > MAX_SIZE:
+        raise EvaluationError(f"string would be longer than {MAX_SIZE}")
 
 
 def _char_at(text: str, index: int) -> str:
@@ -35,11 +46,19 @@ def _index_of(text: str, part: str, start: int = 0) -> int:
 
 def _last_index_of(text: str, part: str, end: int | None = None) -> int:
     if end is None:
-        return text.rfind(part)
+        return _found_last(text, part)
     _check_offset(end)
     if part == "":
         return min(end, len(text))
-    return text.rfind(part, 0, end + len(part)) if end < len(text) else -1
+    return _found_last(text[: end + len(part)], part) if end < len(text) else -1
+
+
+def _found_last(text: str, part: str) -> int:
+    """``rfind``, which takes a time that grows with the product of the lengths; searching forward does not."""
+    if len(text) * len(part) <= _SMALL_PRODUCT:
+        return text.rfind(part)
+    found = text[::-1].find(part[::-1])
+    return found if found < 0 else len(text) - found - len(part)
 
 
 def _check_offset(offset: int) -> None:
@@ -49,8 +68,7 @@ def _check_offset(offset: int) -> None:
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     times = text.count(old) if limit < 0 else min(limit, text.count(old))
-    if len(text) + times * (len(new) - len(old)) > MAX_SIZE:
-        raise EvaluationError(f"string would be longer than {MAX_SIZE}")
+    check_size(len(text) + times * (len(new) - len(old)))
     return text.replace(old, new, limit)
 
 
@@ -77,8 +95,7 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
 def _join(parts: tuple[str, ...], separator: str = "") -> str:
     if any(type(part) is not str for part in parts):
         raise EvaluationError("no such overload")
-    if sum(map(len, parts)) + len(separator) * len(parts) > MAX_SIZE:
-        raise EvaluationError(f"string would be longer than {MAX_SIZE}")
+    check_size(sum(map(len, parts)) + len(separator) * len(parts))
     return separator.join(parts)
 
 

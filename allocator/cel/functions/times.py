@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, available_timezones
 
 from allocator.cel.errors import EvaluationError
+from allocator.cel.functions.calendar import Moment
 from allocator.cel.functions.declare import Function, Library, free, member
+from allocator.cel.functions.scanning import nanoseconds, whole_number
 from allocator.cel.types import DURATION, INT, STRING, TIMESTAMP
 from allocator.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
 
@@ -22,13 +25,11 @@ _UNITS: Final = {
     "m": 60 * SECOND,
     "h": 3600 * SECOND,
 }
-_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_DURATION: Final = re.compile(rf"[+-]?(?:(?:{_PART.pattern})+|0)")
 _TIMESTAMP: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(Z|z|[+-]\d\d:\d\d)", re.ASCII
 )
-_OFFSET: Final = re.compile(r"([+-]?)(\d\d):(\d\d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TWO_DAYS: Final = 2 * 86400
 _FIRST: Final = -62135596800 * SECOND
 _LAST: Final = 253402300800 * SECOND - 1
 
@@ -69,17 +70,14 @@ def parse_timestamp(text: str) -> Timestamp:
         moment = datetime(*(int(part) for part in parts), tzinfo=UTC)  # type: ignore[arg-type, misc]  # six numbers
     except ValueError as error:
         raise EvaluationError(f"cannot parse {text[:64]!r} as a timestamp: {error}") from None
-    offset = 0 if zone in "Zz" else _offset_seconds(zone)
+    offset = 0 if zone in "Zz" else _offset_of_text(zone)
     seconds = (moment - _EPOCH) // timedelta(seconds=1) - offset
     return checked_timestamp(seconds * SECOND + int((fraction or "0")[:9].ljust(9, "0")))
 
 
-def _offset_seconds(text: str) -> int:
-    match = _OFFSET.fullmatch(text)
-    if match is None:
-        raise EvaluationError(f"unknown time zone {text[:64]!r}")
-    sign, hours, minutes = match.groups()
-    return (-1 if sign == "-" else 1) * (int(hours) * 3600 + int(minutes) * 60)
+def _offset_of_text(text: str) -> int:
+    """The seconds of ``+01:30``."""
+    return (-1 if text[0] == "-" else 1) * (int(text[1:3]) * 3600 + int(text[4:6]) * 60)
 
 
 def parse_duration(text: str) -> Duration:
@@ -88,13 +86,13 @@ def parse_duration(text: str) -> Duration:
     Raises:
         EvaluationError: not a duration, or out of range.
     """
-    if _DURATION.fullmatch(text) is None:
+    try:
+        nanos = nanoseconds(text, _UNITS)
+    except OverflowError:
+        raise EvaluationError("duration overflow") from None
+    if nanos is None:
         raise EvaluationError(f"cannot parse {text[:64]!r} as a duration")
-    total = 0
-    for number, unit in _PART.findall(text):
-        whole, _, fraction = number.partition(".")
-        total += int(whole or "0") * _UNITS[unit] + int(fraction or "0") * _UNITS[unit] // 10 ** len(fraction)
-    return checked_duration(-total if text[0] == "-" else total)
+    return Duration(nanos)
 
 
 def timestamp_text(value: Timestamp) -> str:
@@ -112,24 +110,53 @@ def duration_text(value: Duration) -> str:
     return f"{'-' if value.nanos < 0 else ''}{seconds}{fraction}s"
 
 
-def _zone(name: str) -> tzinfo:
-    if ":" in name:
-        return timezone(timedelta(seconds=_offset_seconds(name)))
+@cache
+def _zones() -> frozenset[str]:
+    """The names that there are, so that looking for others costs nothing."""
+    return frozenset(available_timezones())
+
+
+def _offset(zone: str, seconds: int) -> int:
+    """By how many seconds a zone is east of UTC at a moment, in seconds since 1970.
+
+    Raises:
+        EvaluationError: no such zone.
+    """
+    if ":" in zone:
+        return _numeric_offset(zone)
+    if zone in {"", "UTC", "Local"}:
+        return 0
+    if zone not in _zones():
+        raise EvaluationError(f"unknown time zone {zone[:64]!r}")
+    inside = min(max(seconds, _FIRST // SECOND + _TWO_DAYS), _LAST // SECOND - _TWO_DAYS)
+    offset = (_EPOCH + timedelta(seconds=inside)).astimezone(ZoneInfo(zone)).utcoffset()
+    return 0 if offset is None else offset // timedelta(seconds=1)
+
+
+def _numeric_offset(text: str) -> int:
+    """``+01:30``, with as many hours and minutes as upstream takes; its arithmetic wraps around."""
+    hours_text, _, minutes_text = text.partition(":")
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise EvaluationError(f"unknown time zone {name[:64]!r}") from None
+        hours, minutes = whole_number(hours_text), whole_number(minutes_text)
+    except OverflowError:
+        hours = minutes = None
+    if hours is None or minutes is None or not all(INT_MIN <= part <= INT_MAX for part in (hours, minutes)):
+        raise EvaluationError(f"unknown time zone {text[:64]!r}")
+    nanos = _wrapped((hours * 60 + (-minutes if text[0] == "-" else minutes)) * 60 * SECOND)
+    return -(-nanos // SECOND) if nanos < 0 else nanos // SECOND
 
 
-def _field(name: str, get: Callable[[datetime], int]) -> Function:
+def _wrapped(value: int) -> int:
+    """The value of its lowest 64 bits."""
+    return (value - INT_MIN) % 2**64 + INT_MIN
+
+
+def _field(name: str, get: Callable[[Moment], int]) -> Function:
     """A part of a timestamp, in UTC or in a time zone."""
 
     def call(value: Timestamp, zone: str = "UTC") -> int:
-        moment = _EPOCH + timedelta(seconds=value.nanos // SECOND)
-        try:
-            return get(moment.astimezone(_zone(zone)))
-        except OverflowError:
-            raise EvaluationError("timestamp overflow") from None
+        seconds = value.nanos // SECOND
+        return get(Moment(seconds + _offset(zone, seconds)))
 
     return Function(
         name,
@@ -148,7 +175,8 @@ def _with_duration(function: Function, unit: int) -> Function:
 
 
 def _milliseconds() -> Function:
-    def of_timestamp(value: Timestamp, _zone: str = "UTC") -> int:
+    def of_timestamp(value: Timestamp, zone: str = "UTC") -> int:
+        _offset(zone, value.nanos // SECOND)
         return value.nanos % SECOND // 10**6
 
     def of_duration(value: Duration) -> int:
@@ -177,14 +205,14 @@ SUBTRACTION: Final = (
 )
 
 LIBRARY: Final[Library] = (
-    _field("getFullYear", lambda t: t.year),
-    _field("getMonth", lambda t: t.month - 1),
-    _field("getDayOfYear", lambda t: t.timetuple().tm_yday - 1),
-    _field("getDayOfMonth", lambda t: t.day - 1),
-    _field("getDate", lambda t: t.day),
-    _field("getDayOfWeek", lambda t: t.isoweekday() % 7),
-    _with_duration(_field("getHours", lambda t: t.hour), 3600 * SECOND),
-    _with_duration(_field("getMinutes", lambda t: t.minute), 60 * SECOND),
-    _with_duration(_field("getSeconds", lambda t: t.second), SECOND),
+    _field("getFullYear", lambda t: t.date().year),
+    _field("getMonth", lambda t: t.date().month - 1),
+    _field("getDayOfYear", lambda t: t.date().day_of_year - 1),
+    _field("getDayOfMonth", lambda t: t.date().day - 1),
+    _field("getDate", lambda t: t.date().day),
+    _field("getDayOfWeek", lambda t: t.day_of_week),
+    _with_duration(_field("getHours", lambda t: t.seconds // 3600 % 24), 3600 * SECOND),
+    _with_duration(_field("getMinutes", lambda t: t.seconds // 60 % 60), 60 * SECOND),
+    _with_duration(_field("getSeconds", lambda t: t.seconds % 60), SECOND),
     _milliseconds(),
 )

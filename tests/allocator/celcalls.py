@@ -1,0 +1,67 @@
+"""Calls of every declared function with given values, past the parser: what a plan with variables does."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from allocator.cel import CostLimitError, Environment, EvaluationError, PlainEnvironment, as_evaluation_error
+from allocator.cel.frame import Frame, Step
+from allocator.cel.functions.declare import Function, Overload
+from allocator.cel.metered import compile_plan
+from allocator.cel.plan import Invoke, Variable
+from allocator.cel.types import DYN
+
+FUNCTIONS: dict[str, Function] = {
+    **PlainEnvironment().declarations.functions,
+    **Environment().declarations.functions,
+}
+
+
+def signatures() -> Iterator[tuple[str, Overload]]:
+    """Every overload of every function, by a name to report."""
+    for name, function in sorted(FUNCTIONS.items()):
+        for overload in function.overloads:
+            yield f"{name}({', '.join(map(str, overload.parameters))})", overload
+
+
+def function_of(overload: Overload) -> Function:
+    """The function that an overload is part of."""
+    return next(function for function in FUNCTIONS.values() if overload in function.overloads)
+
+
+def by_type(overload: Overload) -> Step:
+    """A call whose arguments are known to have the overload's types, but for null."""
+    arguments = tuple(Variable(slot, kind) for slot, kind in enumerate(overload.parameters))
+    return compile_plan(Invoke(function_of(overload), (overload,), arguments, overload.result))
+
+
+def by_value(function: Function, count: int, *, member: bool) -> Step | None:
+    """A call with arguments of which nothing is known: ``dyn``."""
+    fitting = tuple(o for o in function.overloads if o.member is member and len(o.parameters) == count)
+    arguments = tuple(Variable(slot, DYN) for slot in range(count))
+    return compile_plan(Invoke(function, fitting, arguments, DYN)) if fitting else None
+
+
+class Call:
+    """One call, run: its result or error, and what it counted."""
+
+    def __init__(self, step: Step, values: Sequence[Any]) -> None:
+        self.frame = Frame(None, len(values))
+        self.frame.slots = list(values)
+        self.result: Any = None
+        self.error: EvaluationError | None = None
+        try:
+            self.result = step(self.frame)
+        except Exception as error:  # noqa: BLE001  # as the one place does that evaluates programs
+            self.error = as_evaluation_error("", error)
+        if isinstance(self.result, EvaluationError):
+            self.error = self.result
+
+    @property
+    def units(self) -> int:
+        """Cost and work."""
+        return self.frame.cost + self.frame.work
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was refused as too expensive."""
+        return isinstance(self.error, CostLimitError)
