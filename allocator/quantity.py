@@ -16,7 +16,7 @@ _MAX_EXPONENT: Final = 300
 """Upstream takes any exponent; past this one a short text would become a number that fills the memory."""
 
 _TEXT: Final = re.compile(
-    r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]+))?",
+    r"(?=.)([+-]?)([0-9]*+)(?:\.([0-9]*+))?+(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]+))?",
 )
 _DECIMAL_SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -59,7 +59,7 @@ class Quantity:
         sign, whole, fraction, suffix, exponent = match.groups(default="")
         if len(exponent) > 4 or len(whole) + len(fraction) > _MAX_EXPONENT or abs(int(exponent or 0)) > _MAX_EXPONENT:
             raise ValueError(f'"{_shortened(text)}" is too large or too fine for a quantity')
-        digits = int(whole + fraction)
+        digits = int(whole + fraction or "0")  # upstream takes a text without digits as 0
         if suffix in _FACTOR_OF:
             nano = min(_scaled(digits * _FACTOR_OF[suffix], 9 - len(fraction)), _MAX_BINARY)
             form = Format.DECIMAL_SI if 0 < nano < _NANO else Format.BINARY_SI

@@ -81,17 +81,19 @@ class Selectors:
         program = self._selectors.get(expression)
         if program is None:
             program = self._compiled(self._selectors, expression, check_selector)
-        if program.costly and not program.reads.everything:
-            return self._remembered(program, device, expired)
+        if program.costly:
+            return self._costly(program, device, expired)
         try:
-            value = program.evaluate_until(device, expired) if program.costly else program.evaluate(device)
+            value = program.evaluate(device)
         except EvaluationError:
             raise
         except Exception as error:  # one selector's fault is not that of the pods beside it
             raise as_evaluation_error(expression, error) from error
         return value if value is True or value is False else as_bool(value)
 
-    def _remembered(self, program: Program, device: Device, expired: Expired) -> bool:
+    def _costly(self, program: Program, device: Device, expired: Expired) -> bool:
+        if program.reads.everything:
+            return as_bool(program.evaluate_until(device, expired))
         key = _key(program, device)
         found = self._results.get(key)
         if found is None:

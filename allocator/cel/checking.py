@@ -27,7 +27,7 @@ from allocator.cel.plan import (
     Variable,
 )
 from allocator.cel.templates import check_template
-from allocator.cel.types import BOOL, DEVICE, DYN, INT, STRING, Solution, Type, list_of, map_of, optional_of
+from allocator.cel.types import BOOL, DEVICE, DYN, INT, STRING, Solution, Type, key_type, list_of, map_of, optional_of
 from allocator.cel.values import TypeValue, Value, to_key, type_name
 
 _LITERALS: Final[Mapping[str, Type]] = {
@@ -139,9 +139,10 @@ class _Checker:
             key = self.visit(node.key, scope)
             kind = self._element(operand, key, node)
         test = isinstance(node, ast.Select) and node.test
-        if node.optional and kind.name != "optional_type":
+        source, already = self._unwrapped(operand.type)
+        if node.optional and not already:
             kind = optional_of(kind)
-        if isinstance(node, ast.Index) and self._unwrapped(operand.type)[0].is_dynamic:
+        if isinstance(node, ast.Index) and source.is_dynamic:
             kind = DYN  # a list's element or a map's value: upstream can't tell, and does not say that it is optional
         return Path(root, (*keys, Key(key, node.optional)), BOOL if test else kind, test)
 
@@ -312,7 +313,7 @@ class _Checker:
         keys = [self.visit(key, scope) for key, _, _ in node.entries]
         values = [self._part(value, scope, optional=optional) for _, value, optional in node.entries]
         kind = map_of(
-            self._key(self._joined(node.position, [key.type for key in keys])),
+            key_type(self.solution.resolve(self._joined(node.position, [key.type for key in keys]))),
             self._joined(node.position, [kind for _, kind in values]),
         )
         flags = [optional for _, _, optional in node.entries]
@@ -323,14 +324,6 @@ class _Checker:
             if constant is not None
             else MakeMap(tuple(zip(keys, plans, flags, strict=True)), kind)
         )
-
-    def _key(self, kind: Type) -> Type:
-        """The type of keys: dyn where it has or may get maps within, which no key can be.
-
-        Otherwise the type of ``{x: x}`` would have twice the size of that of ``x``, and so on.
-        """
-        kind = self.solution.resolve(kind)
-        return DYN if kind.parameters and _is_open(kind) else kind
 
     # --- comprehensions --------------------------------------------------------------------------------------
 
@@ -387,11 +380,6 @@ class _Checker:
             want, have = self.solution.final(accumulator.type), self.solution.final(kind)
             raise self._error(node.position, f"expected type '{want}' but found '{have}'")
         return Insert(accumulator, tuple(arguments), accumulator.type)
-
-
-def _is_open(kind: Type) -> bool:
-    """Whether there are maps, or types that are not known yet, in a type."""
-    return kind.name == "map" or kind.is_parameter or any(map(_is_open, kind.parameters))
 
 
 def _dotted(node: ast.Node) -> str | None:

@@ -69,7 +69,7 @@ class InternalError(StoppedError):
     """A fault of ours, by its text: what was raised is no error that an expression can have."""
 
     def __init__(self, expression: str, error: Exception) -> None:
-        shown = _printable(expression if len(expression) <= 200 else f"{expression[:200]}...")
+        shown = printable(expression if len(expression) <= 200 else f"{expression[:200]}...")
         super().__init__(f"internal error in selector evaluation: {type(error).__name__}: {error}; expression: {shown}")
 
 

@@ -72,6 +72,19 @@ def optional_of(value: Type) -> Type:
     return Type("optional_type", (value,))
 
 
+def key_type(kind: Type) -> Type:
+    """The type of keys: dyn where it has or may get maps within, which no key can be.
+
+    Otherwise the type of ``{x: x}`` would have twice the size of that of ``x``, and so on.
+    """
+    return DYN if kind.parameters and _is_open(kind) else kind
+
+
+def _is_open(kind: Type) -> bool:
+    """Whether there are maps, or types that are not known yet, in a type."""
+    return kind.name == "map" or kind.is_parameter or any(map(_is_open, kind.parameters))
+
+
 class Solution:
     """What type parameters were found to be. Grows while an expression is checked."""
 

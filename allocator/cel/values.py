@@ -293,7 +293,8 @@ def _nested(value: Value, known: dict[int, int]) -> int:
         if not kinds <= _SMALL:
             for part in parts:
                 if type(part) is tuple or isinstance(part, dict):
-                    total += len(part) + 1 + _nested(part, known)
+                    simple = _SMALL.issuperset(map(type, part.values() if isinstance(part, dict) else part))
+                    total += len(part) + 1 + (0 if simple else _nested(part, known))
                 elif type(part) is OptionalValue:
                     total += 1 + _nested((part.value,), {})
                 elif type(part) is str or type(part) is bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from allocator.cel import CostLimitError, Environment, EvaluationError, PlainEnvironment, as_evaluation_error
+from allocator.cel import Environment, EvaluationError, PlainEnvironment, as_evaluation_error
 from allocator.cel.frame import Frame, Step
 from allocator.cel.functions.declare import Function, Overload
 from allocator.cel.metered import compile_plan
@@ -55,13 +55,3 @@ class Call:
             self.error = as_evaluation_error("", error)
         if isinstance(self.result, EvaluationError):
             self.error = self.result
-
-    @property
-    def units(self) -> int:
-        """Cost and work."""
-        return self.frame.cost + self.frame.work
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it was refused as too expensive."""
-        return isinstance(self.error, CostLimitError)

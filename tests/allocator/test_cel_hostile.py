@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from allocator.cel import CompileError, Environment, EvaluationError, InternalError, compile_expression
+from allocator.cel.environment import PlainEnvironment
 from allocator.cel.functions.declare import Overload
 from allocator.cel.functions.formats import FORMATS
 from allocator.cel.functions.network import LIBRARY as NETWORK
@@ -36,6 +37,7 @@ from tests.allocator.celcalls import FUNCTIONS, Call, by_type, by_value, signatu
 
 
 def nested(depth: int) -> Any:
+    """A list within lists."""
     value: Any = (1,)
     for _ in range(depth):
         value = (value,)
@@ -49,10 +51,10 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "int": (0, 1, -1, INT_MIN, INT_MAX),
     "uint": (UInt(0), UInt(UINT_MAX)),
     "double": (0.0, -0.0, 1.5, math.nan, math.inf, -math.inf, 1e308, 5e-324),
-    "string": ("", "a", "9" * 10_000, "\ud800", "%s", "%.999999999d", "UTC", "+99:99", "a\x00", "-" * 10_000, "(", "é"),
+    "string": ("", "a", "9" * 10_000, "\ud800", "%s", "%.99999d", "UTC", "+99:99", "\0", "-" * 10_000, "(", "é"),
     "bytes": (b"", b"\xff", b"a" * 10_000),
-    "list": ((), (None,), (1, 2), ("a", "b"), (math.nan,), (1, "a"), (NONE,), ((1,), (None,)), nested(400), nested(5_000)),
-    "map": ({}, {"a": None}, {to_key(value=True): 1, 1: 2}, DefaultMap(), {"a": nested(400)}),
+    "list": ((), (None,), (1, 2), ("a", "b"), (math.nan,), (1, "a"), (NONE,), ((1,), (None,)), nested(9), nested(900)),
+    "map": ({}, {"a": None}, {to_key(value=True): 1, 1: 2}, DefaultMap(), {"a": nested(100)}),
     "google.protobuf.Timestamp": (Timestamp(0), Timestamp(-62135596800 * 10**9), Timestamp(253402300799 * 10**9)),
     "google.protobuf.Duration": (Duration(0), Duration(INT_MIN), Duration(INT_MAX)),
     "type": (TypeValue("int"),),
@@ -75,18 +77,13 @@ EVERYTHING = [value for values in VALUES.values() for value in values]
 
 def problem(call: Call, name: str, values: tuple[Any, ...]) -> str | None:
     """None if a call ended as it may."""
-    if isinstance(call.error, InternalError):
-        return f"{name} {[str(type(value).__name__) + ' ' + repr(value)[:40] for value in values]}: {call.error}"[:600]
-    return None
+    shown = [f"{type(value).__name__} {value!r:.40}" for value in values]
+    return f"{name} {shown}: {call.error}" if isinstance(call.error, InternalError) else None
 
 
 def choices(kinds: int) -> Iterator[tuple[Any, ...]]:
     """All values for one or two arguments, a sample for more."""
     return product(EVERYTHING if kinds < 3 else SAMPLE[:12] if kinds == 3 else SAMPLE[:2], repeat=kinds)
-
-
-def ids(parameters: list[tuple[str, Overload]]) -> list[str]:
-    return [name for name, _ in parameters]
 
 
 SIGNATURES = list(signatures())
@@ -104,7 +101,7 @@ def test_functions_take_anything(name: str) -> None:
     assert not problems, "\n".join(problems[:5])
 
 
-@pytest.mark.parametrize(("name", "overload"), SIGNATURES, ids=ids(SIGNATURES))
+@pytest.mark.parametrize(("name", "overload"), SIGNATURES, ids=[name for name, _ in SIGNATURES])
 def test_overloads_take_all_values_of_their_types_and_null(name: str, overload: Overload) -> None:
     """Where types are known, values are not looked at; null may stand for some of them."""
     step = by_type(overload)
@@ -115,6 +112,101 @@ def test_overloads_take_all_values_of_their_types_and_null(name: str, overload: 
         for kind in overload.parameters
     ]
     if len(pools) > 2:
-        pools = [pool[:6] for pool in pools]
+        pools = [pool[: 6 if len(pools) == 3 else 2] for pool in pools]
     problems = [found for values in product(*pools) if (found := problem(Call(step, values), name, values))]
     assert not problems, "\n".join(problems[:5])
+
+
+OPERANDS = (
+    "null", "1", "1u", "1.5", '""', "b''", "[]", "[null]", "{}", "{1: null}", "dyn(null)", "dyn([dyn(1), dyn(null)])",
+    "optional.none()", "optional.of(null)", "device", "device.attributes", 'device.attributes["d"].none', "dyn(ip)",
+)  # fmt: skip
+MACROS = sorted({*Environment().macros.table, *PlainEnvironment().macros.table})
+
+
+@pytest.mark.parametrize(("name", "count", "member"), MACROS)
+def test_macros_take_anything(name: str, count: int, member: bool) -> None:
+    """They compile or do not, and yield a value or an error of the expression."""
+    variables = ("x", "y") if count > 2 and not name.startswith("cel.") else ("x",)
+    for target, body, last in product(OPERANDS, ("null", "1", "x", "dyn(null)", "[x]"), ("true", "x")):
+        arguments = [*variables, body, last, last][:count]
+        for environment in (Environment(), PlainEnvironment()):
+            text = f"({target}).{name}({', '.join(arguments)})" if member else f"{name}({', '.join(arguments)})"
+            try:
+                program = compile_expression(text, environment)
+            except CompileError as error:
+                fault = str(error)
+            else:
+                fault = str(program.measure(DEVICE).error)
+            assert "internal error in selector" not in fault.partition("\n")[0], text
+
+
+DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"), attributes={"d/text": "a"})
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("null.major() == 1", "no such overload"),
+        ('semver("1.0.0").isLessThan(null)', "no such overload"),
+        ('quantity("1").add(null) == quantity("1")', "no such overload"),
+        ("null.hasValue()", "no such overload"),
+        ('(true ? null : semver("1.0.0")).major() == 1', "no such overload"),
+        ('timestamp("2020-01-01T00:00:00Z").getHours("nowhere") == 1', "unknown time zone"),
+        ('timestamp("2020-01-01T00:00:00Z").getMilliseconds("nowhere") == 1', "unknown time zone"),
+        ("[1][?dyn(0.0/0.0)] == optional.none()", "unsupported index value"),
+    ],
+)
+def test_null_and_the_like_are_errors_of_the_expression(expression: str, message: str) -> None:
+    program = compile_expression(expression, Environment())
+    with pytest.raises(EvaluationError, match=message):
+        program.evaluate(DEVICE)
+    assert message in str(program.measure(DEVICE).error)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'timestamp("2020-01-01T00:00:00Z").getHours("+99:99") == 4',
+        'timestamp("2020-01-01T00:00:00Z").getHours("") == 0',
+        'timestamp("2020-01-01T00:00:00Z").getHours("-1:30") == 22',
+        'timestamp("9999-12-31T00:00:00Z").getFullYear("+99:00") == 10000',
+        'timestamp("0001-01-01T00:00:00Z").getFullYear("-99:00") == 0',
+        'timestamp("0001-01-01T00:00:00Z").getMonth("-99:00") == 11',
+        'double("1_000") == 1000.0',
+        'double("0x1p4") == 16.0',
+        'int("0000000000000000000000000000000000000005") == 5',
+        'uint("0000000000000000000000000000000000000005") == 5u',
+        'duration("0.3333333333333333333h") == duration("1200s")',
+        'duration("-9223372036854775808ns") < duration("0")',
+        'isQuantity(".")',
+    ],
+)
+def test_answers_at_the_edges_are_upstreams(expression: str) -> None:
+    program = compile_expression(expression, Environment())
+    assert program.evaluate(DEVICE) is True
+    assert program.measure(DEVICE).value is True
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'double("1e999") == 1.0',
+        'double("1__0") == 1.0',
+        'double("1_") == 1.0',
+        'double("_1") == 1.0',
+        'double("e1") == 1.0',
+        'double(".") == 1.0',
+        'double("0x1") == 1.0',
+        "1e999 == 1.0",
+        "9" * 5_000 + " == 1",
+        "9" * 5_000 + "u == 1u",
+        f'int("{"9" * 9_900}") == 1',
+        f'duration("{"9" * 9_900}s") == duration("1s")',
+        "timestamp(null) == null",
+    ],
+)
+def test_what_upstream_does_not_compile_does_not_compile(expression: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_expression(expression, Environment())
+    assert "internal error" not in str(caught.value)

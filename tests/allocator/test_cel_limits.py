@@ -5,9 +5,20 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.cel import CelError, CompileError, CostLimitError, Environment, compile_expression
+from allocator.cel import (
+    CelError,
+    CompileError,
+    CostLimitError,
+    Environment,
+    InternalError,
+    OutOfTimeError,
+    compile_expression,
+)
 from allocator.cel.cost import LIMIT
+from allocator.effort import Effort, Limits, TimedSelectors
+from allocator.errors import SearchLimitError
 from allocator.model import Device, DeviceId
+from allocator.selectors import Selectors
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 
@@ -49,7 +60,8 @@ def test_what_grows_is_stopped_while_it_is_small(expression: str) -> None:
 
 
 def test_the_limit_cannot_be_absorbed() -> None:
-    program = compile_expression(f"{GROWING['strings by map']} || true", Environment())
+    pairs = "sets.contains(lists.range(2000), lists.range(2000))"
+    program = compile_expression(f"{pairs} || true", Environment())
     with pytest.raises(CostLimitError, match="actual cost limit exceeded"):
         program.evaluate(DEVICE)
     assert program.measure(DEVICE).cost > LIMIT
@@ -123,3 +135,100 @@ def test_regular_expressions_do_not_backtrack() -> None:
 def test_nonsense_is_a_compile_error(expression: str) -> None:
     with pytest.raises(CelError):
         compile_expression(expression, Environment())
+
+
+SLOW = {
+    "loops": "true" + "".join(f" && [1, 2, 3, 4, 5, 6, 7, 8, 9].all(v{i}, true" for i in range(8)) + ")" * 8,
+    "free steps": f"lists.range(90000).all(x, {' && '.join(['true'] * 1000)})",
+    "membership": f"lists.range(90000).all(x, !(x in [{', '.join(str(n) for n in range(-1500, 0))}]))",
+    "pairs": "lists.range(900).all(x, sets.contains(lists.range(300), lists.range(300)))",
+    "long texts": "lists.range(90000).map(x, 'a').join().split('').all(x, isURL('http://a/' + x))",
+}
+
+
+class Clock:
+    """A clock that goes on by one second each time that it is looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return float(self.looks)
+
+
+@pytest.mark.parametrize("expression", SLOW.values(), ids=SLOW.keys())
+def test_an_evaluation_ends_when_its_time_is_up(expression: str) -> None:
+    """After some looks at the clock, long before its limit on cost."""
+    program = compile_expression(expression, Environment())
+    clock = Clock()
+    with pytest.raises(OutOfTimeError, match="operation interrupted"):
+        program.evaluate_until(DEVICE, lambda: clock() > 5)
+    assert clock.looks == 6
+    assert program.measure(DEVICE, lambda: True).cost < 100_000
+
+
+def test_time_that_is_up_is_the_searchs_and_is_not_remembered() -> None:
+    clock, selectors = Clock(), Selectors()
+    expression = '["a"].all(x, lists.range(2000).all(y, x == "a"))'
+    with pytest.raises(SearchLimitError, match="time"):
+        TimedSelectors(selectors, Effort(Limits(seconds=2.0), clock)).matches(expression, DEVICE)
+    with pytest.raises(SearchLimitError, match="time"):
+        TimedSelectors(selectors, Effort(Limits(seconds=2.0), clock)).derive(expression, DEVICE)
+    assert selectors.matches(expression, DEVICE) is True
+
+
+def test_the_clock_is_not_absorbed() -> None:
+    program = compile_expression(f"{SLOW['loops']} || true", Environment())
+    with pytest.raises(OutOfTimeError):
+        program.evaluate_until(DEVICE, lambda: True)
+
+
+@pytest.mark.parametrize("operator", ["&&", "||"])
+def test_a_term_that_decides_is_evaluated_once(operator: str) -> None:
+    """Or each of the levels around it would double the time."""
+    same, other = ("true", "false") if operator == "&&" else ("false", "true")
+    text = f"{same} {operator} {same} {operator} (" * 35 + f"dyn({other})" + ")" * 35
+    assert compile_expression(text, Environment()).evaluate(DEVICE) is (other == "true")
+
+
+def test_sets_are_compared_only_if_the_cost_allows() -> None:
+    """The cost is charged before the work."""
+    program = compile_expression("sets.contains(lists.range(100000), lists.range(100000))", Environment())
+    measured = program.measure(DEVICE)
+    assert isinstance(measured.error, CostLimitError)
+    assert measured.cost > LIMIT
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        doubling("{1: 1}", "{x: x}", "x == x"),
+        "optional.of(1)" + ".optMap(a, a)" * 60 + ".hasValue()",
+        "[" + ", ".join(["[]"] * 3_000) + "].size() == 3000",
+        doubling("[1, 1]", "[x, x]", "sets.contains(x, x)"),
+        doubling("'a'", "x + x", "x.lastIndexOf(x) == 0"),
+    ],
+    ids=["types", "optional values", "empty lists", "sets", "texts"],
+)
+def test_what_doubles_ends_soon(expression: str) -> None:
+    """With an error, or a value: with a tree, a type or a text that doubles, this would not end."""
+    try:
+        program = compile_expression(expression, Environment())
+    except CompileError as error:
+        message = error.message
+    else:
+        message = str(program.measure(DEVICE).error)
+    assert "internal error" not in message
+
+
+def test_what_is_no_error_of_an_expression_becomes_one_that_says_so() -> None:
+    """Nothing has such a value; whoever finds out what has will see this."""
+    device = Device(DEVICE.id, attributes={"d/odd": object()})  # type: ignore[dict-item]  # a fault that we do not have
+    odd = 'type(device.attributes["d"].odd) == int'
+    for expression in (odd, f"[1].exists(x, {odd})"):
+        with pytest.raises(InternalError, match=r"^internal error in selector evaluation: KeyError: .*d.\]\.odd"):
+            Selectors().matches(expression, device)
+        with pytest.raises(InternalError):
+            Selectors().derive(expression, device)
+        assert isinstance(compile_expression(expression, Environment()).measure(device).error, InternalError)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator.cel.cost import FIRST
-from allocator.cel.errors import EvaluationError
+from allocator.cel.errors import CostLimitError, EvaluationError
 from allocator.cel.functions.declare import Library, function, member
-from allocator.cel.functions.strings import MAX_SIZE
+from allocator.cel.functions.strings import check_size
 from allocator.cel.types import DYN, STRING, list_of
 from allocator.cel.values import UInt, Value, type_name
 
@@ -65,8 +65,7 @@ def library(writers: Mapping[str, Writer]) -> Library:
                 used += 1
                 length += len(parts[-1])
             length += len(clause.before)
-            if length > MAX_SIZE:
-                raise too_long()
+            check_size(length)
         return "".join(parts)
 
     overload = member(STRING, list_of(DYN), result=STRING, call=format_string, cost=FIRST, grows=True)
@@ -83,22 +82,17 @@ def wrong(clause: str, value: Value) -> EvaluationError:
     return EvaluationError(f"error during formatting: {clause} clause cannot take {type_name(value)}")
 
 
-def too_long() -> EvaluationError:
-    """A result over `MAX_SIZE`."""
-    return EvaluationError(f"string would be longer than {MAX_SIZE}")
-
-
 def bounded(parts: Iterator[str], opening: str, closing: str, room: int) -> str:
     """Parts with commas between brackets.
 
     Raises:
-        EvaluationError: more text than there is room for.
+        CostLimitError: more text than there is room for.
     """
     texts: list[str] = []
     for part in parts:
         room -= len(part) + 2
         if room < 0:
-            raise too_long()
+            raise CostLimitError
         texts.append(part)
     return f"{opening}{', '.join(texts)}{closing}"
 

@@ -1,14 +1,19 @@
 """Regular expressions, by RE2: linear time whatever the pattern."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 import re2
 
 from allocator.cel.cost import PATTERN
-from allocator.cel.errors import EvaluationError
+from allocator.cel.errors import CostLimitError, EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, INT, STRING, list_of
+
+_SHORT: Final = 1_000
+_MOST_STEPS: Final = 200_000_000
+"""What RE2 does in less than a second at worst."""
 
 
 def _options() -> "re2.Options":
@@ -27,32 +32,59 @@ def compile_pattern(pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
         EvaluationError: not a regular expression.
     """
     try:
-        return re2.compile(checked_text(pattern), options=_options())
+        return re2.compile(pattern, options=_options())
+    except UnicodeEncodeError:
+        raise _no_character() from None
     except re2.error as error:
         reason = error.args[0] if error.args else "invalid"
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise EvaluationError(f"error parsing regexp: {text}") from None
 
 
-def checked_text(text: str) -> str:
-    """A text as it is, if it has an encoding.
+def _no_character() -> EvaluationError:
+    return EvaluationError("half of a surrogate pair is no character")
+
+
+def _searches(text: str, pattern: str) -> Iterator[Any]:
+    """The matches one after the other, as long as they do not take too many steps.
+
+    RE2 is linear in the text, but each character may take as many steps as the program has instructions, and the
+    search for each match may look at all of the text.
 
     Raises:
-        EvaluationError: half of a surrogate pair has none.
+        EvaluationError: not a regular expression, or not a text.
+        CostLimitError: too many steps.
     """
     try:
-        text.encode()
+        for number, match in enumerate(_compiled_for(text, pattern).finditer(text), start=1):
+            if number * len(text) > _MOST_STEPS:
+                raise CostLimitError
+            yield match
     except UnicodeEncodeError:
-        raise EvaluationError("half of a surrogate pair is no character") from None
-    return text
+        raise _no_character() from None
+
+
+def _compiled_for(text: str, pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
+    compiled = compile_pattern(pattern)
+    if len(text) > _SHORT and len(text) * compiled.programsize > _MOST_STEPS:
+        raise CostLimitError
+    return compiled
+
+
+def _search(text: str, pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
+    """The first match, or None; errors as those of `_searches`."""
+    try:
+        return _compiled_for(text, pattern).search(text)
+    except UnicodeEncodeError:
+        raise _no_character() from None
 
 
 def _matches(text: str, pattern: str) -> bool:
-    return compile_pattern(pattern).search(checked_text(text)) is not None
+    return _search(text, pattern) is not None
 
 
 def _find(text: str, pattern: str) -> str:
-    match = compile_pattern(pattern).search(checked_text(text))
+    match = _search(text, pattern)
     return "" if match is None else str(match.group())
 
 
@@ -60,7 +92,7 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> tuple[str, ...]:
     """All matches, but for empty ones right behind another, as Go finds them."""
     found: list[str] = []
     end = -1
-    for match in compile_pattern(pattern).finditer(checked_text(text)):
+    for match in _searches(text, pattern):
         if len(found) == limit:
             break
         if match.group() or match.start() != end:

@@ -12,8 +12,8 @@ from allocator.cel.functions.sets import check_pairs
 from allocator.cel.types import DYN, INT, A, list_of
 from allocator.cel.values import Value, compare, equal, size
 
-_MOST_ELEMENTS: Final = 2**44
-"""More is refused at once."""
+_MOST_ELEMENTS: Final = 1_000_000
+"""Of a range; upstream's limit."""
 
 _MAKING: Final = LIST_COST + 1
 
@@ -39,7 +39,7 @@ def _range(number: int) -> List:
     if number < 0:
         raise EvaluationError(f"lists.range: size must be non-negative, got {number}")
     if number > _MOST_ELEMENTS:
-        raise EvaluationError(f"lists.range: size {number} is out of range")
+        raise EvaluationError(f"lists.range: size {number} exceeds maximum allowed ({_MOST_ELEMENTS})")
     return tuple(range(number))
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from allocator.cel.cost import FIRST, PRODUCT, RESULT_TWICE, SECOND, TRAVERSAL, TWICE
-from allocator.cel.errors import EvaluationError
+from allocator.cel.errors import CostLimitError, EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, INT, STRING, list_of
 
@@ -26,10 +26,10 @@ def check_size(length: int) -> None:
     """Refuse to build a string that is too long.
 
     Raises:
-        EvaluationError: it would be.
+        CostLimitError: it would be.
     """
     if length > MAX_SIZE:
-        raise EvaluationError(f"string would be longer than {MAX_SIZE}")
+        raise CostLimitError
 
 
 def _char_at(text: str, index: int) -> str:
