@@ -112,7 +112,8 @@ def grown(overload: Overload) -> Iterator[tuple[list[Any], list[Any]]]:
         for short, long in found:
             yield [*rest[:place], short, *rest[place + 1 :]], [*rest[:place], long, *rest[place + 1 :]]
     growing = [found for found in pairs if found]
-    for number in range(max(map(len, growing), default=0) if len(growing) > 1 else 0):
+    most = max(map(len, growing), default=0) if len(growing) > 1 else 0
+    for number in range(0, most, max(1, most // 40)):
         chosen = [
             found[number % len(found)] if found else (value, value) for found, value in zip(pairs, rest, strict=True)
         ]

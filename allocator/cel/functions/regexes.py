@@ -12,8 +12,8 @@ from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, INT, STRING, list_of
 
 _SHORT: Final = 1_000
-_MOST_STEPS: Final = 200_000_000
-"""What RE2 does in less than a second at worst."""
+_MOST_STEPS: Final = 50_000_000
+"""What RE2 does in half a second at worst."""
 
 
 def _options() -> "re2.Options":
