@@ -1,7 +1,7 @@
 """A law: the time that a call takes grows no faster than its arguments, or than its cost, whatever it is called with.
 
 Each function is called with texts, lists and maps of many kinds, short and long. Where time grows faster it is measured
-again before it counts: other work on the machine only adds time.
+again before it counts. What is measured is the time of the processor, which other work on the machine changes little.
 """
 
 import time
@@ -23,7 +23,7 @@ SHORT, LONG = 500, 8_000
 GROWTH = LONG // SHORT
 TOLERANCE = 4.0
 FLOOR = 200
-"""A call as quick as so many empty ones is not looked at: its time is mostly that of calling."""
+"""A call as quick as so many empty ones, or as many as its cost says, is not looked at."""
 
 UNITS = (
     "a", "9", "0", "1s", "1.", ".", "-", "a-", "a.", ":", "1:", " ", "é", "😀", "%41", "%s", "%%", "&", "a=b&",
@@ -134,9 +134,9 @@ def seconds(step: Step, values: list[Any], repeats: int) -> tuple[float, Call]:
     """The least time of some runs."""
     best, call = float("inf"), None
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.thread_time()
         call = Call(step, values)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     assert call is not None
     return best, call
 
@@ -144,9 +144,9 @@ def seconds(step: Step, values: list[Any], repeats: int) -> tuple[float, Call]:
 def too_fast(step: Step, short: list[Any], long: list[Any], floor: float) -> str | None:
     """What grew too fast, if it did each time."""
     problem = None
-    for repeats in (1, 3, 10):
+    for repeats in (1, 5, 25):
         after, call = seconds(step, long, repeats)
-        if after < floor or isinstance(call.error, InternalError):
+        if after < floor / FLOOR * max(FLOOR, call.frame.cost) or isinstance(call.error, InternalError):
             return None
         before, first = seconds(step, short, repeats)
         counted = max(GROWTH, call.frame.cost / max(1, first.frame.cost))
@@ -203,12 +203,12 @@ def compiling(expression: str, repeats: int) -> float:
     """The least time of some runs, whether it compiles or not."""
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             compile_expression(expression, Environment())
         except CompileError as error:
             assert "internal error" not in error.message  # noqa: PT017  # most of these are refused
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     return best
 
 
@@ -217,7 +217,7 @@ def test_the_time_to_compile_grows_no_faster_than_the_text(text_of: Callable[[in
     short, long = text_of(1_200), text_of(9_600)
     slow = [
         repeats
-        for repeats in (1, 3, 10)
+        for repeats in (1, 5, 25)
         if (after := compiling(long, repeats)) > floor * 50 and after > TOLERANCE * 8 * compiling(short, repeats)
     ]
-    assert slow != [1, 3, 10]
+    assert slow != [1, 5, 25]
