@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from allocator.cel import Expired, never
 from allocator.model import Device
 from allocator.selectors import Selectors
 from extender.faults import Faults
@@ -15,10 +16,10 @@ FAULT = "internal error (ZeroDivisionError); the log of the extender has the det
 class Poisoned(Selectors):
     """Fails at some expressions as only code with a mistake does."""
 
-    def matches(self, expression: str, device: Device, *more: object) -> bool:
+    def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
         if expression == POISON:
             raise ZeroDivisionError("poison")
-        return super().matches(expression, device, *more)
+        return super().matches(expression, device, expired)
 
 
 class Told:

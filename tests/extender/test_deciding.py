@@ -6,6 +6,7 @@ from types import FrameType
 
 import pytest
 
+from allocator.cel import Expired, never
 from allocator.effort import Limits
 from allocator.features import Features
 from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
@@ -260,9 +261,9 @@ class Counted(Selectors):
 
     count = 0
 
-    def matches(self, expression: str, device: Device, *more: object) -> bool:
+    def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
         self.count += 1
-        return super().matches(expression, device, *more)
+        return super().matches(expression, device, expired)
 
 
 def test_what_would_evaluate_a_selector_is_not_at_hand() -> None:
