@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from allocator.candidates import SUITS, Alternative, Candidates, Refusal
+from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.check import Refusal
 from allocator.effort import DEFAULT_LIMITS, Clock, Effort, Limits, TimedSelectors
 from allocator.errors import NodeUnsuitableError
 from allocator.features import Features
@@ -11,10 +12,10 @@ from allocator.ledger import Ledger
 from allocator.model import Claim, DeviceClass, Node
 from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
 from allocator.plan import Plan, Slot, plan
-from allocator.policy import BEST_FIT, Policy, View
+from allocator.policies import BEST_FIT, Policy, View
+from allocator.policies.merit import merit
 from allocator.pools import NodePool
 from allocator.result import Chosen, allocation_result
-from allocator.score import merit
 from allocator.search import Place, Search
 from allocator.selectors import Selectors
 from allocator.taints import NO_RULES, TaintRules
@@ -62,7 +63,7 @@ def allocate(
     usable = tuple(pool for pool in task.pools if not pool.problem)
     effort = Effort(limits, clock)
     timed = TimedSelectors(selectors, effort)
-    candidates = Candidates(task.claims, task.node, usable, task.usage, task.taint_rules, task.features, timed)
+    candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, usable, task.features)
     view = View(the_plan, candidates, ledger.counters)

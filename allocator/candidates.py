@@ -4,17 +4,18 @@ Judging late matters: a selector may fail on a device, and that must not fail a 
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from allocator.capacity import Capacities, CapacityArithmeticError, consumption, exceeded
+from allocator.capacity import Capacities
 from allocator.cel import CelError
+from allocator.check import Refusal, Selector
+from allocator.checks import Checks, Question, first_refusal
 from allocator.constraints import values_of
 from allocator.effort import TimedSelectors
 from allocator.errors import AllocatorError, CapacityError, SearchLimitError, SelectorError
 from allocator.features import Features
 from allocator.model import (
     AttributeValue,
-    Claim,
     ConstraintSpec,
     Device,
     DeviceClass,
@@ -24,30 +25,11 @@ from allocator.model import (
     PoolId,
     Slice,
 )
-from allocator.nodes import placement_matches
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.quantity import Quantity
-from allocator.taints import TaintRules, blocking_taint
+from allocator.taints import TaintRules
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
-
-NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
-"""What a node declares that can do without some of the calls to a driver (KEP-5328)."""
-
-
-class Expression(NamedTuple):
-    """A selector and where it stands."""
-
-    text: str
-    source: str
-
-
-class Refusal(NamedTuple):
-    """What speaks against a device."""
-
-    cause: Cause
-    detail: str = ""
-
 
 _SOME_LIST: Final = ("",)
 """Where list-typed attributes are off, what a list holds does not matter: not even whether it holds anything."""
@@ -69,46 +51,52 @@ class Alternative:
 
     Attributes:
         claim: position of the claim.
+        owner: namespace/name of the claim.
         covering: the constraints that speak of it, with their numbers in the claim.
         label: request, or request/subrequest.
         members: for "all devices": the candidates that these are.
         verdicts: per candidate; None until it is judged.
-        taken: per shared candidate that suits: what the request would consume of it.
+        checks: made when the first candidate is judged.
     """
 
     __slots__ = (
+        "checks",
         "claim",
         "covering",
         "device_class",
-        "expressions",
         "label",
         "members",
+        "owner",
         "request",
         "request_name",
-        "taken",
+        "selectors",
         "verdicts",
     )
 
     def __init__(
         self,
         claim: int,
+        owner: str,
         request_name: str,
         request: DeviceRequest,
         label: str,
         device_class: DeviceClass,
-        expressions: tuple[Expression, ...],
         candidates: int,
     ) -> None:
         self.claim = claim
+        self.owner = owner
         self.request_name = request_name
         self.request = request
         self.label = label
         self.device_class = device_class
-        self.expressions = expressions
+        self.selectors = (
+            *[Selector(f"class {device_class.name} selector {i}", s) for i, s in enumerate(device_class.selectors)],
+            *[Selector(f"selector {i}", s, i) for i, s in enumerate(request.selectors)],
+        )
         self.covering: tuple[tuple[int, ConstraintSpec], ...] = ()
         self.members: tuple[int, ...] | None = None
         self.verdicts: list[Refusal | None] = [None] * candidates
-        self.taken: dict[int, dict[str, Quantity]] = {}
+        self.checks: Checks | None = None
 
     @property
     def need(self) -> int:
@@ -121,7 +109,6 @@ class Candidates:
 
     def __init__(
         self,
-        claims: tuple[Claim, ...],
         node: Node,
         pools: tuple[NodePool, ...],
         usage: Usage,
@@ -129,7 +116,6 @@ class Candidates:
         features: Features,
         selectors: TimedSelectors,
     ) -> None:
-        self._claims = claims
         self._node = node
         self._features = features
         self._selectors = selectors
@@ -164,16 +150,28 @@ class Candidates:
         """
         verdict = alternative.verdicts[index]
         if verdict is None:
-            verdict = alternative.verdicts[index] = self._judge(alternative, index)
+            used = self._in_use.get(index, FREE)
+            verdict = first_refusal(self.checks(alternative).all, self.all[index], used) or SUITS
+            alternative.verdicts[index] = verdict
         return verdict
 
-    def members(self, alternative: Alternative, *, consumable: bool) -> tuple[int, ...]:
+    def checks(self, alternative: Alternative) -> Checks:
+        """What can speak against the candidates."""
+        if alternative.checks is None:
+            question = Question(alternative, self._node, self._rules, self._features, self._selectors)
+            alternative.checks = Checks(question)
+        return alternative.checks
+
+    def taken(self, alternative: Alternative, index: int) -> Mapping[str, Quantity]:
+        """What a request consumes of a shared candidate that suits."""
+        capacity = self.checks(alternative).capacity
+        return {} if capacity is None else capacity.taken(self.all[index].device)
+
+    def members(self, alternative: Alternative) -> tuple[int, ...]:
         """The candidates of an "all devices" request. Total capacity decides who belongs, not what is left of it."""
-        found = []
+        found, checks = [], self.checks(alternative).membership
         for index, candidate in enumerate(self.all):
-            refusal = self._unselectable(alternative, candidate)
-            if refusal is None and consumable:
-                refusal = self._too_small(alternative, index, {})
+            refusal = first_refusal(checks, candidate, FREE)
             if refusal is None:
                 found.append(index)
             else:
@@ -183,7 +181,7 @@ class Candidates:
     def refusal_if_free(self, alternative: Alternative, index: int) -> Refusal | None:
         """What speaks against a device that is in use, its user aside: a reason that stays when the user goes."""
         try:
-            return self._unselectable(alternative, self.all[index])
+            return first_refusal(self.checks(alternative).matching, self.all[index], FREE)
         except (SelectorError, SearchLimitError):
             return None
 
@@ -191,7 +189,7 @@ class Candidates:
         """Could devices of a pool that can't be used match? Unless the driver alone rules them out, yes."""
         unknown = Candidate(Device(DeviceId(pool.driver, pool.pool, "")), Slice("", pool))
         try:
-            return self._unselectable(alternative, unknown) is None
+            return first_refusal(self.checks(alternative).matching, unknown, FREE) is None
         except (SelectorError, SearchLimitError):
             return True
 
@@ -211,8 +209,8 @@ class Candidates:
                     derivation = self._selectors.derive(derived.expression, device)
                     return derivation or _SOME_LIST if isinstance(derivation, tuple) and not lists else derivation
                 except CelError as error:
-                    source = f"derived attribute {derived.name}"
-                    raise self._failure(alternative, source, device, str(error)) from error
+                    owner, source = alternative.owner, f"derived attribute {derived.name}"
+                    raise SelectorError(owner, alternative.label, source, device.id, str(error)) from error
         return device.attributes.get(attribute, ())
 
     def values(self, alternative: Alternative, index: int, attribute: str) -> frozenset[Hashable]:
@@ -226,79 +224,3 @@ class Candidates:
         if value and isinstance(value, tuple) and not self._features.list_type_attributes:
             raise OrderMattersError(f"{attribute} of {self.all[index].device.id} is a list")
         return values_of(value)
-
-    def _judge(self, alternative: Alternative, index: int) -> Refusal:
-        candidate = self.all[index]
-        device, request = candidate.device, alternative.request
-        if self.held[index] and not request.admin_access:
-            return Refusal(Cause.IN_USE)
-        refusal = self._unselectable(alternative, candidate)
-        if refusal is not None:
-            return refusal
-        measured = device.capacity or request.capacity is not None or device.allow_multiple_allocations
-        if measured and self._features.consumable_capacity:
-            # Of "all devices", what is left counts only when they are taken.
-            already = {} if alternative.members is not None else self._in_use.get(index, FREE).consumed
-            refusal = self._too_small(alternative, index, already)
-            if refusal is not None:
-                return refusal
-        return self._unallocatable(candidate, request) or SUITS
-
-    def _unselectable(self, alternative: Alternative, candidate: Candidate) -> Refusal | None:
-        device = candidate.device
-        if device.binding_conditions and not self._features.binding_conditions:
-            return Refusal(Cause.BINDING_CONDITIONS)
-        for expression in alternative.expressions:
-            if candidate.unsupported:
-                raise self._failure(
-                    alternative, expression.source, device, f"attribute {candidate.unsupported}: unsupported value"
-                )
-            try:
-                if not self._selectors.matches(expression.text, device):
-                    return Refusal(Cause.SELECTOR, expression.source)
-            except CelError as error:
-                raise self._failure(alternative, expression.source, device, str(error)) from error
-        if candidate.slice.per_device_placement and not (
-            device.placement is not None and placement_matches(device.placement, self._node)
-        ):
-            return Refusal(Cause.UNREACHABLE)
-        return None
-
-    def _unallocatable(self, candidate: Candidate, request: DeviceRequest) -> Refusal | None:
-        device = candidate.device
-        if candidate.slice.skip_node_operations and not (
-            self._features.optional_node_operations and NODE_OPERATIONS_FEATURE in self._node.declared_features
-        ):
-            return Refusal(Cause.NODE_OPERATIONS)
-        if device.consumes_counters and not self._features.partitionable_devices:
-            return Refusal(Cause.PARTITION)
-        if self._features.device_taints:
-            taint = blocking_taint(device, request.tolerations, self._rules)
-            if taint is not None:
-                return Refusal(Cause.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
-        return None
-
-    def _too_small(self, alternative: Alternative, index: int, already: Mapping[str, int]) -> Refusal | None:
-        device = self.all[index].device
-        taken = self._consumption(alternative, device)
-        if taken is None:
-            return Refusal(Cause.CAPACITY, "as requested")
-        short = exceeded(device, taken, already)
-        if short is not None:
-            return Refusal(Cause.CAPACITY, short)
-        if device.allow_multiple_allocations:
-            alternative.taken[index] = taken
-        return None
-
-    def _consumption(self, alternative: Alternative, device: Device) -> dict[str, Quantity] | None:
-        try:
-            return consumption(
-                device, alternative.request.capacity, fractional=self._features.fractional_capacity_range
-            )
-        except CapacityArithmeticError as error:
-            claim = str(self._claims[alternative.claim])
-            raise CapacityError(claim, alternative.label, str(error), device.id) from error
-
-    def _failure(self, alternative: Alternative, source: str, device: Device, message: str) -> SelectorError:
-        claim = str(self._claims[alternative.claim])
-        return SelectorError(claim, alternative.label, source, device.id, message)

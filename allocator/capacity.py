@@ -3,18 +3,24 @@
 A request names a capacity exactly as the device publishes it, with or without the driver's domain (upstream 1.37).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-from allocator.model import Capacity, Device, DeviceId, RequestPolicy, ValidRange
+from allocator.check import Asked, Check, Refusal, Undo
+from allocator.errors import CapacityError
+from allocator.explain.expressions import Expressions
+from allocator.explain.names import nearest
+from allocator.explain.obstacles import Obstacle, Seen
+from allocator.model import AllocationMode, Capacity, Device, DeviceId, RequestPolicy, ValidRange
+from allocator.outcome import Cause
+from allocator.pools import Candidate
 from allocator.quantity import Quantity
-from allocator.usage import Usage
+from allocator.usage import DeviceUsage, Usage
 
 _INT64_MAX = 2**63 - 1
 _NANO = 10**9
 _MILLI = 10**6
 
 Requests = tuple[tuple[str, Quantity], ...]
-Undo = Callable[[], object]
 
 
 class CapacityArithmeticError(ValueError):
@@ -48,6 +54,86 @@ def exceeded(device: Device, taken: Mapping[str, Quantity], already: Mapping[str
     return None
 
 
+class CapacityCheck(Check):
+    """Does the device have what the request takes? Of "all devices", what is left counts only when they are taken."""
+
+    __slots__ = ("_asked", "_fractional", "_taken", "_takes_all")
+    cause = Cause.CAPACITY
+
+    def __init__(self, asked: Asked, *, fractional: bool) -> None:
+        self._asked = asked
+        self._fractional = fractional
+        self._taken: dict[Device, dict[str, Quantity]] = {}
+        self._takes_all = asked.request.mode is AllocationMode.ALL
+
+    def speaks(self, candidate: Candidate, used: DeviceUsage, /) -> Refusal | None:
+        """The first capacity that does not suffice."""
+        device = candidate.device
+        if not device.capacity and self._asked.request.capacity is None:
+            return None
+        taken = self._consumption(device)
+        if taken is None:
+            return Refusal(Cause.CAPACITY, "as requested")
+        short = exceeded(device, taken, {} if self._takes_all else used.consumed)
+        if short is not None:
+            return Refusal(Cause.CAPACITY, short)
+        if device.allow_multiple_allocations:
+            self._taken[device] = taken
+        return None
+
+    def taken(self, device: Device) -> Mapping[str, Quantity]:
+        """What the request takes of a shared device against which nothing speaks."""
+        return self._taken.get(device, {})
+
+    def obstacles(self, candidate: Candidate, used: DeviceUsage, _: Expressions, /) -> Iterator[Seen]:
+        """All capacities that are missing or do not suffice, with what is left of them."""
+        device, asked = candidate.device, self._asked.request.capacity or ()
+        lacking = [(name, amount) for name, amount in asked if name not in device.capacity]
+        for name, amount in lacking:
+            meant = nearest(name, device.capacity)
+            yield Seen(Obstacle(Cause.CAPACITY, name, need=str(amount), missing=name, meant=meant))
+        if lacking:
+            return
+        try:
+            taken = self._consumption(device)
+        except CapacityError as error:
+            yield Seen(Obstacle(Cause.CAPACITY, error=error.reason))
+            return
+        if taken is None:
+            need = ", ".join(f"{name} {amount}" for name, amount in asked)
+            yield Seen(Obstacle(Cause.CAPACITY, need=need, error="the request policy does not allow it"))
+            return
+        for name, amount in taken.items():
+            full = device.capacity[name].value
+            rest = full.nano - used.consumed.get(name, 0)
+            if amount.nano > rest:
+                left = Quantity.from_nano(rest, full.format)
+                short = Obstacle(Cause.CAPACITY, name, need=str(amount))
+                yield Seen(short, ((name, f"{left} of {full} free"),), left)
+
+    @staticmethod
+    def reads(candidate: Candidate, /) -> Hashable:
+        """All capacities with their policies."""
+        published = candidate.device.capacity.items()
+        return tuple([(name, each.value.nano, each.value.format, each.policy) for name, each in published])
+
+    @staticmethod
+    def needs_search(candidate: Candidate, /) -> bool:
+        """A shared device may be had although somebody has it."""
+        return candidate.device.allow_multiple_allocations
+
+    def _consumption(self, device: Device) -> dict[str, Quantity] | None:
+        try:
+            return consumption(device, self._asked.request.capacity, fractional=self._fractional)
+        except CapacityArithmeticError as error:
+            raise CapacityError(self._asked.owner, self._asked.label, str(error), device.id) from error
+
+
+def has_shares(used: DeviceUsage) -> bool:
+    """Is a share of a device taken?"""
+    return bool(used.shares or used.consumed)
+
+
 class Capacities:
     """What is consumed of shared devices: by allocated claims, and by the attempt that is under way."""
 
@@ -61,11 +147,8 @@ class Capacities:
         return self._consumed.get(device) or self._usage.device(device).consumed
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Is a share of the device taken already, before or in this attempt?"""
-        if self._taken.get(device):
-            return True
-        before = self._usage.device(device)
-        return bool(before.shares or before.consumed)
+        """Is a share of the device taken, before or in this attempt?"""
+        return bool(self._taken.get(device)) or has_shares(self._usage.device(device))
 
     def key(self) -> Iterable[tuple[DeviceId, tuple[tuple[str, int], ...]]]:
         """What this attempt has consumed, as a value that can be compared."""

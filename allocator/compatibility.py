@@ -3,15 +3,18 @@
 All devices on a counter set must have a group in common; devices without groups go only with their like.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
+from allocator.check import Refusal, Undo
+from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, PoolId
+from allocator.outcome import Cause
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, Usage
 
 SetKey = tuple[PoolId, str]
-Undo = Callable[[], object]
 
+_INCOMPATIBLE = Refusal(Cause.COMPATIBILITY)
 _NO_GROUPS = frozenset({""})
 """Devices without groups share a group of their own, which no device can name."""
 
@@ -24,13 +27,33 @@ class Compatibility:
         self._usage = usage
         self._common: dict[PoolId, dict[SetKey, frozenset[str]]] = {}
 
-    def admits(self, device: Device) -> bool:
-        """Does every counter set that the device draws on accept it?"""
+    def refusal(self, device: Device, /) -> Refusal | None:
+        """A counter set that the device draws on does not accept it."""
+        if not device.consumes_counters:
+            return None
         common = self._of(device.id.pool_id)
-        return all(key not in common or common[key] & groups for key, groups in _memberships(device))
+        admits = all(key not in common or common[key] & groups for key, groups in _memberships(device))
+        return None if admits else _INCOMPATIBLE
 
-    def take(self, device: Device) -> Undo:
+    def obstacles(self, device: Device, /) -> Iterator[Seen]:
+        """The same."""
+        if self.refusal(device) is not None:
+            yield Seen(Obstacle(Cause.COMPATIBILITY))
+
+    @staticmethod
+    def reads(device: Device, /) -> Hashable:
+        """The groups, by counter set."""
+        return tuple([(each.counter_set, each.compatibility_groups) for each in device.consumes_counters])
+
+    @staticmethod
+    def needs_search(device: Device, /) -> bool:
+        """Who is on a counter set decides who else may be."""
+        return any(each.compatibility_groups for each in device.consumes_counters)
+
+    def take(self, device: Device, /) -> Undo | None:
         """Put the device on its counter sets; undo restores exactly what was before."""
+        if not device.consumes_counters:
+            return None
         common = self._of(device.id.pool_id)
         memberships = _memberships(device)
         before = {key: common.get(key) for key, _ in memberships}

@@ -1,25 +1,15 @@
 """Constraints over the devices of a claim: matchAttribute and distinctAttribute.
 
-A constraint that refuses has changed nothing, and an undo takes back exactly one addition.
+Each kind is one class, registered in `CONSTRAINTS`. A constraint compares devices by the values of one attribute.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import ClassVar, Final
 
+from allocator.check import Undo
 from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec
 from allocator.semver import Version
-
-Undo = Callable[[], object]
-
-
-class Constraint(Protocol):
-    """A rule over the devices that its requests have got so far."""
-
-    def add(self, value: AttributeValue) -> Undo | None:
-        """Count a device in by its value (an empty list: it has none); None if the rule forbids it."""
-
-    def key(self) -> Hashable:
-        """The state: what it depends on which further devices are admitted."""
 
 
 def values_of(value: AttributeValue) -> frozenset[Hashable]:
@@ -37,78 +27,128 @@ def covers(spec: ConstraintSpec, request: str, alternative: str) -> bool:
     return bool(alternative) and f"{request}/{alternative}" in spec.requests
 
 
-class MatchAttribute:
+class Constraint:
+    """A rule over the devices that its requests have got so far, as a state that each device moves on.
+
+    A subclass is one kind of rule: the state before the first device, and `admits`. What it does not say of itself,
+    pruning and policies do without.
+    """
+
+    __slots__ = ("_lists", "_state")
+    start: ClassVar[Hashable]
+
+    def __init__(self, *, lists: bool) -> None:
+        self._lists = lists
+        self._state = self.start
+
+    def admits(self, value: AttributeValue) -> Hashable | None:
+        """The state with one more device, by its value (an empty list: it has none); None if the rule forbids it."""
+        raise NotImplementedError
+
+    def take(self, value: AttributeValue) -> Undo | None:
+        """Count a device in; None, and nothing has changed, if the rule forbids it."""
+        before, after = self._state, self.admits(value)
+        if after is None:
+            return None
+        self._state = after
+
+        def undo() -> None:
+            self._state = before
+
+        return undo
+
+    def key(self) -> Hashable:
+        """The state: all that decides which further devices are admitted."""
+        return self._state
+
+    def admitted_values(self) -> frozenset[Hashable] | None:
+        """Values one of which each further device must have; None: there is no such bound."""
+        return None
+
+    @staticmethod
+    def least_values(_: int, /) -> int:
+        """How many different values so many devices must have at the least."""
+        return 0
+
+    @staticmethod
+    def group_sizes(_: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:
+        """By the values of candidates, how many of them may be taken together with each; empty: that is no matter."""
+        return {}
+
+    @staticmethod
+    def reads(spec: ConstraintSpec) -> tuple[str, ...]:
+        """Attributes of which it matters only which devices have values in common."""
+        return (spec.attribute,)
+
+
+class MatchAttribute(Constraint):
     """All devices share a value; of lists, one element is common to all.
 
     Without list-typed attributes a list suits only as the first device, as upstream has it.
+    The state: the values that all devices have in common, and whether the latest was a list; None before the first.
     """
 
-    def __init__(self, *, lists: bool) -> None:
-        self._lists = lists
-        self._common: frozenset[Hashable] | None = None
-        self._has_list = False
+    __slots__ = ()
+    start = (None, False)
+    _state: tuple[frozenset[Hashable] | None, bool]
 
-    def add(self, value: AttributeValue) -> Undo | None:
-        """Count a device in if it has a value in common with all before it."""
-        if not value and isinstance(value, tuple):
-            return None
-        before, had_list = self._common, self._has_list
+    def admits(self, value: AttributeValue) -> Hashable | None:
+        """A device that has a value in common with all before it."""
         is_list = isinstance(value, tuple)
-        if before is None:
-            common = values_of(value)
-        else:
-            if not self._lists and (is_list or had_list):
-                return None
-            common = before & values_of(value)
-            if not common:
-                return None
-        self._common, self._has_list = common, is_list
-
-        def undo() -> None:
-            self._common, self._has_list = before, had_list
-
-        return undo
-
-    def key(self) -> Hashable:
-        """The values that all devices have in common; None before the first."""
-        return self._common
-
-
-class DistinctAttribute:
-    """No two devices share a value; lists are pairwise disjoint."""
-
-    def __init__(self, *, lists: bool) -> None:
-        self._lists = lists
-        self._seen: set[Hashable] = set()
-        self._count = 0
-
-    def add(self, value: AttributeValue) -> Undo | None:
-        """Count a device in if it shares no value with any before it."""
-        if not value and isinstance(value, tuple):
+        if is_list and not value:
             return None
-        elements = values_of(value)
-        if isinstance(value, tuple) and not self._lists:
-            if self._count:
+        common, had_list = self._state
+        values = values_of(value)
+        if common is not None:
+            values &= common
+            if not values or (not self._lists and (is_list or had_list)):
                 return None
-            elements = frozenset()
-        if elements & self._seen:
+        return values, is_list
+
+    def admitted_values(self) -> frozenset[Hashable] | None:
+        """What all devices have in common, after the first."""
+        return self._state[0]
+
+    @staticmethod
+    def group_sizes(values: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:
+        """How many candidates share a value with each."""
+        having = Counter(value for each in values.values() for value in each)
+        return {index: min((having[value] for value in each), default=0) for index, each in values.items()}
+
+
+class DistinctAttribute(Constraint):
+    """No two devices share a value; lists are pairwise disjoint.
+
+    Without list-typed attributes a list suits only as the first device, and excludes nothing, as upstream has it.
+    The state: the values that are taken, and whether there is a device.
+    """
+
+    __slots__ = ()
+    start: ClassVar[Hashable] = (frozenset(), False)
+    _state: tuple[frozenset[Hashable], bool]
+
+    def admits(self, value: AttributeValue) -> Hashable | None:
+        """A device that shares no value with any before it."""
+        is_list = isinstance(value, tuple)
+        taken, is_bound = self._state
+        if is_list and (not value or (is_bound and not self._lists)):
             return None
-        self._seen |= elements
-        self._count += 1
+        values = values_of(value) if self._lists or not is_list else frozenset()
+        return None if values & taken else (taken | values, True)
 
-        def undo() -> None:
-            self._seen -= elements
-            self._count -= 1
-
-        return undo
-
-    def key(self) -> Hashable:
-        """The values that are taken."""
-        return frozenset(self._seen), self._count > 0
+    @staticmethod
+    def least_values(devices: int, /) -> int:
+        """One for each device."""
+        return devices
 
 
-def constraint_of(spec: ConstraintSpec, *, lists: bool) -> Constraint:
-    """The constraint that a claim specifies; its kind is known."""
-    if spec.kind is ConstraintKind.MATCH:
-        return MatchAttribute(lists=lists)
-    return DistinctAttribute(lists=lists)
+CONSTRAINTS: Final[Mapping[ConstraintKind | None, type[Constraint]]] = {
+    ConstraintKind.MATCH: MatchAttribute,
+    ConstraintKind.DISTINCT: DistinctAttribute,
+}
+"""What each kind means. A claim with another kind cannot be allocated."""
+
+
+def constraint_class(spec: ConstraintSpec) -> type[Constraint]:
+    """The rule that a claim specifies; the plan has refused kinds that are unknown."""
+    return CONSTRAINTS[spec.kind]

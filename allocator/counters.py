@@ -1,15 +1,31 @@
 """Shared counters (KEP-4815): partitions of one device draw on the counters of its counter sets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
+from allocator.check import Check, Refusal, Undo
+from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, PoolId
-from allocator.pools import NodePool
-from allocator.usage import NOTHING_USED, Usage
+from allocator.outcome import Cause
+from allocator.pools import Candidate, NodePool
+from allocator.quantity import Quantity
+from allocator.usage import NOTHING_USED, DeviceUsage, Usage
 
 CounterKey = tuple[PoolId, str, str]
 """Pool, counter set, counter: a set's name is unique in its pool, a pool's in its driver."""
 
-Undo = Callable[[], object]
+_PARTITION = Refusal(Cause.PARTITION)
+
+
+class PartitionCheck(Check):
+    """Does the device need the feature gate, which is off?"""
+
+    __slots__ = ()
+    cause = Cause.PARTITION
+    subject = "DRAPartitionableDevices"
+
+    def speaks(self, candidate: Candidate, _: DeviceUsage, /) -> Refusal | None:
+        """It draws on counters."""
+        return _PARTITION if candidate.device.consumes_counters else None
 
 
 class Counters:
@@ -35,11 +51,34 @@ class Counters:
             self._full[pool] = full(self._pools[pool])
         return self._full[pool]
 
-    def shortage(self, device: Device) -> CounterKey | None:
-        """The first counter that does not suffice for the device.
+    def refusal(self, device: Device, /) -> Refusal | None:
+        """The first counter that does not suffice for the device."""
+        key = self._shortage(device) if device.consumes_counters else None
+        return None if key is None else Refusal(Cause.COUNTERS, f"{key[1]}/{key[2]}")
 
-        A counter that is overdrawn already refuses all of its pool, as upstream has it: its books can't be trusted.
-        """
+    def obstacles(self, device: Device, /) -> Iterator[Seen]:
+        """The same, with what is needed and what is left."""
+        key = self._shortage(device) if device.consumes_counters else None
+        if key is None:
+            return
+        pool, counter_set, counter = key
+        full, name = self._pools[pool].counter_sets[counter_set][counter], f"{counter_set}/{counter}"
+        need = Quantity.from_nano(dict(demand(device)).get(key, 0), full.format)
+        rest = Quantity.from_nano(self.left(pool)[key], full.format)
+        yield Seen(Obstacle(Cause.COUNTERS, name, need=str(need)), ((name, f"{rest} of {full} left"),), rest)
+
+    @staticmethod
+    def reads(device: Device, /) -> Hashable:
+        """What the device draws, its pool's name aside."""
+        return tuple([(*key[1:], amount) for key, amount in demand(device)])
+
+    @staticmethod
+    def needs_search(_: Device, /) -> bool:
+        """What counters leave is told from what is held: `allocator.families`."""
+        return False
+
+    def _shortage(self, device: Device) -> CounterKey | None:
+        """A counter that is overdrawn already refuses all of its pool, as upstream: its books can't be trusted."""
         left = self.left(device.id.pool_id)
         overdrawn = self._overdrawn[device.id.pool_id]
         if overdrawn is not None:
@@ -49,8 +88,10 @@ class Counters:
                 return key
         return None
 
-    def take(self, device: Device) -> Undo:
+    def take(self, device: Device, /) -> Undo | None:
         """Draw what the device needs; undo puts it back."""
+        if not device.consumes_counters:
+            return None
         self.left(device.id.pool_id)
         left = self._left[device.id.pool_id]
         needs = demand(device)

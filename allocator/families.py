@@ -1,7 +1,7 @@
-"""Devices that draw on the same counters, and what they have to offer depending on which of them are held.
+"""Counter groups: devices that draw on the same counters, and what they offer depending on which of them are held.
 
-Parts of one GPU are a family. What it offers is worked out once for each choice of its devices that are held, and once
-for all families that are alike.
+The parts of one GPU are a counter group. What a group offers is worked out once for each set of held devices, and once
+for all groups that are equivalent.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -11,16 +11,16 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator.counters import CounterKey
 from allocator.outcome import Cause
-from allocator.policy import Choice, Sizes
+from allocator.policies.policy import DeviceKind, Sizes
 
 States: TypeAlias = Sequence[Hashable]
 """Device by device: 0 if it is free, 1 if it is held."""
 
-Offers: TypeAlias = tuple[tuple[int, Choice], ...]
-"""Of devices that are alike the first that is free: its number in the family, and what it is like."""
+Offers: TypeAlias = tuple[tuple[int, DeviceKind], ...]
+"""Each kind of free device, with the number in the group of the first device of that kind."""
 
 _MOST_KNOWN: Final = 4096
-"""Choices of held devices that are remembered of a family; beyond that all are forgotten."""
+"""Sets of held devices that are remembered of a group; beyond that all are forgotten."""
 
 
 class Facts(NamedTuple):
@@ -40,14 +40,14 @@ class Facts(NamedTuple):
     draws: tuple[tuple[CounterKey, int], ...] = ()
 
 
-class Choices:
-    """What devices are like, each of it just once, so that it can be told by identity."""
+class DeviceKinds:
+    """Each kind of device just once, so that kinds can be compared by identity."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Choice] = {}
+        self._known: dict[Hashable, DeviceKind] = {}
 
-    def of(self, device: Facts, left: Mapping[CounterKey, int], full: Mapping[CounterKey, int]) -> Choice:
-        """What a device is like when so much is left."""
+    def of(self, device: Facts, left: Mapping[CounterKey, int], full: Mapping[CounterKey, int]) -> DeviceKind:
+        """The kind of a device when so much is left."""
         touched = [left[key] != full[key] for key, _ in device.draws]
         broken = len({key[:2] for (key, _), is_touched in zip(device.draws, touched, strict=True) if not is_touched})
         values = (
@@ -56,24 +56,24 @@ class Choices:
             any(left[key] < amount for key, amount in device.draws),
             broken,
         )
-        return self._known.setdefault(values, Choice(*values))
+        return self._known.setdefault(values, DeviceKind(*values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Family:
+class CounterGroup:
     """Devices that draw on the same counters.
 
     Attributes:
-        places: which of all devices these are.
-        kinds: of each device the number of the first that is like it; None: it can't be had.
+        positions: which of all devices these are.
+        firsts: of each device the number of the first that is equal to it; None: it can't be had.
         full: what there is of the counters.
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     devices: tuple[Facts, ...]
-    kinds: tuple[int | None, ...]
+    firsts: tuple[int | None, ...]
     full: Mapping[CounterKey, int]
-    choices: Choices
+    kinds: DeviceKinds
     _states: Callable[[States], Hashable]
     _known: dict[Hashable, Offers | None]
 
@@ -90,7 +90,7 @@ class Family:
             pass
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        found = self._known[key] = self._worked_out([bool(states[place]) for place in self.places])
+        found = self._known[key] = self._worked_out([bool(states[position]) for position in self.positions])
         return found
 
     def _worked_out(self, held: Sequence[bool]) -> Offers | None:
@@ -101,40 +101,43 @@ class Family:
         if min(left.values()) < 0:
             return None
         free: dict[int, int] = {}
-        for number, (kind, is_held) in enumerate(zip(self.kinds, held, strict=True)):
-            if not is_held and kind is not None:
-                free.setdefault(kind, number)
-        firsts: dict[Choice, int] = {}
-        for kind, number in free.items():
-            firsts.setdefault(self.choices.of(self.devices[kind], left, self.full), number)
-        return tuple((number, choice) for choice, number in firsts.items())
+        for number, (first, is_held) in enumerate(zip(self.firsts, held, strict=True)):
+            if not is_held and first is not None:
+                free.setdefault(first, number)
+        found: dict[DeviceKind, int] = {}
+        for first, number in free.items():
+            found.setdefault(self.kinds.of(self.devices[first], left, self.full), number)
+        return tuple((number, kind) for kind, number in found.items())
 
 
-def families_of(devices: Sequence[Facts], full: Mapping[CounterKey, int], choices: Choices) -> Iterator[Family]:
-    """The families among devices; those that draw on nothing belong to none."""
+def counter_groups(
+    devices: Sequence[Facts], full: Mapping[CounterKey, int], kinds: DeviceKinds
+) -> Iterator[CounterGroup]:
+    """The counter groups of some devices; those that draw on nothing belong to none."""
     known: dict[Hashable, dict[Hashable, Offers | None]] = {}
-    for places in _related(devices):
-        members = tuple([devices[place] for place in places])
-        kinds = tuple([None if device.refused is not None else members.index(device) for device in members])
+    for positions in _related(devices):
+        members = tuple([devices[position] for position in positions])
+        firsts = tuple([None if device.refused is not None else members.index(device) for device in members])
         own = {key: full[key] for device in members for key, _ in device.draws}
-        offers = known.setdefault(_likeness(members, own), {})
-        yield Family(places, members, kinds, own, choices, itemgetter(*places), offers)
+        offers = known.setdefault(_signature(members, own), {})
+        yield CounterGroup(positions, members, firsts, own, kinds, itemgetter(*positions), offers)
 
 
 def _related(devices: Sequence[Facts]) -> list[tuple[int, ...]]:
-    """The places of devices that have counter sets in common, directly or by others."""
+    """The positions of devices that have counter sets in common, directly or by others."""
     found: list[tuple[set[Hashable], tuple[int, ...]]] = []
-    for place, device in enumerate(devices):
+    for position, device in enumerate(devices):
         sets: set[Hashable] = {key[:2] for key, _ in device.draws}
         if sets:
             mine = [each for each in found if not sets.isdisjoint(each[0])]
             found = [each for each in found if sets.isdisjoint(each[0])]
-            found.append((sets.union(*(of for of, _ in mine)), (*sorted(p for _, each in mine for p in each), place)))
-    return [places for _, places in found]
+            members = (*sorted(p for _, each in mine for p in each), position)
+            found.append((sets.union(*(of for of, _ in mine)), members))
+    return [members for _, members in found]
 
 
-def _likeness(devices: Sequence[Facts], full: Mapping[CounterKey, int]) -> Hashable:
-    """Equal for families that offer the same when the same are held: all but the names of counter sets."""
+def _signature(devices: Sequence[Facts], full: Mapping[CounterKey, int]) -> Hashable:
+    """Equal for groups that offer the same when the same devices are held: all but the names of counter sets."""
     numbers: dict[Hashable, int] = {}
     for key in full:
         numbers.setdefault(key[:2], len(numbers))

@@ -1,20 +1,19 @@
 """What an attempt has taken so far: try to take a device, get its undo back or what speaks against it."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 
-from allocator.candidates import SUITS, Alternative, Candidates, Refusal
+from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.capacity import exceeded
-from allocator.compatibility import Compatibility
-from allocator.constraints import Constraint, constraint_of
+from allocator.check import Refusal, Undo
+from allocator.checks import books
+from allocator.constraints import Constraint, constraint_class
 from allocator.counters import Counters
 from allocator.features import Features
 from allocator.model import Device
 from allocator.outcome import Cause
 from allocator.plan import Plan
 from allocator.pools import NodePool
-
-Undo = Callable[[], object]
 
 _IN_USE = Refusal(Cause.IN_USE, "another request of the pod")
 
@@ -26,10 +25,12 @@ class Ledger:
         self._candidates = candidates
         by_id = {pool.id: pool for pool in pools}
         self.counters = Counters(by_id, candidates.usage)
-        self._compatibility = Compatibility(by_id, candidates.usage) if features.compatibility_groups else None
+        self._books = books(self.counters, by_id, candidates.usage, features)
         self.constraints: tuple[tuple[Constraint, ...], ...] = tuple(
-            tuple(constraint_of(spec, lists=features.list_type_attributes) for spec in specs)
-            for specs in plan.constraints
+            [
+                tuple([constraint_class(spec)(lists=features.list_type_attributes) for spec in specs])
+                for specs in plan.constraints
+            ]
         )
         self._holders: dict[int, list[int]] = {}
 
@@ -75,37 +76,38 @@ class Ledger:
     def _too_full(self, alternative: Alternative, index: int, device: Device) -> Refusal | None:
         if not self._candidates.is_shared(index):
             return None
-        short = exceeded(device, alternative.taken[index], self._candidates.capacities.consumed(device.id))
+        short = exceeded(
+            device, self._candidates.taken(alternative, index), self._candidates.capacities.consumed(device.id)
+        )
         return None if short is None else Refusal(Cause.CAPACITY, short)
 
     def _shortage(self, index: int, device: Device) -> Refusal | None:
-        if not device.consumes_counters or self._draws_already(index, device):
-            return None
-        if self._compatibility is not None and not self._compatibility.admits(device):
-            return Refusal(Cause.COMPATIBILITY)
-        key = self.counters.shortage(device)
-        return None if key is None else Refusal(Cause.COUNTERS, f"{key[1]}/{key[2]}")
+        for book in () if self._draws_already(index, device) else self._books:
+            refusal = book.refusal(device)
+            if refusal is not None:
+                return refusal
+        return None
 
     def _draws_already(self, index: int, device: Device) -> bool:
-        """A further share of a device draws nothing from its counters."""
+        """A further share of a device draws nothing more."""
         return self._candidates.is_shared(index) and self._candidates.capacities.is_shared(device.id)
 
     def _constrain(self, alternative: Alternative, index: int, undos: list[Undo]) -> Refusal | None:
         for number, spec in alternative.covering:
             value = self._candidates.value(alternative, index, spec.attribute)
-            undo = self.constraints[alternative.claim][number].add(value)
+            undo = self.constraints[alternative.claim][number].take(value)
             if undo is None:
                 return Refusal(Cause.CONSTRAINT, spec.attribute)
             undos.append(undo)
         return None
 
     def _enter(self, alternative: Alternative, index: int, device: Device, undos: list[Undo]) -> None:
-        if device.consumes_counters and not self._draws_already(index, device):
-            undos.append(self.counters.take(device))
-            if self._compatibility is not None:
-                undos.append(self._compatibility.take(device))
+        for book in () if self._draws_already(index, device) else self._books:
+            undo = book.take(device)
+            if undo is not None:
+                undos.append(undo)
         if self._candidates.is_shared(index):
-            undos.append(self._candidates.capacities.take(device.id, alternative.taken[index]))
+            undos.append(self._candidates.capacities.take(device.id, self._candidates.taken(alternative, index)))
             return
         self._holders.setdefault(index, []).append(alternative.claim)
         undos.append(self._holders[index].pop)

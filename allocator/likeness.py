@@ -7,43 +7,31 @@ value it is that devices share under a constraint.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
+from allocator import checks
 from allocator.cel import CompileError, Reads
-from allocator.constraints import values_of
-from allocator.model import (
-    AllocationMode,
-    AttributeValue,
-    Capacity,
-    Claim,
-    CounterConsumption,
-    Device,
-    DeviceClass,
-    DeviceRequest,
-    DeviceTaint,
-    Node,
-    Placement,
-    Slice,
-    TaintRule,
-)
-from allocator.nodes import placement_matches
-from allocator.pools import NodePool
-from allocator.quantity import Quantity
+from allocator.constraints import CONSTRAINTS, values_of
+from allocator.in_use import state_of
+from allocator.model import AllocationMode, AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
+from allocator.pools import Candidate, NodePool
 from allocator.selectors import Selectors
 from allocator.taints import TaintRules
-from allocator.usage import DeviceUsage, PoolUsage
+from allocator.usage import PoolUsage
 
 _ABSENT: Final = object()
 _FREE_OR_HELD: Final = frozenset({0, 1})
 _TEXTS: Final = {str}
 _PLAIN: Final = frozenset({str, bool, int, object})
 """Types of values of which those of one type are equal only if they are the same to everybody."""
+_FIELDS: Final = attrgetter(*(each.name for each in fields(Device) if each.name not in {"id", "attributes"}))
 
 
 @dataclass(frozen=True, slots=True)
-class Lens:
+class AttributeReads:
     """Which attributes of devices some claims look at. All else about a device counts for every claim.
 
     Attributes:
@@ -60,17 +48,20 @@ class Lens:
     in_order: bool = False
 
 
-def lens_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors) -> Lens:
+def attribute_reads_of(
+    claims: Sequence[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors
+) -> AttributeReads:
     """What claims look at, all alternatives of their requests taken together.
 
     An expression that does not compile fails whatever the device is like, so it looks at nothing.
     """
     read = list(_reads(claims, classes, selectors))
     values = {name for reads in read for name in reads.attributes}
-    matched = {constraint.attribute for claim in claims for constraint in claim.spec.constraints}
+    specs = [spec for claim in claims for spec in claim.spec.constraints if spec.kind in CONSTRAINTS]
+    matched = {name for spec in specs for name in CONSTRAINTS[spec.kind].reads(spec)}
     everything = any(reads.everything for reads in read)
     in_order = any(r.admin_access or r.mode is AllocationMode.ALL for r in _requests(claims))
-    return Lens(everything, tuple(sorted(values)), tuple(sorted(matched - values)), in_order)
+    return AttributeReads(everything, tuple(sorted(values)), tuple(sorted(matched - values)), in_order)
 
 
 def _requests(claims: Iterable[Claim]) -> Iterator[DeviceRequest]:
@@ -94,19 +85,15 @@ def structure(view: NodePool) -> Hashable:
     """What there is of a pool, attributes aside."""
     if view.problem:
         return view.id.driver, view.incomplete
-    slices: dict[Slice, int] = {}
-    facts = _Facts()
-    devices = tuple(
-        (slices.setdefault(c.slice, len(slices)), c.unsupported, facts.of(c.device)) for c in view.candidates
-    )
+    published = _Published()
+    counter_sets = view.counter_sets.items()
     return (
         view.id.driver,
         view.has_binding_conditions,
-        tuple((s.per_device_placement, bool(s.skip_node_operations), _range(s.placement)) for s in slices),
-        devices,
-        tuple(facts.of(device) for device in view.elsewhere),
-        tuple(facts.amounts),
-        tuple((name, tuple(_amounts(counters))) for name, counters in view.counter_sets.items()),
+        tuple([published.number(candidate) for candidate in view.candidates]),
+        tuple(published.numbers),
+        tuple([checks.drawn_of(device) for device in view.elsewhere]),
+        tuple([(name, tuple([(n, each.nano) for n, each in counters.items()])) for name, counters in counter_sets]),
     )
 
 
@@ -138,21 +125,16 @@ def pattern(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
 
 
 def circumstances(view: NodePool, node: Node, used: PoolUsage, rules: TaintRules) -> tuple[Hashable, ...]:
-    """What has come over the pool's devices, one by one: what is held, tainted by rules, out of the node's reach.
+    """What has come over the pool's devices: what is held, and what else is not published of them.
 
-    Empty if nothing has; 0 and 1 for devices of which nothing is known but that they are free, or held as a whole.
-    Devices of other nodes that draw on the same counters stand at the end.
+    Empty if nothing has. What is held stands first, one by one, if anything is: 0 and 1 for devices of which nothing
+    is known but that they are free, or held as a whole; then those of other nodes that draw on the same counters.
     """
-    devices = [c.device for c in view.candidates]
     states: list[Hashable] = []
     if used:
-        states = [_holding(used.get(device.id.device)) for device in (*devices, *view.elsewhere)]
-    if any(_may_select(view, rule) for rule in rules.rules) or any(
-        c.slice.per_device_placement for c in view.candidates
-    ):
-        more = [(tuple(map(_taint, rules.taints_of(d.id))), _is_reached(d, node)) for d in devices]
-        states += more
-    return tuple(states)
+        devices = (*(c.device for c in view.candidates), *view.elsewhere)
+        states = [state_of(used.get(device.id.device)) for device in devices]
+    return (*states, *checks.circumstances(view, node, rules))
 
 
 def settled(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[Hashable, ...]:
@@ -164,97 +146,44 @@ def settled(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[Hashable
     return (*found, *states[len(found) :])
 
 
-def runs_of(views: Sequence[NodePool], lens: Lens) -> tuple[tuple[int, ...], ...]:
+def runs_of(views: Sequence[NodePool], reads: AttributeReads) -> tuple[tuple[int, ...], ...]:
     """Per pool, how many devices in a row are alike in everything but their names and circumstances, run by run."""
-    patterns = [pattern(views, attribute) for attribute in lens.matched]
+    patterns = [pattern(views, attribute) for attribute in reads.matched]
     found, start = [], 0
     for view in views:
         end = start + len(view.candidates)
-        rows = _rows(view, lens, [each[start:end] for each in patterns])
+        rows = _rows(view, reads, [each[start:end] for each in patterns])
         found.append(tuple(len(list(run)) for _, run in groupby(rows)))
         start = end
     return tuple(found)
 
 
-def _rows(view: NodePool, lens: Lens, patterns: Sequence[Sequence[Hashable]]) -> Iterator[Hashable]:
-    facts = _Facts()
+def _rows(view: NodePool, reads: AttributeReads, patterns: Sequence[Sequence[Hashable]]) -> Iterator[Hashable]:
+    published = _Published()
     for number, c in enumerate(view.candidates):
-        names = sorted(c.device.attributes) if lens.everything else lens.values
+        names = sorted(c.device.attributes) if reads.everything else reads.values
         values = tuple((name, _told_apart(c.device.attributes.get(name, _ABSENT))) for name in names)
-        yield id(c.slice), c.unsupported, facts.of(c.device), values, [p[number] for p in patterns]
+        yield published.number(c), values, [p[number] for p in patterns]
 
 
-class _Facts:
-    """Everything about devices but attributes. Devices of a slice share their amounts, which are looked at once.
+class _Published:
+    """What checks read of published devices, as numbers. Devices of a slice share most of it, which is read once.
 
     Attributes:
-        amounts: what there is of capacities, with the number that stands for it in facts.
+        numbers: what is read, with the number that stands for it.
     """
 
     def __init__(self) -> None:
-        self.amounts: dict[Hashable, int] = {}
-        self._numbers: dict[tuple[int, int], int] = {}
+        self.numbers: dict[Hashable, int] = {}
+        self._known: dict[Hashable, int] = {}
 
-    def of(self, device: Device) -> Hashable:
-        """What is to be known of a device."""
-        return (
-            self._capacity(device),
-            device.allow_multiple_allocations,
-            device.binds_to_node,
-            device.binding_conditions,
-            tuple(map(_taint, device.taints)) if device.taints else (),
-            tuple(map(_consumption, device.consumes_counters)) if device.consumes_counters else (),
-            _range(device.placement),
-        )
-
-    def _capacity(self, device: Device) -> int:
-        identity = id(device.capacity), id(device.quantities)
-        number = self._numbers.get(identity)
-        if number is None:
-            published = tuple((name, _capacity(capacity)) for name, capacity in device.capacity.items())
-            amounts = (published, tuple(_amounts(device.quantities)))
-            number = self._numbers[identity] = self.amounts.setdefault(amounts, len(self.amounts))
-        return number
-
-
-def _amounts(amounts: Mapping[str, Quantity]) -> Iterator[Hashable]:
-    return ((name, amount.nano, amount.format) for name, amount in amounts.items())
-
-
-def _consumption(consumed: CounterConsumption) -> Hashable:
-    return consumed.counter_set, tuple(_amounts(consumed.counters)), consumed.compatibility_groups
-
-
-def _capacity(capacity: Capacity) -> Hashable:
-    return capacity.value.nano, capacity.value.format, capacity.policy
-
-
-def _taint(taint: DeviceTaint) -> Hashable:
-    return taint.key, taint.value, taint.effect
-
-
-def _range(placement: Placement | None) -> Hashable:
-    """For whom devices are, as far as it decides: for one node, or for those that so many terms select."""
-    if placement is None:
-        return None
-    terms = placement.node_selector.terms if placement.node_selector is not None else ()
-    return bool(placement.node_name), min(len(terms), 2)
-
-
-def _holding(usage: DeviceUsage | None) -> Hashable:
-    if usage is None:
-        return 0
-    if not usage.shares and not usage.consumed:
-        return 1
-    return usage.holders > 0, bool(usage.shares), frozenset(usage.consumed.items())
-
-
-def _may_select(view: NodePool, rule: TaintRule) -> bool:
-    return rule.driver in (None, view.id.driver) and rule.pool in (None, view.id.pool)
-
-
-def _is_reached(device: Device, node: Node) -> bool:
-    return device.placement is None or placement_matches(device.placement, node)
+    def number(self, candidate: Candidate) -> int:
+        """Of what is read of a device."""
+        key = id(candidate.slice), candidate.unsupported, *map(id, _FIELDS(candidate.device))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self.numbers.setdefault(checks.read_of(candidate), len(self.numbers))
+        return found
 
 
 def _told_apart(value: AttributeValue | object) -> Hashable:

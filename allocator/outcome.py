@@ -8,22 +8,25 @@ from allocator.model import AllocationResult, DeviceId
 
 
 class Cause(Enum):
-    """Why a device did not serve a request, or a request could not be served; the value is the short text."""
+    """Why a device did not serve a request, or a request could not be served, with the text for the request.
 
-    IN_USE = "in use"
-    SELECTOR = "does not match"
-    UNREACHABLE = "not reachable from the node"
-    BINDING_CONDITIONS = "has binding conditions, the feature is off"
-    CAPACITY = "not enough capacity"
-    NODE_OPERATIONS = "needs a feature that the node does not declare"
-    PARTITION = "consumes counters, the feature is off"
-    COMPATIBILITY = "not compatible with devices in use"
-    COUNTERS = "not enough counters"
-    TAINT = "tainted"
-    CONSTRAINT = "violates a constraint"
-    COUNT = "not enough devices"
-    POOL = "pool is not usable"
-    RESULTS = "more devices than a claim can hold"
+    Of several causes the first here is told: what came closest to being served.
+    """
+
+    CONSTRAINT = "no devices for request {request} satisfy constraint on {detail}"
+    RESULTS = "request {request} needs more devices than a claim can hold"
+    COUNT = "not enough free devices for request {request}"
+    COUNTERS = "not enough shared counters for request {request}"
+    COMPATIBILITY = "no compatible device for request {request}"
+    CAPACITY = "not enough device capacity for request {request}"
+    TAINT = "untolerated device taint for request {request}"
+    IN_USE = "no free device for request {request}"
+    NODE_OPERATIONS = "node lacks a feature for the devices of request {request}"
+    PARTITION = "partitionable devices are off, request {request}"
+    BINDING_CONDITIONS = "device binding conditions are off, request {request}"
+    POOL = "resource pool is not usable for request {request}"
+    UNREACHABLE = "no device for request {request}"
+    SELECTOR = "no device matches request {request}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +89,8 @@ class Unsatisfiable:
         """A short text, the same from try to try and for many nodes: no device names, no counts."""
         if not self.reasons:
             return "no suitable devices"
-        causes = {reason.cause for reason in self.reasons}
-        cause = next(c for c in _PRECEDENCE if c in causes)
-        reason = next(r for r in self.reasons if r.cause is cause)
-        return _SUMMARIES[cause].format(request=reason.request, detail=reason.detail)
+        reason = min(self.reasons, key=lambda each: _PRECEDENCE[each.cause])
+        return reason.cause.value.format(request=reason.request, detail=reason.detail)
 
 
-_SUMMARIES = {
-    Cause.CONSTRAINT: "no devices for request {request} satisfy constraint on {detail}",
-    Cause.RESULTS: "request {request} needs more devices than a claim can hold",
-    Cause.COUNT: "not enough free devices for request {request}",
-    Cause.COUNTERS: "not enough shared counters for request {request}",
-    Cause.COMPATIBILITY: "no compatible device for request {request}",
-    Cause.CAPACITY: "not enough device capacity for request {request}",
-    Cause.TAINT: "untolerated device taint for request {request}",
-    Cause.IN_USE: "no free device for request {request}",
-    Cause.NODE_OPERATIONS: "node lacks a feature for the devices of request {request}",
-    Cause.PARTITION: "partitionable devices are off, request {request}",
-    Cause.BINDING_CONDITIONS: "device binding conditions are off, request {request}",
-    Cause.POOL: "resource pool is not usable for request {request}",
-    Cause.UNREACHABLE: "no device for request {request}",
-    Cause.SELECTOR: "no device matches request {request}",
-}
-_PRECEDENCE = tuple(_SUMMARIES)
+_PRECEDENCE = {cause: number for number, cause in enumerate(Cause)}

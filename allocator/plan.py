@@ -6,8 +6,8 @@ Everything that makes a claim impossible wherever it goes is said here, before a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.candidates import Alternative, Candidates, Expression
-from allocator.constraints import covers
+from allocator.candidates import Alternative, Candidates
+from allocator.constraints import CONSTRAINTS, covers
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
 from allocator.features import Features
 from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
@@ -70,7 +70,7 @@ def plan(
             for each in alternatives:
                 if each.request.mode is AllocationMode.ALL:
                     _check_all(claim, each, pools)
-                    each.members = candidates.members(each, consumable=features.consumable_capacity)
+                    each.members = candidates.members(each)
             slots.append(Slot(index, request, alternatives))
             least = min(a.need for a in alternatives)
             if total + least > MAX_RESULTS:
@@ -81,7 +81,7 @@ def plan(
                 )
             total += least
         for number, spec in enumerate(claim.spec.constraints):
-            if spec.kind is None:
+            if spec.kind not in CONSTRAINTS:
                 raise InvalidClaimError(str(claim), "", f"constraint {number} is of an unknown kind")
     return Plan(claims, tuple(slots), tuple(c.spec.constraints for c in claims))
 
@@ -121,10 +121,7 @@ def _alternative(
     device_class = classes.get(wanted.device_class)
     if device_class is None:
         raise InvalidClaimError(str(claim), label, f"device class {wanted.device_class} does not exist")
-    expressions = tuple(
-        Expression(text, f"class {device_class.name} selector {i}") for i, text in enumerate(device_class.selectors)
-    ) + tuple(Expression(text, f"selector {i}") for i, text in enumerate(wanted.selectors))
-    found = Alternative(index, request.name, wanted, label, device_class, expressions, candidates)
+    found = Alternative(index, str(claim), request.name, wanted, label, device_class, candidates)
     constraints = enumerate(claim.spec.constraints)
     found.covering = tuple([(number, spec) for number, spec in constraints if covers(spec, request.name, wanted.name)])
     return found

@@ -9,10 +9,11 @@ from functools import reduce
 from operator import or_
 
 from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
-from allocator.constraints import covers
-from allocator.counters import CounterKey, demand
+from allocator.checks import drawn_of
+from allocator.constraints import constraint_class, covers
+from allocator.counters import demand
 from allocator.ledger import Ledger
-from allocator.model import ConstraintKind, ConstraintSpec
+from allocator.model import ConstraintSpec
 from allocator.plan import Plan, Slot
 
 Mask = int
@@ -125,7 +126,7 @@ class Pruning:
         return min(bounds)
 
     def _find_classes(self) -> None:
-        """Interchangeable: suits the same alternatives, same values for constraints, same counters and groups."""
+        """Interchangeable: suits the same alternatives, same values for constraints, uses up the same."""
         seen: dict[Hashable, int] = {}
         classes = []
         for index in range(self._candidates.count):
@@ -136,9 +137,9 @@ class Pruning:
     def _signature(self, index: int) -> Hashable:
         bit = 1 << index
         device = self._candidates.all[index].device
-        draws: tuple[tuple[CounterKey, int], ...] = demand(device)
-        groups = tuple(c.compatibility_groups for c in device.consumes_counters)
-        return tuple(bool(m & bit) for m in self._suits.values()), tuple(self._traits[index]), draws, groups
+        drawn = drawn_of(device)
+        pool = device.id.pool_id if any(drawn) else None
+        return tuple([bool(m & bit) for m in self._suits.values()]), tuple(self._traits[index]), drawn, pool
 
     def _requests_fit(self) -> bool:
         """Do the requests that must choose among the same devices find enough of them (Hall's condition, in part)?"""
@@ -149,16 +150,13 @@ class Pruning:
         )
 
     def _values_suffice(self) -> bool:
-        """For each distinctAttribute: are there as many values as devices needed?"""
+        """For each constraint: are there as many values as the devices needed must have?"""
         for claim, specs in enumerate(self._plan.constraints):
             for number, spec in enumerate(specs):
-                if spec.kind is not ConstraintKind.DISTINCT:
-                    continue
                 slots = self._bound_slots(claim, spec)
-                values = {
-                    v for s in slots for a in s.alternatives for v in self._values.get((claim, number, id(a)), ())
-                }
-                if sum(self._least(s) for s in slots) > len(values):
+                least = constraint_class(spec).least_values(sum(map(self._least, slots)))
+                values = (self._values.get((claim, number, id(a)), ()) for s in slots for a in s.alternatives)
+                if least and least > len(set().union(*values)):
                     return False
         return True
 
@@ -188,8 +186,8 @@ class Pruning:
     def _bound(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec, frozenset[Hashable]]]:
         """The constraints on an alternative that have settled on some values, one of which all devices must have."""
         for number, spec in alternative.covering:
-            common = self._ledger.constraints[alternative.claim][number].key()
-            if isinstance(common, frozenset):
+            common = self._ledger.constraints[alternative.claim][number].admitted_values()
+            if common is not None:
                 yield number, spec, common
 
     def _having(self, alternative: Alternative, number: int, common: frozenset[Hashable]) -> Mask:

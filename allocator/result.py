@@ -66,7 +66,7 @@ def _device_result(
         admin_access=alternative.request.admin_access or None,
         tolerations=alternative.request.tolerations,
         share_id=new_share_id() if shared else None,
-        consumed_capacity=(alternative.taken[index] or None) if shared else None,
+        consumed_capacity=(candidates.taken(alternative, index) or None) if shared else None,
         binding_conditions=device.binding_conditions if features.binding_conditions else None,
         binding_failure_conditions=device.binding_failure_conditions if features.binding_conditions else None,
         skip_node_operations=candidate.slice.skip_node_operations,

@@ -8,10 +8,11 @@ in order wins, so the order is the policy.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from allocator.candidates import Alternative, Candidates, Refusal
+from allocator.candidates import Alternative, Candidates
+from allocator.check import Refusal, Undo
 from allocator.effort import Effort
 from allocator.errors import NodeUnsuitableError
-from allocator.ledger import Ledger, Undo
+from allocator.ledger import Ledger
 from allocator.outcome import Cause
 from allocator.plan import MAX_RESULTS, Plan
 from allocator.pruning import Pruning

@@ -1,7 +1,7 @@
 """One device for one request, and nothing else to consider: told from what is held, without a search.
 
 Where devices are parts of others, hardly two nodes have the same devices held, and yet they get one of few answers. A
-`Single` is made once for nodes that are alike but for what is held, and tells which of the answers each of them gets:
+`Single` is made once for nodes that differ only in what is held, and tells which of the answers each of them gets:
 that of `allocate`.
 """
 
@@ -11,14 +11,16 @@ from typing import Final, NamedTuple
 
 from allocator.allocate import Task
 from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.checks import needs_search
 from allocator.counters import CounterKey, demand, full
 from allocator.effort import Effort, TimedSelectors
 from allocator.errors import AllocatorError, SearchLimitError
-from allocator.families import Choices, Facts, States, families_of
+from allocator.families import DeviceKinds, Facts, States, counter_groups
 from allocator.model import AllocationMode, Claim, Device
 from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
 from allocator.plan import plan
-from allocator.policy import Choice, Policy, Sizes, sizes_of
+from allocator.policies import Policy
+from allocator.policies.policy import DeviceKind, Sizes, sizes_of
 from allocator.selectors import Selectors
 from allocator.taints import NO_RULES
 from allocator.usage import Usage
@@ -93,12 +95,12 @@ class Single:
         self._all_free = tuple([(0,) * len(of_pool) for of_pool in devices])
         ends = [sum(map(len, devices[:number])) + count for number, count in enumerate(reached)]
         self._pools = [(end - count, end) for end, count in zip(ends, reached, strict=True)]
-        choices = Choices()
-        self._families = tuple(families_of(self._devices, full, choices))
-        self._loose: dict[Choice, list[int]] = {}
-        for place, device in enumerate(self._devices):
+        kinds = DeviceKinds()
+        self._groups = tuple(counter_groups(self._devices, full, kinds))
+        self._independent: dict[DeviceKind, list[int]] = {}
+        for position, device in enumerate(self._devices):
             if not device.draws and device.refused is None:
-                self._loose.setdefault(choices.of(device, {}, {}), []).append(place)
+                self._independent.setdefault(kinds.of(device, {}, {}), []).append(position)
 
     def answer(self, states: Sequence[States]) -> Found | NotFound | None:
         """The answer of `allocate`; None: it takes a search to tell.
@@ -110,27 +112,27 @@ class Single:
         held = by_pool[0] if len(by_pool) == 1 else tuple(chain.from_iterable(by_pool))
         if len(held) != len(self._devices) or not _FREE_OR_HELD.issuperset(held):
             return None
-        firsts: dict[Choice, int] = {}
-        for choice, places in self._loose.items():
-            place = next((place for place in places if held[place] == 0), None)
-            if place is not None:
-                firsts[choice] = place
-        for family in self._families:
-            offers = family.offers(held)
+        firsts: dict[DeviceKind, int] = {}
+        for kind, positions in self._independent.items():
+            position = next((position for position in positions if held[position] == 0), None)
+            if position is not None:
+                firsts[kind] = position
+        for group in self._groups:
+            offers = group.offers(held)
             if offers is None:
                 return None
-            for number, choice in offers:
-                place = family.places[number]
-                if place < firsts.get(choice, place + 1):
-                    firsts[choice] = place
+            for number, kind in offers:
+                position = group.positions[number]
+                if position < firsts.get(kind, position + 1):
+                    firsts[kind] = position
         chosen = self._policy.single(firsts)
         if chosen is None:
             return NotFound(self._request, frozenset(self._causes(held)))
         return Found(chosen.sizes, chosen.broken, self._free_without(firsts[chosen], held))
 
-    def _free_without(self, place: int, held: States) -> float:
+    def _free_without(self, position: int, held: States) -> float:
         """The share of a pool's devices that is free when one more is taken."""
-        start, end = next((start, end) for start, end in self._pools if start <= place < end)
+        start, end = next((start, end) for start, end in self._pools if start <= position < end)
         return (held[start:end].count(0) - 1) / (end - start)
 
     def _causes(self, held: States) -> Iterator[Cause]:
@@ -141,7 +143,7 @@ class Single:
 
 
 def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) -> Single | None:
-    """Of all nodes that are like the task's but for what is held; None where it takes a search to tell.
+    """For all nodes that differ from the task's only in what is held; None where it takes a search to tell.
 
     Args:
         task: its claims ask for one device (`is_single`); what is held does not count.
@@ -155,13 +157,13 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) 
     if any(pool.problem for pool in task.pools):
         return None
     timed = TimedSelectors(selectors, effort)
-    candidates = Candidates(task.claims, task.node, task.pools, Usage(), NO_RULES, task.features, timed)
-    if any(_is_special(candidates, index) for index in range(candidates.count)):
-        return None
+    candidates = Candidates(task.node, task.pools, Usage(), NO_RULES, task.features, timed)
     try:
         effort.step()
         (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
         (wanted,) = slot.alternatives
+        if any(needs_search(candidates.checks(wanted), each) for each in candidates.all):
+            return None
         reached = iter([_facts(candidates, wanted, index) for index in range(candidates.count)])
     except SearchLimitError:
         raise
@@ -174,22 +176,11 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) 
     return Single(wanted.label, devices, [len(pool.candidates) for pool in task.pools], counters, policy)
 
 
-def _is_special(candidates: Candidates, index: int) -> bool:
-    """Whether more counts of a device than that it is free: shares, groups, and on which node it is asked for."""
-    device, published = candidates.all[index].device, candidates.all[index].slice
-    return (
-        candidates.is_shared(index)
-        or published.per_device_placement
-        or bool(published.skip_node_operations)
-        or any(consumed.compatibility_groups for consumed in device.consumes_counters)
-    )
-
-
 def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
     device, verdict = candidates.all[index].device, candidates.judge(wanted, index)
     if_free = candidates.refusal_if_free(wanted, index)
     return Facts(
-        sizes_of(device.quantities),
+        sizes_of(device),
         None if verdict is SUITS else verdict.cause,
         Cause.IN_USE if if_free is None else if_free.cause,
         bool(device.consumes_counters),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocator.policy import POLICIES
+from allocator.policies import POLICIES
 
 
 class ExplainOutput(StrEnum):

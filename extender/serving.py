@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
 from allocator.effort import Clock, Limits
-from allocator.policy import POLICIES
+from allocator.policies import POLICIES
 from allocator.selectors import Selectors
 from extender import logs
 from extender.aftercare import Aftercare

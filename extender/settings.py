@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 from allocator.features import GATES, Features, with_gates
 from allocator.model import JSON
 from allocator.parse.fields import shown
-from allocator.policy import POLICIES
+from allocator.policies import POLICIES
 from allocator.validation.names import label_key
 from extender.cluster.yamltext import SyntaxProblem, documents
 from extender.wording import expected, suggestion

@@ -12,7 +12,7 @@ from allocator.features import Features
 from allocator.likeness import Lens, lens_of
 from allocator.model import Claim, DeviceClass, Node
 from allocator.outcome import Allocation, Unsatisfiable
-from allocator.policy import BEST_FIT, Policy
+from allocator.policies import BEST_FIT, Policy
 from allocator.pools import NodePool
 from allocator.selectors import Selectors
 from allocator.single import Single, single_of

@@ -29,7 +29,7 @@ from allocator.model import (
     Slice,
 )
 from allocator.outcome import Unsatisfiable
-from allocator.policy import POLICIES, Policy
+from allocator.policies import POLICIES, Policy
 from allocator.pools import Inventory
 from allocator.selectors import Selectors
 from allocator.usage import Usage

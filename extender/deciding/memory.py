@@ -6,7 +6,7 @@ Several threads may add to it at once; see `extender.deciding.decider`.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from allocator.likeness import Lens, runs_of
+from allocator.likeness import AttributeReads, runs_of
 from allocator.single import Found, NotFound, Single
 from allocator.usage import PoolUsage
 from extender.deciding.outlook import Numbers, Outlook
@@ -39,7 +39,7 @@ class Memory:
         runs: by picture, which devices may stand for each other.
     """
 
-    lens: Lens
+    lens: AttributeReads
     single_of: Callable[[Solver, Outlook], Single | None] | None
     keys: dict[Outlook, tuple[Hashable, int]] = field(default_factory=dict)
     singles: dict[Hashable, Single | None] = field(default_factory=dict)

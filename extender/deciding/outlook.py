@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from allocator.candidates import NODE_OPERATIONS_FEATURE
 from allocator.features import Features
-from allocator.likeness import Lens, all_columns, circumstances, column, pattern, settled, structure
+from allocator.likeness import AttributeReads, all_columns, circumstances, column, pattern, settled, structure
 from allocator.model import Node
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, PoolUsage
@@ -55,7 +54,7 @@ class Ground:
     devices: int | None
     faces: dict[tuple[str, ...] | None, int] = field(default_factory=dict)
 
-    def face(self, lens: Lens, numbers: Numbers) -> int:
+    def face(self, lens: AttributeReads, numbers: Numbers) -> int:
         """The number of all that claims with this lens see of the pool, what matters by comparison aside."""
         names = None if lens.everything else lens.values
         found = self.faces.get(names)
@@ -73,7 +72,6 @@ class Outlook:
         grounds: the pools that it sees, in the order in which they are tried.
         used: what is held of each of them; None for roaming ones, which are used from everywhere.
         states: what has come over the devices of each of them; of roaming ones without what is held.
-        skips_operations: the node does without some calls to drivers.
         state: number of all this, the pools themselves aside.
     """
 
@@ -81,10 +79,9 @@ class Outlook:
     grounds: tuple[Ground, ...]
     used: tuple[PoolUsage | None, ...]
     states: tuple[tuple[Hashable, ...], ...]
-    skips_operations: bool
     state: int
 
-    def picture(self, lens: Lens, numbers: Numbers) -> Hashable:
+    def picture(self, lens: AttributeReads, numbers: Numbers) -> Hashable:
         """What claims with this lens see of the pools, whatever has come over them."""
         faces = [ground.face(lens, numbers) for ground in self.grounds]
         if not lens.matched:
@@ -94,11 +91,10 @@ class Outlook:
 
     def settled(self, runs: Sequence[Sequence[int]]) -> Hashable:
         """The same for outlooks of one picture that differ only in which devices of a run are held."""
-        states = tuple(
+        return tuple(
             settled(states, lengths) if ground.devices is None else (ground.devices, states)
             for ground, states, lengths in zip(self.grounds, self.states, runs, strict=True)
         )
-        return self.skips_operations, states
 
 
 class Surveyor:
@@ -127,9 +123,8 @@ class Surveyor:
         states = tuple(
             [circumstances(v, node, held or NOTHING_USED, rules) for v, held in zip(views, used, strict=True)]
         )
-        skips = NODE_OPERATIONS_FEATURE in node.declared_features
         shared = tuple([ground.devices for ground in grounds if ground.devices is not None])
-        return Outlook(node, grounds, used, states, skips, self._states.of((skips, states, shared)))
+        return Outlook(node, grounds, used, states, self._states.of((states, shared)))
 
     def _ground(self, view: NodePool, *, roams: bool) -> Ground:
         number = self.numbers.of

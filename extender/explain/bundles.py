@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from allocator.constraints import covers
 from allocator.counters import demand
 from allocator.explain.conditions import conditions
+from allocator.explain.inspector import Wanted
 from allocator.explain.names import nearest_attribute
-from allocator.explain.obstacles import Obstacle, Seen, Wanted
+from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, ConstraintSpec, Device
 from allocator.nodes import selector_matches
 from allocator.outcome import Cause

@@ -9,7 +9,7 @@ from typing import Final
 from allocator.constraints import covers
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.explain.conditions import ABSENT, in_words
-from allocator.explain.obstacles import Wanted, ways
+from allocator.explain.inspector import Wanted, ways
 from allocator.model import AllocationMode, ConstraintSpec
 from allocator.outcome import Allocation, Merit
 from extender.cluster.objects import ClaimObject, NodeObject

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from allocator.outcome import Merit
-from allocator.policy import FIRST_FIT, Policy
+from allocator.policies import FIRST_FIT, Policy
 from allocator.quantity import Format, Quantity
 
 _BINARY_FROM = 1024 * 10**9

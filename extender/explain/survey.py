@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Final
 
 from allocator.explain.conditions import Values, values
-from allocator.explain.obstacles import Inspector, Obstacle, Seen, Wanted
+from allocator.explain.inspector import Inspector, Wanted
+from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, Device, DeviceId
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool

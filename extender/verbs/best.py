@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Final
 
 from allocator.outcome import Merit
-from allocator.policy import Policy
-from allocator.score import MAX_SCORE
+from allocator.policies import MAX_SCORE, Policy
 from extender.deciding.verdict import Verdict, Verdicts
 from extender.verbs.merits import Merits
 

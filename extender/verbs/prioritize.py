@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import repeat
 
-from allocator.policy import Policy
+from allocator.policies import Policy
 from extender.verbs.merits import NOTHING, Merits
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from allocator.features import Features
 from allocator.model import JSON, Device, DeviceId, PoolId, Slice
 from allocator.pools import Pool
-from allocator.taints import TaintRules, blocking_taint
+from allocator.taints import TaintRules, blocking_taint, taint_text
 from allocator.usage import FREE, NOTHING_USED, PoolUsage
 from extender.cluster.snapshot import Snapshot
 from extender.views.table import Item, Row, View, matches
@@ -170,7 +170,7 @@ def _device(device: Device, node: str, state: DeviceState, snapshot: Snapshot) -
         "node": node,
         "state": state.value,
         "claims": claims,
-        "taints": [f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in taints],
+        "taints": [taint_text(each) for each in taints],
     }
 
 

@@ -17,7 +17,7 @@ from allocator.errors import (
 )
 from allocator.model import Capacity, Claim, Device, DeviceClass, DeviceId, DeviceTaint, Request, RequestPolicy
 from allocator.outcome import Cause, Reason, Unsatisfiable
-from allocator.policy import BEST_FIT, FIRST_FIT, POLICIES
+from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES
 from allocator.usage import Usage
 from tests.allocator.worlds import (
     DRIVER,

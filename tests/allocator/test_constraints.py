@@ -19,7 +19,7 @@ from allocator.model import (
     Request,
 )
 from allocator.outcome import Allocation
-from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.semver import Version
 from tests.allocator.worlds import (
     DRIVER,
@@ -274,10 +274,10 @@ def test_a_refusal_changes_nothing(kind: type[MatchAttribute | DistinctAttribute
     values: list[AttributeValue] = ["a", "a", "b", ("a", "c"), (), 1, True, V1]
     for value in values:
         before = constraint.key()
-        undo = constraint.add(value)
+        undo = constraint.take(value)
         if undo is None:
             assert constraint.key() == before
         else:
             undo()
             assert constraint.key() == before
-            constraint.add(value)
+            constraint.take(value)

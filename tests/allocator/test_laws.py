@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator.audit import Evidence, audit
-from allocator.candidates import Alternative, Candidates, Refusal
+from allocator.candidates import Alternative, Candidates
+from allocator.check import Refusal
 from allocator.effort import Effort, Limits, TimedSelectors
 from allocator.features import Features
 from allocator.finding import Finding
@@ -16,7 +17,7 @@ from allocator.ledger import Ledger
 from allocator.model import AllocationResult, Claim, DeviceResult, Node, Slice
 from allocator.outcome import Allocation
 from allocator.plan import plan
-from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.usage import Usage
 from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
@@ -111,7 +112,7 @@ def test_the_order_of_claims_does_not_matter_to_feasibility(puzzle: Puzzle) -> N
 def test_undo_restores_the_ledger_exactly(puzzle: Puzzle, data: st.DataObject) -> None:
     task = puzzle.world.task(*puzzle.claims)
     selectors = TimedSelectors(SELECTORS, Effort(Limits(), ticks()))
-    candidates = Candidates(task.claims, task.node, task.pools, task.usage, task.taint_rules, task.features, selectors)
+    candidates = Candidates(task.node, task.pools, task.usage, task.taint_rules, task.features, selectors)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, task.pools, task.features)
     alternatives = [a for slot in the_plan.slots for a in slot.alternatives]

@@ -6,7 +6,7 @@ import pytest
 
 from allocator.model import CounterConsumption, Device, Placement, Request, Slice
 from allocator.outcome import Unsatisfiable
-from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.quantity import Quantity
 from allocator.usage import Usage
 from tests.allocator.worlds import (

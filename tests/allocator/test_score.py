@@ -6,7 +6,7 @@ import pytest
 
 from allocator.model import Device
 from allocator.outcome import Allocation, Merit
-from allocator.policy import BEST_FIT, FIRST_FIT
+from allocator.policies import BEST_FIT, FIRST_FIT
 from allocator.usage import Usage
 from tests.allocator.worlds import World, alternative, claim, device, first_of, held, pool, want
 

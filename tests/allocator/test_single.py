@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.candidates import NODE_OPERATIONS_FEATURE
 from allocator.effort import Effort, Limits
 from allocator.errors import SearchLimitError
 from allocator.features import ALL_FEATURES, Features
 from allocator.likeness import circumstances
 from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placement, Slice
+from allocator.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.outcome import Allocation, Merit
-from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.single import Found, NotFound, Single, is_single, single_of
 from allocator.taints import NO_RULES
 from allocator.usage import NOTHING_USED, Usage

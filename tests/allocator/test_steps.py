@@ -6,7 +6,7 @@ from allocator.effort import Limits
 from allocator.errors import SearchLimitError
 from allocator.model import Device
 from allocator.outcome import Allocation, Unsatisfiable
-from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from tests.allocator.worlds import TICK, World, claim, device, different, held, pool, same, ticks, want
 
 

@@ -33,7 +33,7 @@ from allocator.model import (
     Slice,
 )
 from allocator.outcome import Allocation, Unsatisfiable
-from allocator.policy import FIRST_FIT, Policy
+from allocator.policies import FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.quantity import Quantity
 from allocator.selectors import Selectors

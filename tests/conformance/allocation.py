@@ -12,7 +12,7 @@ from allocator.features import NO_FEATURES, Features
 from allocator.model import AllocationResult, Claim, DeviceClass, DeviceId, Node
 from allocator.outcome import Allocation
 from allocator.parse import parse_claim, parse_device_class, parse_node, parse_slice
-from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.quantity import Quantity
 from allocator.render import allocation_to_json

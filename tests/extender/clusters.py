@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator.effort import Limits
 from allocator.features import Features
-from allocator.policy import FIRST_FIT
+from allocator.policies import FIRST_FIT
 from allocator.selectors import Selectors
 from extender.cluster.api import PODS, RESOURCES, ObjectKey
 from extender.cluster.controller import Controller

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from allocator.effort import Limits
 from allocator.features import ALL_FEATURES
-from allocator.policy import BEST_FIT
+from allocator.policies import BEST_FIT
 from tests.extender.clusters import (
     CREATED,
     DRIVER,

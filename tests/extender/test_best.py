@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.outcome import Merit
-from allocator.policy import BEST_FIT, FIRST_FIT, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from extender.deciding.verdict import Verdict, Verdicts
 from extender.settings import SchedulingSettings, Settings
 from extender.verbs.best import Ranking

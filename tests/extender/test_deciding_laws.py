@@ -18,7 +18,7 @@ from allocator.features import ALL_FEATURES, Features
 from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
 from allocator.outcome import Allocation
 from allocator.parse import parse_claim
-from allocator.policy import POLICIES
+from allocator.policies import POLICIES
 from allocator.quantity import Quantity
 from extender.cluster.api import RESOURCES, RawObject
 from extender.cluster.objects import NodeObject

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.outcome import Merit
-from allocator.policy import BEST_FIT, POLICIES, Policy
+from allocator.policies import BEST_FIT, POLICIES, Policy
 from extender.verbs.merits import Merits
 from extender.verbs.prioritize import score_nodes
 

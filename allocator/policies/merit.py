@@ -1,0 +1,53 @@
+"""What speaks for an allocation, whatever the policy."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from allocator.candidates import Alternative, Candidates
+from allocator.counters import CounterKey, Counters, demand
+from allocator.outcome import Merit
+from allocator.usage import NOTHING_USED
+
+_BEST_ALTERNATIVE: Final = 8
+"""What the first of `firstAvailable` counts, as in upstream's scorer; each further one counts 1 less."""
+
+
+def merit(
+    candidates: Candidates, counters: Counters, chosen: Sequence[tuple[Alternative, int]], taken: Sequence[int]
+) -> Merit:
+    """What speaks for an allocation.
+
+    Args:
+        candidates: the devices of the node.
+        counters: what is left once it is taken.
+        chosen: per request: the alternative, and which one it is.
+        taken: the candidates.
+    """
+    capacity: dict[str, int] = {}
+    broken = set()
+    own: dict[CounterKey, int] = {}
+    for index in taken:
+        device = candidates.all[index].device
+        for name, quantity in device.quantities.items():
+            capacity[name] = capacity.get(name, 0) + quantity.nano
+        for key, amount in demand(device):
+            own[key] = own.get(key, 0) + amount
+    for key, amount in own.items():
+        pool, counter_set, _ = key
+        if counters.left(pool)[key] + amount == counters.full(pool)[key]:
+            broken.add((pool, counter_set))
+    return Merit(
+        preference=sum(max(_BEST_ALTERNATIVE - option, 1) for a, option in chosen if a.request.name),
+        capacity=capacity,
+        free=_free_share(candidates, taken),
+        broken=len(broken),
+    )
+
+
+def _free_share(candidates: Candidates, taken: Sequence[int]) -> float:
+    """The share of devices in the pools concerned that stays free."""
+    pools = candidates.usage.pools
+    used = {pool: pools.get(pool, NOTHING_USED) for pool in {candidates.all[i].slice.pool for i in taken}}
+    members = [(i, c) for i, c in enumerate(candidates.all) if c.slice.pool in used]
+    free = {i for i, c in members if c.device.id.device not in used[c.slice.pool]}
+    return len(free.difference(taken)) / len(members) if members else 0.0
