@@ -18,7 +18,7 @@ from allocator.pools import NodePool
 from allocator.result import Chosen, allocation_result
 from allocator.search import Place, Search
 from allocator.selectors import Selectors
-from allocator.taints import NO_RULES, TaintRules
+from allocator.taint_rules import NO_RULES, TaintRules
 from allocator.usage import Usage
 
 
@@ -60,7 +60,7 @@ def allocate(
         NodeUnsuitableError: this node contradicts the claim; others may serve it.
         SearchLimitError: the search was stopped before it knew.
     """
-    usable = tuple(pool for pool in task.pools if not pool.problem)
+    usable = tuple([pool for pool in task.pools if not pool.problem])
     effort = Effort(limits, clock)
     timed = TimedSelectors(selectors, effort)
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed)
@@ -78,20 +78,13 @@ def _allocation(
     task: Task, the_plan: Plan, view: View, places: list[Place], steps: int, new_share_id: Callable[[], str]
 ) -> Allocation:
     chosen = _chosen(the_plan, places)
-    results = tuple(
-        allocation_result(
-            claim,
-            [c for c in chosen if c[0].claim == index],
-            view.candidates,
-            task.node,
-            task.features,
-            new_share_id,
-        )
-        for index, claim in enumerate(task.claims)
-    )
+    results = []
+    for index, claim in enumerate(task.claims):
+        of_claim = [each for each in chosen if each[0].claim == index]
+        results.append(allocation_result(claim, of_claim, view.candidates, task.node, task.features, new_share_id))
     options = {p.slot: (p.alternative, p.option) for p in places}
     taken = [p.chosen for p in places if p.chosen is not None and not p.alternative.request.admin_access]
-    return Allocation(results, merit(view.candidates, view.counters, list(options.values()), taken), steps)
+    return Allocation(tuple(results), merit(view.candidates, view.counters, list(options.values()), taken), steps)
 
 
 def _chosen(the_plan: Plan, places: list[Place]) -> list[Chosen]:

@@ -1,27 +1,24 @@
 """Binding conditions (KEP-5007): devices that are made ready after they are allocated."""
 
-from collections.abc import Hashable
+from typing import Final
 
-from allocator.check import Check, Refusal
+from allocator.check import Asked, Check, Refusal, Situation
 from allocator.outcome import Cause
 from allocator.pools import Candidate
 from allocator.usage import DeviceUsage
 
-_REFUSAL = Refusal(Cause.BINDING_CONDITIONS)
+_REFUSAL: Final = Refusal(Cause.BINDING_CONDITIONS)
 
 
-class BindingCheck(Check):
-    """Does the device need the feature gate, which is off?"""
+def _speaks(_: Situation, __: Asked, candidate: Candidate, ___: DeviceUsage) -> Refusal | None:
+    return _REFUSAL if candidate.device.binding_conditions else None
 
-    __slots__ = ()
-    cause = Cause.BINDING_CONDITIONS
-    subject = "DRADeviceBindingConditions"
 
-    def speaks(self, candidate: Candidate, _: DeviceUsage, /) -> Refusal | None:
-        """It has binding conditions."""
-        return _REFUSAL if candidate.device.binding_conditions else None
-
-    @staticmethod
-    def reads(candidate: Candidate, /) -> Hashable:
-        """The conditions."""
-        return candidate.device.binding_conditions
+BINDING: Final = Check(
+    Cause.BINDING_CONDITIONS,
+    _speaks,
+    fields=("binding_conditions",),
+    gate=("binding_conditions", False),
+    subject="DRADeviceBindingConditions",
+    reads=lambda candidate: candidate.device.binding_conditions,
+)

@@ -4,16 +4,18 @@ Judging late matters: a selector may fail on a device, and that must not fail a 
 """
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.capacity import Capacities
+from allocator.capacity import Capacities, taken_by
 from allocator.cel import CelError
-from allocator.check import Refusal, Selector
-from allocator.checks import Checks, Question, first_refusal
+from allocator.check import Asked, Refusal, Situation
+from allocator.checks import Checks, checks_for, first_refusal
 from allocator.constraints import values_of
 from allocator.effort import TimedSelectors
 from allocator.errors import AllocatorError, CapacityError, SearchLimitError, SelectorError
 from allocator.features import Features
+from allocator.matching import failure
 from allocator.model import (
     AttributeValue,
     ConstraintSpec,
@@ -28,7 +30,7 @@ from allocator.model import (
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.quantity import Quantity
-from allocator.taints import TaintRules
+from allocator.taint_rules import TaintRules
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 
 _SOME_LIST: Final = ("",)
@@ -46,57 +48,24 @@ UNJUDGED: Final = (SelectorError, CapacityError, OrderMattersError)
 """What may be raised where a device is judged: who looks ahead has to do without, the search may never come to it."""
 
 
-class Alternative:
+@dataclass(slots=True, eq=False)
+class Alternative(Asked):
     """One way to serve a request, with what is known of each candidate so far.
 
     Attributes:
-        claim: position of the claim.
-        owner: namespace/name of the claim.
+        checks: what can speak against the candidates.
         covering: the constraints that speak of it, with their numbers in the claim.
-        label: request, or request/subrequest.
-        members: for "all devices": the candidates that these are.
         verdicts: per candidate; None until it is judged.
-        checks: made when the first candidate is judged.
+        members: for "all devices": the candidates that these are.
+        taken: per shared candidate that suits: what the request would consume of it.
     """
 
-    __slots__ = (
-        "checks",
-        "claim",
-        "covering",
-        "device_class",
-        "label",
-        "members",
-        "owner",
-        "request",
-        "request_name",
-        "selectors",
-        "verdicts",
-    )
-
-    def __init__(
-        self,
-        claim: int,
-        owner: str,
-        request_name: str,
-        request: DeviceRequest,
-        label: str,
-        device_class: DeviceClass,
-        candidates: int,
-    ) -> None:
-        self.claim = claim
-        self.owner = owner
-        self.request_name = request_name
-        self.request = request
-        self.label = label
-        self.device_class = device_class
-        self.selectors = (
-            *[Selector(f"class {device_class.name} selector {i}", s) for i, s in enumerate(device_class.selectors)],
-            *[Selector(f"selector {i}", s, i) for i, s in enumerate(request.selectors)],
-        )
-        self.covering: tuple[tuple[int, ConstraintSpec], ...] = ()
-        self.members: tuple[int, ...] | None = None
-        self.verdicts: list[Refusal | None] = [None] * candidates
-        self.checks: Checks | None = None
+    device_class: DeviceClass
+    checks: Checks
+    covering: tuple[tuple[int, ConstraintSpec], ...]
+    verdicts: list[Refusal | None]
+    members: tuple[int, ...] | None = None
+    taken: dict[int, Mapping[str, Quantity]] = field(default_factory=dict)
 
     @property
     def need(self) -> int:
@@ -116,10 +85,10 @@ class Candidates:
         features: Features,
         selectors: TimedSelectors,
     ) -> None:
-        self._node = node
+        self._situation = Situation(node, rules, features, selectors)
+        self.fields = pools[0].fields if len(pools) == 1 else frozenset().union(*(pool.fields for pool in pools))
         self._features = features
         self._selectors = selectors
-        self._rules = rules
         self.usage = usage
         self.capacities = Capacities(usage)
         self.all: list[Candidate] = [c for p in pools for c in p.candidates]
@@ -136,6 +105,10 @@ class Candidates:
                     self.held[index] = of_device.holders > 0
             start += len(pool.candidates)
 
+    def checks(self, request: DeviceRequest) -> Checks:
+        """What can speak against the candidates for a request."""
+        return checks_for(self.fields, request, self._situation.rules, self._features)
+
     def is_shared(self, index: int) -> bool:
         """May several claims hold the device at once?"""
         return self._features.consumable_capacity and self.all[index].device.allow_multiple_allocations
@@ -150,28 +123,29 @@ class Candidates:
         """
         verdict = alternative.verdicts[index]
         if verdict is None:
-            used = self._in_use.get(index, FREE)
-            verdict = first_refusal(self.checks(alternative).all, self.all[index], used) or SUITS
+            verdict = SUITS
+            situation, candidate, used = self._situation, self.all[index], self._in_use.get(index, FREE)
+            for check in alternative.checks.all:
+                refusal = check.speaks(situation, alternative, candidate, used)
+                if refusal is not None:
+                    verdict = refusal
+                    break
             alternative.verdicts[index] = verdict
         return verdict
 
-    def checks(self, alternative: Alternative) -> Checks:
-        """What can speak against the candidates."""
-        if alternative.checks is None:
-            question = Question(alternative, self._node, self._rules, self._features, self._selectors)
-            alternative.checks = Checks(question)
-        return alternative.checks
-
     def taken(self, alternative: Alternative, index: int) -> Mapping[str, Quantity]:
         """What a request consumes of a shared candidate that suits."""
-        capacity = self.checks(alternative).capacity
-        return {} if capacity is None else capacity.taken(self.all[index].device)
+        taken = alternative.taken.get(index)
+        if taken is None:
+            taken = taken_by(alternative, self.all[index].device, self._features) or {}
+            alternative.taken[index] = taken
+        return taken
 
     def members(self, alternative: Alternative) -> tuple[int, ...]:
         """The candidates of an "all devices" request. Total capacity decides who belongs, not what is left of it."""
-        found, checks = [], self.checks(alternative).membership
+        found = []
         for index, candidate in enumerate(self.all):
-            refusal = first_refusal(checks, candidate, FREE)
+            refusal = first_refusal(alternative.checks.of_members, self._situation, alternative, candidate, FREE)
             if refusal is None:
                 found.append(index)
             else:
@@ -181,7 +155,7 @@ class Candidates:
     def refusal_if_free(self, alternative: Alternative, index: int) -> Refusal | None:
         """What speaks against a device that is in use, its user aside: a reason that stays when the user goes."""
         try:
-            return first_refusal(self.checks(alternative).matching, self.all[index], FREE)
+            return first_refusal(alternative.checks.of_kind, self._situation, alternative, self.all[index], FREE)
         except (SelectorError, SearchLimitError):
             return None
 
@@ -189,7 +163,7 @@ class Candidates:
         """Could devices of a pool that can't be used match? Unless the driver alone rules them out, yes."""
         unknown = Candidate(Device(DeviceId(pool.driver, pool.pool, "")), Slice("", pool))
         try:
-            return first_refusal(self.checks(alternative).matching, unknown, FREE) is None
+            return first_refusal(alternative.checks.of_kind, self._situation, alternative, unknown, FREE) is None
         except (SelectorError, SearchLimitError):
             return True
 
@@ -209,8 +183,7 @@ class Candidates:
                     derivation = self._selectors.derive(derived.expression, device)
                     return derivation or _SOME_LIST if isinstance(derivation, tuple) and not lists else derivation
                 except CelError as error:
-                    owner, source = alternative.owner, f"derived attribute {derived.name}"
-                    raise SelectorError(owner, alternative.label, source, device.id, str(error)) from error
+                    raise failure(alternative, f"derived attribute {derived.name}", device, str(error)) from error
         return device.attributes.get(attribute, ())
 
     def values(self, alternative: Alternative, index: int, attribute: str) -> frozenset[Hashable]:

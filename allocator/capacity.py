@@ -4,12 +4,13 @@ A request names a capacity exactly as the device publishes it, with or without t
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final
 
-from allocator.check import Asked, Check, Refusal, Undo
+from allocator.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
-from allocator.explain.expressions import Expressions
 from allocator.explain.names import nearest
 from allocator.explain.obstacles import Obstacle, Seen
+from allocator.features import Features
 from allocator.model import AllocationMode, Capacity, Device, DeviceId, RequestPolicy, ValidRange
 from allocator.outcome import Cause
 from allocator.pools import Candidate
@@ -54,79 +55,73 @@ def exceeded(device: Device, taken: Mapping[str, Quantity], already: Mapping[str
     return None
 
 
-class CapacityCheck(Check):
-    """Does the device have what the request takes? Of "all devices", what is left counts only when they are taken."""
+def taken_by(asked: Asked, device: Device, features: Features) -> dict[str, Quantity] | None:
+    """As `consumption`.
 
-    __slots__ = ("_asked", "_fractional", "_taken", "_takes_all")
-    cause = Cause.CAPACITY
+    Raises:
+        CapacityError: the amount cannot be computed.
+    """
+    try:
+        return consumption(device, asked.request.capacity, fractional=features.fractional_capacity_range)
+    except CapacityArithmeticError as error:
+        raise CapacityError(str(asked.owner), asked.label, str(error), device.id) from error
 
-    def __init__(self, asked: Asked, *, fractional: bool) -> None:
-        self._asked = asked
-        self._fractional = fractional
-        self._taken: dict[Device, dict[str, Quantity]] = {}
-        self._takes_all = asked.request.mode is AllocationMode.ALL
 
-    def speaks(self, candidate: Candidate, used: DeviceUsage, /) -> Refusal | None:
-        """The first capacity that does not suffice."""
-        device = candidate.device
-        if not device.capacity and self._asked.request.capacity is None:
-            return None
-        taken = self._consumption(device)
-        if taken is None:
-            return Refusal(Cause.CAPACITY, "as requested")
-        short = exceeded(device, taken, {} if self._takes_all else used.consumed)
-        if short is not None:
-            return Refusal(Cause.CAPACITY, short)
-        if device.allow_multiple_allocations:
-            self._taken[device] = taken
+def _speaks(situation: Situation, asked: Asked, candidate: Candidate, used: DeviceUsage) -> Refusal | None:
+    """The first capacity that does not suffice. Of "all devices", what is left counts only when they are taken."""
+    device, request = candidate.device, asked.request
+    if not device.capacity and request.capacity is None:
         return None
+    taken = taken_by(asked, device, situation.features)
+    if taken is None:
+        return Refusal(Cause.CAPACITY, "as requested")
+    short = exceeded(device, taken, {} if request.mode is AllocationMode.ALL else used.consumed)
+    return None if short is None else Refusal(Cause.CAPACITY, short)
 
-    def taken(self, device: Device) -> Mapping[str, Quantity]:
-        """What the request takes of a shared device against which nothing speaks."""
-        return self._taken.get(device, {})
 
-    def obstacles(self, candidate: Candidate, used: DeviceUsage, _: Expressions, /) -> Iterator[Seen]:
-        """All capacities that are missing or do not suffice, with what is left of them."""
-        device, asked = candidate.device, self._asked.request.capacity or ()
-        lacking = [(name, amount) for name, amount in asked if name not in device.capacity]
-        for name, amount in lacking:
-            meant = nearest(name, device.capacity)
-            yield Seen(Obstacle(Cause.CAPACITY, name, need=str(amount), missing=name, meant=meant))
-        if lacking:
-            return
-        try:
-            taken = self._consumption(device)
-        except CapacityError as error:
-            yield Seen(Obstacle(Cause.CAPACITY, error=error.reason))
-            return
-        if taken is None:
-            need = ", ".join(f"{name} {amount}" for name, amount in asked)
-            yield Seen(Obstacle(Cause.CAPACITY, need=need, error="the request policy does not allow it"))
-            return
-        for name, amount in taken.items():
-            full = device.capacity[name].value
-            rest = full.nano - used.consumed.get(name, 0)
-            if amount.nano > rest:
-                left = Quantity.from_nano(rest, full.format)
-                short = Obstacle(Cause.CAPACITY, name, need=str(amount))
-                yield Seen(short, ((name, f"{left} of {full} free"),), left)
+def _obstacles(
+    situation: Situation, asked: Asked, candidate: Candidate, used: DeviceUsage, _: object
+) -> Iterator[Seen]:
+    """All capacities that are missing or do not suffice, with what is left of them."""
+    device, amounts = candidate.device, asked.request.capacity or ()
+    lacking = [(name, amount) for name, amount in amounts if name not in device.capacity]
+    for name, amount in lacking:
+        meant = nearest(name, device.capacity)
+        yield Seen(Obstacle(Cause.CAPACITY, name, need=str(amount), missing=name, meant=meant))
+    if lacking:
+        return
+    try:
+        taken = taken_by(asked, device, situation.features)
+    except CapacityError as error:
+        yield Seen(Obstacle(Cause.CAPACITY, error=error.reason))
+        return
+    if taken is None:
+        need = ", ".join(f"{name} {amount}" for name, amount in amounts)
+        yield Seen(Obstacle(Cause.CAPACITY, need=need, error="the request policy does not allow it"))
+        return
+    for name, amount in taken.items():
+        full = device.capacity[name].value
+        rest = full.nano - used.consumed.get(name, 0)
+        if amount.nano > rest:
+            left = Quantity.from_nano(rest, full.format)
+            short = Obstacle(Cause.CAPACITY, name, need=str(amount))
+            yield Seen(short, ((name, f"{left} of {full} free"),), left)
 
-    @staticmethod
-    def reads(candidate: Candidate, /) -> Hashable:
-        """All capacities with their policies."""
-        published = candidate.device.capacity.items()
-        return tuple([(name, each.value.nano, each.value.format, each.policy) for name, each in published])
 
-    @staticmethod
-    def needs_search(candidate: Candidate, /) -> bool:
-        """A shared device may be had although somebody has it."""
-        return candidate.device.allow_multiple_allocations
+def _reads(candidate: Candidate) -> Hashable:
+    published = candidate.device.capacity.items()
+    return tuple([(name, each.value.nano, each.value.format, each.policy) for name, each in published])
 
-    def _consumption(self, device: Device) -> dict[str, Quantity] | None:
-        try:
-            return consumption(device, self._asked.request.capacity, fractional=self._fractional)
-        except CapacityArithmeticError as error:
-            raise CapacityError(self._asked.owner, self._asked.label, str(error), device.id) from error
+
+CAPACITY: Final = Check(
+    Cause.CAPACITY,
+    _speaks,
+    fields=("capacity", "allow_multiple_allocations"),
+    gate=("consumable_capacity", True),
+    obstacles=_obstacles,
+    reads=_reads,
+    needs_search=lambda candidate: candidate.device.allow_multiple_allocations,
+)
 
 
 def has_shares(used: DeviceUsage) -> bool:

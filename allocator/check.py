@@ -1,13 +1,16 @@
 """What a check is: one thing that can speak against a device. `allocator.checks` lists all that there are."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from allocator.explain.expressions import Expressions
-from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import Device, DeviceRequest
+from allocator.explain.obstacles import Seen
+from allocator.features import Features
+from allocator.model import Claim, Device, DeviceRequest, Node
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
+from allocator.taint_rules import TaintRules
 from allocator.usage import DeviceUsage
 
 Undo = Callable[[], object]
@@ -29,68 +32,75 @@ class Selector(NamedTuple):
     number: int | None = None
 
 
-class Asked(Protocol):
-    """One way to serve a request, as far as checks read it.
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One way to serve a request.
 
     Attributes:
-        owner: namespace/name of the claim.
+        claim: position of the claim.
         label: request, or request/subrequest.
     """
 
-    @property
-    def owner(self) -> str: ...  # noqa: D102  # told above
-
-    @property
-    def label(self) -> str: ...  # noqa: D102
-
-    @property
-    def request(self) -> DeviceRequest: ...  # noqa: D102
-
-    @property
-    def selectors(self) -> tuple[Selector, ...]: ...  # noqa: D102
+    claim: int
+    owner: Claim
+    request_name: str
+    label: str
+    request: DeviceRequest
+    selectors: tuple[Selector, ...]
 
 
+class Matcher(Protocol):
+    """Evaluates selectors, as `allocator.selectors.Selectors` do."""
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Whether a device satisfies an expression."""
+
+
+class Situation(NamedTuple):
+    """The node, and the rules of its cluster."""
+
+    node: Node
+    rules: TaintRules
+    features: Features
+    matcher: Matcher
+
+
+def _nothing(*_: object) -> tuple[()]:
+    return ()
+
+
+def _no(_: object) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Check:
-    """One thing that can speak against devices, made for one request on one node.
+    """One thing that can speak against a device.
 
-    The constructor of a check takes what the check reads of request, node and cluster. What it reads of a device,
-    `reads` and `circumstances` say: devices that are equal in both are the same to the check.
+    Devices that are equal in `reads` and `circumstances` are the same to the check.
 
     Attributes:
         cause: of its refusals.
-        subject: what an explanation names, if that is always the same: a feature gate.
+        speaks: what speaks against a device, used like that, regardless of the attempt that is under way; may raise
+            SelectorError, CapacityError or SearchLimitError.
+        fields: of devices or slices; the check speaks only against devices with one of these set. Empty: against any.
+        gate: a field of `Features`, and whether it must be on or off for the check to apply.
+        subject: what an explanation names, if that is always the same.
+        obstacles: everything that speaks against a device, for people; None: what `speaks` says is all.
+        reads: what it reads of a published device, attributes and names aside.
+        circumstances: what it reads of the devices of a pool besides what is published; empty if that is nothing.
+        needs_search: whether it takes more than the knowledge which devices are held to tell who gets this one.
     """
 
-    __slots__ = ()
-    cause: ClassVar[Cause]
-    subject: ClassVar[str] = ""
-
-    def speaks(self, candidate: Candidate, used: DeviceUsage, /) -> Refusal | None:
-        """The first thing that speaks against a device, regardless of the attempt that is under way.
-
-        Raises:
-            SelectorError, CapacityError, SearchLimitError: it cannot be told.
-        """
-        raise NotImplementedError
-
-    def obstacles(self, candidate: Candidate, used: DeviceUsage, _: Expressions, /) -> Iterator[Seen]:
-        """Everything that speaks against a device, for people."""
-        if self.speaks(candidate, used) is not None:
-            yield Seen(Obstacle(self.cause, self.subject))
-
-    @staticmethod
-    def reads(candidate: Candidate, /) -> Hashable:  # noqa: ARG004  # nothing, unless a check says otherwise
-        """What the check reads of a published device, attributes and names aside."""
-        return None
-
-    def circumstances(self, view: NodePool, /) -> Sequence[Hashable]:  # noqa: ARG002
-        """What the check reads of the devices of a pool besides what is published; empty if that is nothing."""
-        return ()
-
-    @staticmethod
-    def needs_search(candidate: Candidate, /) -> bool:  # noqa: ARG004
-        """Whether it takes more than the knowledge which devices are held to tell who gets this one."""
-        return False
+    cause: Cause
+    speaks: Callable[[Situation, Asked, Candidate, DeviceUsage], Refusal | None]
+    fields: tuple[str, ...] = ()
+    gate: tuple[str, bool] = ("", True)
+    subject: str = ""
+    obstacles: Callable[[Situation, Asked, Candidate, DeviceUsage, Expressions], Iterator[Seen]] | None = None
+    reads: Callable[[Candidate], Hashable] = _nothing
+    circumstances: Callable[[NodePool, Node, TaintRules], Sequence[Hashable]] = _nothing
+    needs_search: Callable[[Candidate], bool] = _no
 
 
 class Book(Protocol):
@@ -103,12 +113,4 @@ class Book(Protocol):
         """Count a device in that was not refused; None: it takes nothing."""
 
     def obstacles(self, device: Device, /) -> Iterator[Seen]:
-        """As `Check.obstacles`."""
-
-    @staticmethod
-    def reads(device: Device, /) -> Hashable:
-        """As `Check.reads`."""
-
-    @staticmethod
-    def needs_search(device: Device, /) -> bool:
-        """As `Check.needs_search`."""
+        """What speaks against one device more, for people."""

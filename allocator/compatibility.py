@@ -3,7 +3,7 @@
 All devices on a counter set must have a group in common; devices without groups go only with their like.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from allocator.check import Refusal, Undo
 from allocator.explain.obstacles import Obstacle, Seen
@@ -40,16 +40,6 @@ class Compatibility:
         if self.refusal(device) is not None:
             yield Seen(Obstacle(Cause.COMPATIBILITY))
 
-    @staticmethod
-    def reads(device: Device, /) -> Hashable:
-        """The groups, by counter set."""
-        return tuple([(each.counter_set, each.compatibility_groups) for each in device.consumes_counters])
-
-    @staticmethod
-    def needs_search(device: Device, /) -> bool:
-        """Who is on a counter set decides who else may be."""
-        return any(each.compatibility_groups for each in device.consumes_counters)
-
     def take(self, device: Device, /) -> Undo | None:
         """Put the device on its counter sets; undo restores exactly what was before."""
         if not device.consumes_counters:
@@ -78,6 +68,11 @@ class Compatibility:
                     _join(common, device)
             self._common[pool_id] = common
         return self._common[pool_id]
+
+
+def groups_of(device: Device) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each counter set that a device draws on, with the groups that it may share the set with."""
+    return tuple([(each.counter_set, each.compatibility_groups) for each in device.consumes_counters])
 
 
 def _join(common: dict[SetKey, frozenset[str]], device: Device) -> None:

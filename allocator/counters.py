@@ -1,8 +1,9 @@
 """Shared counters (KEP-4815): partitions of one device draw on the counters of its counter sets."""
 
 from collections.abc import Hashable, Iterator, Mapping
+from typing import Final
 
-from allocator.check import Check, Refusal, Undo
+from allocator.check import Asked, Check, Refusal, Situation, Undo
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, PoolId
 from allocator.outcome import Cause
@@ -13,19 +14,20 @@ from allocator.usage import NOTHING_USED, DeviceUsage, Usage
 CounterKey = tuple[PoolId, str, str]
 """Pool, counter set, counter: a set's name is unique in its pool, a pool's in its driver."""
 
-_PARTITION = Refusal(Cause.PARTITION)
+_REFUSAL: Final = Refusal(Cause.PARTITION)
 
 
-class PartitionCheck(Check):
-    """Does the device need the feature gate, which is off?"""
+def _speaks(_: Situation, __: Asked, candidate: Candidate, ___: DeviceUsage) -> Refusal | None:
+    return _REFUSAL if candidate.device.consumes_counters else None
 
-    __slots__ = ()
-    cause = Cause.PARTITION
-    subject = "DRAPartitionableDevices"
 
-    def speaks(self, candidate: Candidate, _: DeviceUsage, /) -> Refusal | None:
-        """It draws on counters."""
-        return _PARTITION if candidate.device.consumes_counters else None
+PARTITION: Final = Check(
+    Cause.PARTITION,
+    _speaks,
+    fields=("consumes_counters",),
+    gate=("partitionable_devices", False),
+    subject="DRAPartitionableDevices",
+)
 
 
 class Counters:
@@ -67,16 +69,6 @@ class Counters:
         rest = Quantity.from_nano(self.left(pool)[key], full.format)
         yield Seen(Obstacle(Cause.COUNTERS, name, need=str(need)), ((name, f"{rest} of {full} left"),), rest)
 
-    @staticmethod
-    def reads(device: Device, /) -> Hashable:
-        """What the device draws, its pool's name aside."""
-        return tuple([(*key[1:], amount) for key, amount in demand(device)])
-
-    @staticmethod
-    def needs_search(_: Device, /) -> bool:
-        """What counters leave is told from what is held: `allocator.families`."""
-        return False
-
     def _shortage(self, device: Device) -> CounterKey | None:
         """A counter that is overdrawn already refuses all of its pool, as upstream: its books can't be trusted."""
         left = self.left(device.id.pool_id)
@@ -113,6 +105,11 @@ class Counters:
                     for key, amount in demand(device):
                         left[key] -= amount
         return left
+
+
+def drawn_by(device: Device) -> Hashable:
+    """All that devices draw, the name of the pool aside."""
+    return tuple([(*key[1:], amount) for key, amount in demand(device)])
 
 
 def full(pool: NodePool) -> dict[CounterKey, int]:

@@ -1,24 +1,22 @@
-"""Devices that allocated claims hold as a whole. Admin access does not mind them."""
+"""Devices that allocated claims hold as a whole."""
 
 from collections.abc import Hashable
+from typing import Final
 
-from allocator.check import Check, Refusal
+from allocator.check import Asked, Check, Refusal, Situation
 from allocator.outcome import Cause
 from allocator.pools import Candidate
 from allocator.usage import DeviceUsage
 
-_IN_USE = Refusal(Cause.IN_USE)
+_REFUSAL: Final = Refusal(Cause.IN_USE)
 
 
-class InUseCheck(Check):
-    """Is the device held? Shares of it do not count."""
+def _speaks(_: Situation, asked: Asked, __: Candidate, used: DeviceUsage) -> Refusal | None:
+    """Admin access does not mind who holds a device, and nobody minds shares here."""
+    return _REFUSAL if used.holders > 0 and not asked.request.admin_access else None
 
-    __slots__ = ()
-    cause = Cause.IN_USE
 
-    def speaks(self, _: Candidate, used: DeviceUsage, /) -> Refusal | None:
-        """An allocation holds all of it."""
-        return _IN_USE if used.holders > 0 else None
+IN_USE: Final = Check(Cause.IN_USE, _speaks)
 
 
 def state_of(usage: DeviceUsage | None) -> Hashable:

@@ -25,7 +25,7 @@ class Ledger:
         self._candidates = candidates
         by_id = {pool.id: pool for pool in pools}
         self.counters = Counters(by_id, candidates.usage)
-        self._books = books(self.counters, by_id, candidates.usage, features)
+        self._books = books(candidates.fields, self.counters, by_id, candidates.usage, features)
         self.constraints: tuple[tuple[Constraint, ...], ...] = tuple(
             [
                 tuple([constraint_class(spec)(lists=features.list_type_attributes) for spec in specs])
@@ -82,10 +82,11 @@ class Ledger:
         return None if short is None else Refusal(Cause.CAPACITY, short)
 
     def _shortage(self, index: int, device: Device) -> Refusal | None:
-        for book in () if self._draws_already(index, device) else self._books:
-            refusal = book.refusal(device)
-            if refusal is not None:
-                return refusal
+        if self._books and not self._draws_already(index, device):
+            for book in self._books:
+                refusal = book.refusal(device)
+                if refusal is not None:
+                    return refusal
         return None
 
     def _draws_already(self, index: int, device: Device) -> bool:
@@ -102,10 +103,9 @@ class Ledger:
         return None
 
     def _enter(self, alternative: Alternative, index: int, device: Device, undos: list[Undo]) -> None:
-        for book in () if self._draws_already(index, device) else self._books:
-            undo = book.take(device)
-            if undo is not None:
-                undos.append(undo)
+        if self._books and not self._draws_already(index, device):
+            taken = [book.take(device) for book in self._books]
+            undos += [undo for undo in taken if undo is not None]
         if self._candidates.is_shared(index):
             undos.append(self._candidates.capacities.take(device.id, self._candidates.taken(alternative, index)))
             return

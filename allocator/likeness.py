@@ -19,7 +19,7 @@ from allocator.in_use import state_of
 from allocator.model import AllocationMode, AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
 from allocator.pools import Candidate, NodePool
 from allocator.selectors import Selectors
-from allocator.taints import TaintRules
+from allocator.taint_rules import TaintRules
 from allocator.usage import PoolUsage
 
 _ABSENT: Final = object()
@@ -92,7 +92,7 @@ def structure(view: NodePool) -> Hashable:
         view.has_binding_conditions,
         tuple([published.number(candidate) for candidate in view.candidates]),
         tuple(published.numbers),
-        tuple([checks.drawn_of(device) for device in view.elsewhere]),
+        tuple([checks.drawn_by(device) for device in view.elsewhere]),
         tuple([(name, tuple([(n, each.nano) for n, each in counters.items()])) for name, counters in counter_sets]),
     )
 

@@ -1,49 +1,42 @@
-"""Devices that are placed one by one (``perDeviceNodeSelection``): can the node reach them?"""
+"""Devices that are placed one by one (``perDeviceNodeSelection``): can the node reach them?
+
+Where slices are placed as a whole, the node's pools have no devices that are out of reach.
+"""
 
 from collections.abc import Hashable, Sequence
+from typing import Final
 
-from allocator.check import Check, Refusal
+from allocator.check import Asked, Check, Refusal, Situation
 from allocator.model import Node, Placement
 from allocator.nodes import placement_matches
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 
-_UNREACHABLE = Refusal(Cause.UNREACHABLE)
+_REFUSAL: Final = Refusal(Cause.UNREACHABLE)
 
 
-class PlacementCheck(Check):
-    """Is the device for the node? Where devices are placed by slices, the node's pools have no others."""
+def _is_single(candidate: Candidate) -> bool:
+    return candidate.slice.per_device_placement
 
-    __slots__ = ("_node",)
-    cause = Cause.UNREACHABLE
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+def _reaches(node: Node, candidate: Candidate) -> bool:
+    placement = candidate.device.placement
+    return placement is not None and placement_matches(placement, node)
 
-    def speaks(self, candidate: Candidate, _: DeviceUsage, /) -> Refusal | None:
-        """It is placed by itself, and on other nodes."""
-        return _UNREACHABLE if candidate.slice.per_device_placement and not self._reaches(candidate) else None
 
-    @staticmethod
-    def reads(candidate: Candidate, /) -> Hashable:
-        """How slice and device are placed, and whether a claim is bound to the node."""
-        device, published = candidate.device, candidate.slice
-        places = _range(published.placement), _range(device.placement)
-        return published.per_device_placement, *places, device.binds_to_node
+def _speaks(situation: Situation, _: Asked, candidate: Candidate, __: DeviceUsage) -> Refusal | None:
+    return _REFUSAL if candidate.slice.per_device_placement and not _reaches(situation.node, candidate) else None
 
-    def circumstances(self, view: NodePool, /) -> Sequence[Hashable]:
-        """Which devices the node reaches, if they are placed one by one."""
-        return [self._reaches(c) for c in view.candidates] if any(map(self.needs_search, view.candidates)) else ()
 
-    @staticmethod
-    def needs_search(candidate: Candidate, /) -> bool:
-        """Where devices are placed one by one, nodes with the same devices differ."""
-        return candidate.slice.per_device_placement
+def _reads(candidate: Candidate) -> Hashable:
+    places = _range(candidate.slice.placement), _range(candidate.device.placement)
+    return _is_single(candidate), *places, candidate.device.binds_to_node
 
-    def _reaches(self, candidate: Candidate) -> bool:
-        placement = candidate.device.placement
-        return placement is not None and placement_matches(placement, self._node)
+
+def _circumstances(view: NodePool, node: Node, _: object) -> Sequence[Hashable]:
+    """Which devices the node reaches."""
+    return [_reaches(node, each) for each in view.candidates] if any(map(_is_single, view.candidates)) else ()
 
 
 def _range(placement: Placement | None) -> Hashable:
@@ -52,3 +45,13 @@ def _range(placement: Placement | None) -> Hashable:
         return None
     terms = placement.node_selector.terms if placement.node_selector is not None else ()
     return bool(placement.node_name), min(len(terms), 2)
+
+
+PLACEMENT: Final = Check(
+    Cause.UNREACHABLE,
+    _speaks,
+    fields=("per_device_placement",),
+    reads=_reads,
+    circumstances=_circumstances,
+    needs_search=_is_single,
+)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator.candidates import Alternative, Candidates
+from allocator.check import Refusal, Selector
 from allocator.constraints import CONSTRAINTS, covers
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
 from allocator.features import Features
@@ -65,14 +66,14 @@ def plan(
         for request in claim.spec.requests:
             _check_request(claim, request, features)
             alternatives = tuple(
-                _alternative(index, claim, request, each, classes, candidates.count) for each in request.alternatives
+                [_alternative(index, claim, request, each, classes, candidates) for each in request.alternatives]
             )
             for each in alternatives:
                 if each.request.mode is AllocationMode.ALL:
                     _check_all(claim, each, pools)
                     each.members = candidates.members(each)
             slots.append(Slot(index, request, alternatives))
-            least = min(a.need for a in alternatives)
+            least = min([a.need for a in alternatives])
             if total + least > MAX_RESULTS:
                 raise InvalidClaimError(
                     str(claim),
@@ -83,7 +84,7 @@ def plan(
         for number, spec in enumerate(claim.spec.constraints):
             if spec.kind not in CONSTRAINTS:
                 raise InvalidClaimError(str(claim), "", f"constraint {number} is of an unknown kind")
-    return Plan(claims, tuple(slots), tuple(c.spec.constraints for c in claims))
+    return Plan(claims, tuple(slots), tuple([c.spec.constraints for c in claims]))
 
 
 def _check_request(claim: Claim, request: Request, features: Features) -> None:
@@ -111,7 +112,7 @@ def _alternative(
     request: Request,
     wanted: DeviceRequest,
     classes: Mapping[str, DeviceClass],
-    candidates: int,
+    candidates: Candidates,
 ) -> Alternative:
     label = f"{request.name}/{wanted.name}" if request.prioritized else request.name
     if "" in wanted.selectors:
@@ -121,10 +122,15 @@ def _alternative(
     device_class = classes.get(wanted.device_class)
     if device_class is None:
         raise InvalidClaimError(str(claim), label, f"device class {wanted.device_class} does not exist")
-    found = Alternative(index, str(claim), request.name, wanted, label, device_class, candidates)
+    selectors = (
+        *[Selector(f"class {device_class.name} selector {i}", text) for i, text in enumerate(device_class.selectors)],
+        *[Selector(f"selector {i}", text, i) for i, text in enumerate(wanted.selectors)],
+    )
     constraints = enumerate(claim.spec.constraints)
-    found.covering = tuple([(number, spec) for number, spec in constraints if covers(spec, request.name, wanted.name)])
-    return found
+    covering = tuple([(number, spec) for number, spec in constraints if covers(spec, request.name, wanted.name)])
+    verdicts: list[Refusal | None] = [None] * candidates.count
+    checks = candidates.checks(wanted)
+    return Alternative(index, claim, request.name, label, wanted, selectors, device_class, checks, covering, verdicts)
 
 
 def _check_all(claim: Claim, alternative: Alternative, pools: tuple[NodePool, ...]) -> None:

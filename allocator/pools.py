@@ -6,7 +6,9 @@ contradicts itself is invalid; neither is allocated from, and requests for all d
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
@@ -24,6 +26,10 @@ _NAME: Final = ""
 
 _Key = TypeVar("_Key", bound=Hashable)
 
+_NAMES: Final = tuple(each.name for of in (Device, Slice) for each in fields(of))
+_DEVICE_FIELDS: Final = attrgetter(*(each.name for each in fields(Device)))
+_SLICE_FIELDS: Final = attrgetter(*(each.name for each in fields(Slice)))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
@@ -38,7 +44,7 @@ class Candidate:
     unsupported: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NodePool:
     """What one node sees of a pool.
 
@@ -60,6 +66,14 @@ class NodePool:
     elsewhere: tuple[Device, ...] = ()
     counter_sets: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
     has_binding_conditions: bool = False
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """The fields that any of its devices, or the slice of any, has set to more than nothing."""
+        slices = dict.fromkeys(c.slice for c in self.candidates)
+        devices = zip(*(_DEVICE_FIELDS(c.device) for c in self.candidates), strict=True)
+        columns = (*devices, *zip(*map(_SLICE_FIELDS, slices), strict=True))
+        return frozenset(name for name, column in zip(_NAMES, columns, strict=False) if any(column))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

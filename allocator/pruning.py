@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 
 from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
-from allocator.checks import drawn_of
+from allocator.checks import drawn_by
 from allocator.constraints import constraint_class, covers
 from allocator.counters import demand
 from allocator.ledger import Ledger
@@ -137,8 +137,8 @@ class Pruning:
     def _signature(self, index: int) -> Hashable:
         bit = 1 << index
         device = self._candidates.all[index].device
-        drawn = drawn_of(device)
-        pool = device.id.pool_id if any(drawn) else None
+        drawn = drawn_by(device)
+        pool = device.id.pool_id if drawn else None
         return tuple([bool(m & bit) for m in self._suits.values()]), tuple(self._traits[index]), drawn, pool
 
     def _requests_fit(self) -> bool:

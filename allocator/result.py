@@ -39,9 +39,11 @@ def allocation_result(
         NodeUnsuitableError: a slice with a node selector of several terms, which the API forbids.
     """
     results = tuple(
-        _device_result(alternative, index, candidates, features, new_share_id)
-        for alternative, indexes in chosen
-        for index in indexes
+        [
+            _device_result(alternative, index, candidates, features, new_share_id)
+            for alternative, indexes in chosen
+            for index in indexes
+        ]
     )
     devices = [candidates.all[index] for _, indexes in chosen for index in indexes]
     return AllocationResult(

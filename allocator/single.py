@@ -22,7 +22,7 @@ from allocator.plan import plan
 from allocator.policies import Policy
 from allocator.policies.policy import DeviceKind, Sizes, sizes_of
 from allocator.selectors import Selectors
-from allocator.taints import NO_RULES
+from allocator.taint_rules import NO_RULES
 from allocator.usage import Usage
 
 _FREE_OR_HELD: Final = frozenset({0, 1})
@@ -162,7 +162,7 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) 
         effort.step()
         (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
         (wanted,) = slot.alternatives
-        if any(needs_search(candidates.checks(wanted), each) for each in candidates.all):
+        if any(needs_search(wanted.checks, each) for each in candidates.all):
             return None
         reached = iter([_facts(candidates, wanted, index) for index in range(candidates.count)])
     except SearchLimitError:

@@ -1,39 +1,27 @@
 """Everything that speaks against a device, where the search stops at the first thing: by the checks of the search."""
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from allocator.capacity import has_shares
 from allocator.cel import Reads
-from allocator.check import Book, Check, Selector
-from allocator.checks import Checks, Question, books
+from allocator.check import Asked, Book, Selector, Situation
+from allocator.checks import books, checks_for
 from allocator.counters import Counters
 from allocator.explain.expressions import Expressions
-from allocator.explain.obstacles import Seen
+from allocator.explain.obstacles import Obstacle, Seen
 from allocator.features import Features
 from allocator.model import Claim, Device, DeviceClass, DeviceId, DeviceRequest, Node, PoolId
 from allocator.pools import Candidate, NodePool
 from allocator.selectors import Selectors
-from allocator.taints import TaintRules
+from allocator.taint_rules import TaintRules
 from allocator.usage import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One way to serve a request.
+class Wanted(Asked):
+    """One way to serve a request, told to people."""
 
-    Attributes:
-        claim: position of the claim among those that are looked at.
-        owner: namespace/name of the claim.
-        label: request, or request/subrequest.
-    """
-
-    claim: int
-    owner: str
-    request_name: str
-    label: str
-    request: DeviceRequest
-    selectors: tuple[Selector, ...]
+    __slots__ = ()
 
     @property
     def question(self) -> Hashable:
@@ -47,7 +35,7 @@ def ways(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass]) -> tuple
         tuple(
             Wanted(
                 index,
-                str(claim),
+                claim,
                 request.name,
                 f"{request.name}/{each.name}" if request.prioritized else request.name,
                 each,
@@ -76,15 +64,18 @@ class Inspector:
         self._rules = rules
         self._features = features
         self._expressions = Expressions(selectors)
-        self._latest: tuple[Wanted, Node, tuple[Check, ...]] | None = None
         self._books: dict[int, tuple[Book, ...]] = {}
 
     def obstacles(self, wanted: Wanted, candidate: Candidate, pool: NodePool, node: Node) -> Iterator[Seen]:
         """What speaks against a device, in the order in which it is told; nothing: it is free, and suits as such."""
         device = candidate.device
         used = self.usage.device(device.id)
-        for check in self._checks_of(wanted, node):
-            yield from check.obstacles(candidate, used, self._expressions)
+        situation = Situation(node, self._rules, self._features, self._expressions)
+        for check in checks_for(pool.fields, wanted.request, self._rules, self._features).told:
+            if check.obstacles is not None:
+                yield from check.obstacles(situation, wanted, candidate, used, self._expressions)
+            elif check.speaks(situation, wanted, candidate, used) is not None:
+                yield Seen(Obstacle(check.cause, check.subject))
         shareable = self._features.consumable_capacity and device.allow_multiple_allocations
         if not (shareable and has_shares(used)):  # a further share draws nothing more
             for book in self._books_of(pool):
@@ -103,15 +94,9 @@ class Inspector:
         """What an expression reads; everything, if it does not compile."""
         return self._expressions.reads(expression)
 
-    def _checks_of(self, wanted: Wanted, node: Node) -> tuple[Check, ...]:
-        if self._latest is None or self._latest[0] is not wanted or self._latest[1] is not node:
-            question = Question(wanted, node, self._rules, self._features, self._expressions)
-            self._latest = wanted, node, tuple(Checks(question).told)
-        return self._latest[2]
-
     def _books_of(self, pool: NodePool) -> tuple[Book, ...]:
         found = self._books.get(id(pool))
         if found is None:
             of = {pool.id: pool}
-            found = self._books[id(pool)] = books(Counters(of, self.usage), of, self.usage, self._features)
+            found = self._books[id(pool)] = books(pool.fields, Counters(of, self.usage), of, self.usage, self._features)
         return found

@@ -37,7 +37,7 @@ def merit(
         if counters.left(pool)[key] + amount == counters.full(pool)[key]:
             broken.add((pool, counter_set))
     return Merit(
-        preference=sum(max(_BEST_ALTERNATIVE - option, 1) for a, option in chosen if a.request.name),
+        preference=sum([max(_BEST_ALTERNATIVE - option, 1) for a, option in chosen if a.request.name]),
         capacity=capacity,
         free=_free_share(candidates, taken),
         broken=len(broken),

@@ -9,7 +9,8 @@ from functools import partial
 from allocator.features import Features
 from allocator.model import JSON, Device, DeviceId, PoolId, Slice
 from allocator.pools import Pool
-from allocator.taints import TaintRules, blocking_taint, taint_text
+from allocator.taint_rules import TaintRules
+from allocator.taints import blocking_taint, taint_text
 from allocator.usage import FREE, NOTHING_USED, PoolUsage
 from extender.cluster.snapshot import Snapshot
 from extender.views.table import Item, Row, View, matches

@@ -17,7 +17,7 @@ from allocator.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.outcome import Allocation, Merit
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.single import Found, NotFound, Single, is_single, single_of
-from allocator.taints import NO_RULES
+from allocator.taint_rules import NO_RULES
 from allocator.usage import NOTHING_USED, Usage
 from tests.allocator.worlds import (
     DRIVER,

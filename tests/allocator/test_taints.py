@@ -7,7 +7,8 @@ import pytest
 
 from allocator.model import DeviceId, DeviceTaint, TaintRule, Toleration
 from allocator.outcome import Cause, Unsatisfiable
-from allocator.taints import TaintRules, blocking_taint, tolerates
+from allocator.taint_rules import TaintRules
+from allocator.taints import blocking_taint, tolerates
 from tests.allocator.worlds import DRIVER, World, claim, device, pool, want
 
 SICK = DeviceTaint("health", "NoSchedule", "sick")

@@ -37,7 +37,7 @@ from allocator.policies import FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.quantity import Quantity
 from allocator.selectors import Selectors
-from allocator.taints import NO_RULES, TaintRules
+from allocator.taint_rules import NO_RULES, TaintRules
 from allocator.usage import Usage
 
 DRIVER = "gpu.example.com"
