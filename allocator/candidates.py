@@ -85,7 +85,7 @@ class Candidates:
         features: Features,
         selectors: TimedSelectors,
     ) -> None:
-        self._situation = Situation(node, rules, features, selectors)
+        self._situation = Situation(node, rules, features, selectors.matches)
         self.fields = pools[0].fields if len(pools) == 1 else frozenset().union(*(pool.fields for pool in pools))
         self._features = features
         self._selectors = selectors

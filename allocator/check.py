@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
@@ -49,20 +49,13 @@ class Asked:
     selectors: tuple[Selector, ...]
 
 
-class Matcher(Protocol):
-    """Evaluates selectors, as `allocator.selectors.Selectors` do."""
-
-    def matches(self, expression: str, device: Device) -> bool:
-        """Whether a device satisfies an expression."""
-
-
 class Situation(NamedTuple):
-    """The node, and the rules of its cluster."""
+    """The node and the rules of its cluster. ``matches`` is as of `allocator.selectors.Selectors`."""
 
     node: Node
     rules: TaintRules
     features: Features
-    matcher: Matcher
+    matches: Callable[[str, Device], bool]
 
 
 def _nothing(*_: object) -> tuple[()]:
@@ -101,16 +94,3 @@ class Check:
     reads: Callable[[Candidate], Hashable] = _nothing
     circumstances: Callable[[NodePool, Node, TaintRules], Sequence[Hashable]] = _nothing
     needs_search: Callable[[Candidate], bool] = _no
-
-
-class Book(Protocol):
-    """What devices of one node use up together: by allocated claims, and by the attempt that is under way."""
-
-    def refusal(self, device: Device, /) -> Refusal | None:
-        """What speaks against one device more."""
-
-    def take(self, device: Device, /) -> Undo | None:
-        """Count a device in that was not refused; None: it takes nothing."""
-
-    def obstacles(self, device: Device, /) -> Iterator[Seen]:
-        """What speaks against one device more, for people."""

@@ -8,12 +8,12 @@ feature of devices is a module with its check, and its name in a line here.
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from allocator import counters as shared_counters
 from allocator.binding import BINDING
 from allocator.capacity import CAPACITY
-from allocator.check import Asked, Book, Check, Refusal, Situation
+from allocator.check import Asked, Check, Refusal, Situation
 from allocator.compatibility import Compatibility, groups_of
 from allocator.counters import PARTITION, Counters
 from allocator.features import Features
@@ -31,6 +31,9 @@ _OF_KIND: Final = (BINDING, MATCHING, PLACEMENT)
 _OF_MEMBERS: Final = (*_OF_KIND, CAPACITY)
 CHECKS: Final = (IN_USE, *_OF_MEMBERS, NODE_OPERATIONS, PARTITION, TAINTS)
 """In upstream's order, which decides which error a pod meets."""
+
+Book: TypeAlias = Compatibility | Counters
+"""What devices of one node use up together: by allocated claims, and by the attempt that is under way."""
 
 _GATES: Final = tuple({check.gate[0]: None for check in CHECKS if check.gate[0]})
 _READ_GATES: Final = attrgetter(*_GATES)

@@ -3,27 +3,22 @@
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
-from allocator.check import Asked, Check, Refusal, Situation, Undo
+from allocator.check import Check, Refusal, Undo
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, PoolId
 from allocator.outcome import Cause
-from allocator.pools import Candidate, NodePool
+from allocator.pools import NodePool
 from allocator.quantity import Quantity
-from allocator.usage import NOTHING_USED, DeviceUsage, Usage
+from allocator.usage import NOTHING_USED, Usage
 
 CounterKey = tuple[PoolId, str, str]
 """Pool, counter set, counter: a set's name is unique in its pool, a pool's in its driver."""
 
 _REFUSAL: Final = Refusal(Cause.PARTITION)
 
-
-def _speaks(_: Situation, __: Asked, candidate: Candidate, ___: DeviceUsage) -> Refusal | None:
-    return _REFUSAL if candidate.device.consumes_counters else None
-
-
 PARTITION: Final = Check(
     Cause.PARTITION,
-    _speaks,
+    lambda _, __, candidate, ___: _REFUSAL if candidate.device.consumes_counters else None,
     fields=("consumes_counters",),
     gate=("partitionable_devices", False),
     subject="DRAPartitionableDevices",

@@ -3,20 +3,17 @@
 from collections.abc import Hashable
 from typing import Final
 
-from allocator.check import Asked, Check, Refusal, Situation
+from allocator.check import Check, Refusal
 from allocator.outcome import Cause
-from allocator.pools import Candidate
 from allocator.usage import DeviceUsage
 
 _REFUSAL: Final = Refusal(Cause.IN_USE)
 
-
-def _speaks(_: Situation, asked: Asked, __: Candidate, used: DeviceUsage) -> Refusal | None:
-    """Admin access does not mind who holds a device, and nobody minds shares here."""
-    return _REFUSAL if used.holders > 0 and not asked.request.admin_access else None
-
-
-IN_USE: Final = Check(Cause.IN_USE, _speaks)
+IN_USE: Final = Check(
+    Cause.IN_USE,
+    lambda _, asked, __, used: _REFUSAL if used.holders > 0 and not asked.request.admin_access else None,
+)
+"""Admin access does not mind who holds a device, and shares are told by the capacity that they leave."""
 
 
 def state_of(usage: DeviceUsage | None) -> Hashable:

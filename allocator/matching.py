@@ -15,7 +15,7 @@ from allocator.usage import DeviceUsage
 
 
 def _speaks(situation: Situation, asked: Asked, candidate: Candidate, _: DeviceUsage) -> Refusal | None:
-    device, matches = candidate.device, situation.matcher.matches
+    device, matches = candidate.device, situation.matches
     for source, text, _number in asked.selectors:
         if candidate.unsupported:
             raise failure(asked, source, device, f"attribute {candidate.unsupported}: unsupported value")

@@ -20,10 +20,6 @@ class Expressions:
         self._reads: dict[str, Reads] = {}
         self._known: dict[Hashable, tuple[Seen, ...]] = {}
 
-    def matches(self, expression: str, device: Device) -> bool:
-        """As `Selectors.matches`."""
-        return self._selectors.matches(expression, device)
-
     def error(self, expression: str, device: Device) -> str | None:
         """None: the expression holds; empty: it does not; else why it fails."""
         try:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from allocator.capacity import has_shares
 from allocator.cel import Reads
-from allocator.check import Asked, Book, Selector, Situation
-from allocator.checks import books, checks_for
+from allocator.check import Asked, Selector, Situation
+from allocator.checks import Book, books, checks_for
 from allocator.counters import Counters
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Obstacle, Seen
@@ -63,6 +63,7 @@ class Inspector:
         self.usage = usage
         self._rules = rules
         self._features = features
+        self._selectors = selectors
         self._expressions = Expressions(selectors)
         self._books: dict[int, tuple[Book, ...]] = {}
 
@@ -70,7 +71,7 @@ class Inspector:
         """What speaks against a device, in the order in which it is told; nothing: it is free, and suits as such."""
         device = candidate.device
         used = self.usage.device(device.id)
-        situation = Situation(node, self._rules, self._features, self._expressions)
+        situation = Situation(node, self._rules, self._features, self._selectors.matches)
         for check in checks_for(pool.fields, wanted.request, self._rules, self._features).told:
             if check.obstacles is not None:
                 yield from check.obstacles(situation, wanted, candidate, used, self._expressions)
