@@ -38,6 +38,7 @@ class Asked:
 
     Attributes:
         claim: position of the claim.
+        owner: the claim.
         label: request, or request/subrequest.
     """
 
