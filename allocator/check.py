@@ -59,7 +59,8 @@ class Situation(NamedTuple):
     matches: Callable[[str, Device], bool]
 
 
-def _nothing(*_: object) -> tuple[()]:
+def nothing(*_: object) -> tuple[()]:
+    """Reads nothing."""
     return ()
 
 
@@ -92,6 +93,6 @@ class Check:
     gate: tuple[str, bool] = ("", True)
     subject: str = ""
     obstacles: Callable[[Situation, Asked, Candidate, DeviceUsage, Expressions], Iterator[Seen]] | None = None
-    reads: Callable[[Candidate], Hashable] = _nothing
-    circumstances: Callable[[NodePool, Node, TaintRules], Sequence[Hashable]] = _nothing
+    reads: Callable[[Candidate], Hashable] = nothing
+    circumstances: Callable[[NodePool, Node, TaintRules], Sequence[Hashable]] = nothing
     needs_search: Callable[[Candidate], bool] = _no

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from allocator import counters as shared_counters
 from allocator.binding import BINDING
 from allocator.capacity import CAPACITY
-from allocator.check import Asked, Check, Refusal, Situation
+from allocator.check import Asked, Check, Refusal, Situation, nothing
 from allocator.compatibility import Compatibility, groups_of
 from allocator.counters import PARTITION, Counters
 from allocator.features import Features
@@ -34,6 +34,8 @@ CHECKS: Final = (IN_USE, *_OF_MEMBERS, NODE_OPERATIONS, PARTITION, TAINTS)
 
 Book: TypeAlias = Compatibility | Counters
 """What devices of one node use up together: by allocated claims, and by the attempt that is under way."""
+
+_CIRCUMSTANTIAL: Final = tuple(check for check in CHECKS if check.circumstances is not nothing)
 
 _GATES: Final = tuple({check.gate[0]: None for check in CHECKS if check.gate[0]})
 _READ_GATES: Final = attrgetter(*_GATES)
@@ -107,13 +109,13 @@ def drawn_by(device: Device) -> tuple[Hashable, ...]:
 
 
 def read_of(candidate: Candidate) -> Hashable:
-    """All that decisions read of a published device, attributes and names aside."""
-    return *[check.reads(candidate) for check in CHECKS], drawn_by(candidate.device)
+    """All that checks read of a published device, attributes and names aside."""
+    return tuple([check.reads(candidate) for check in CHECKS])
 
 
 def circumstances(view: NodePool, node: Node, rules: TaintRules) -> Iterator[Hashable]:
     """What decisions read of a pool's devices besides what is published and held, check by check."""
-    for check in CHECKS:
+    for check in _CIRCUMSTANTIAL:
         found = check.circumstances(view, node, rules)
         if found:
             yield check.cause, tuple(found)

@@ -103,8 +103,13 @@ class Counters:
 
 
 def drawn_by(device: Device) -> Hashable:
-    """All that devices draw, the name of the pool aside."""
-    return tuple([(*key[1:], amount) for key, amount in demand(device)])
+    """What a device draws, set by set, in units of 10**-9: all that counts, the name of the pool aside."""
+    return tuple(
+        [
+            (each.counter_set, tuple([(name, amount.nano) for name, amount in each.counters.items()]))
+            for each in device.consumes_counters
+        ]
+    )
 
 
 def full(pool: NodePool) -> dict[CounterKey, int]:

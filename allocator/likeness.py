@@ -27,7 +27,9 @@ _FREE_OR_HELD: Final = frozenset({0, 1})
 _TEXTS: Final = {str}
 _PLAIN: Final = frozenset({str, bool, int, object})
 """Types of values of which those of one type are equal only if they are the same to everybody."""
-_FIELDS: Final = attrgetter(*(each.name for each in fields(Device) if each.name not in {"id", "attributes"}))
+_UNREAD: Final = frozenset({"id", "attributes", "consumes_counters"})
+_FIELDS: Final = attrgetter(*(each.name for each in fields(Device) if each.name not in _UNREAD))
+"""What checks read, all but names, attributes, and what is drawn, which hardly two devices share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def structure(view: NodePool) -> Hashable:
     return (
         view.id.driver,
         view.has_binding_conditions,
-        tuple([published.number(candidate) for candidate in view.candidates]),
+        tuple([published.of(candidate) for candidate in view.candidates]),
         tuple(published.numbers),
         tuple([checks.drawn_by(device) for device in view.elsewhere]),
         tuple([(name, tuple([(n, each.nano) for n, each in counters.items()])) for name, counters in counter_sets]),
@@ -163,27 +165,28 @@ def _rows(view: NodePool, reads: AttributeReads, patterns: Sequence[Sequence[Has
     for number, c in enumerate(view.candidates):
         names = sorted(c.device.attributes) if reads.everything else reads.values
         values = tuple((name, _told_apart(c.device.attributes.get(name, _ABSENT))) for name in names)
-        yield published.number(c), values, [p[number] for p in patterns]
+        yield published.of(c), values, [p[number] for p in patterns]
 
 
 class _Published:
-    """What checks read of published devices, as numbers. Devices of a slice share most of it, which is read once.
+    """What decisions read of published devices. What checks read, devices of a slice mostly share: it is read once.
 
     Attributes:
-        numbers: what is read, with the number that stands for it.
+        numbers: what checks read, with the number that stands for it.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
         self._known: dict[Hashable, int] = {}
 
-    def number(self, candidate: Candidate) -> int:
-        """Of what is read of a device."""
-        key = id(candidate.slice), candidate.unsupported, *map(id, _FIELDS(candidate.device))
+    def of(self, candidate: Candidate) -> Hashable:
+        """What is read of a device."""
+        device = candidate.device
+        key = id(candidate.slice), candidate.unsupported, *map(id, _FIELDS(device))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self.numbers.setdefault(checks.read_of(candidate), len(self.numbers))
-        return found
+        return (found, checks.drawn_by(device)) if device.consumes_counters else found
 
 
 def _told_apart(value: AttributeValue | object) -> Hashable:

@@ -28,7 +28,7 @@ def _speaks(situation: Situation, _: Asked, candidate: Candidate, __: DeviceUsag
 
 def _circumstances(view: NodePool, node: Node, _: object) -> Sequence[Hashable]:
     """What the node declares, if devices of the pool ask for it."""
-    return [NODE_OPERATIONS_FEATURE in node.declared_features] if any(map(_skips, view.candidates)) else ()
+    return [NODE_OPERATIONS_FEATURE in node.declared_features] if "skip_node_operations" in view.fields else ()
 
 
 NODE_OPERATIONS: Final = Check(

@@ -36,7 +36,7 @@ def _reads(candidate: Candidate) -> Hashable:
 
 def _circumstances(view: NodePool, node: Node, _: object) -> Sequence[Hashable]:
     """Which devices the node reaches."""
-    return [_reaches(node, each) for each in view.candidates] if any(map(_is_single, view.candidates)) else ()
+    return [_reaches(node, each) for each in view.candidates] if "per_device_placement" in view.fields else ()
 
 
 def _range(placement: Placement | None) -> Hashable:
