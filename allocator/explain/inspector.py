@@ -65,7 +65,7 @@ class Inspector:
         self._features = features
         self._selectors = selectors
         self._expressions = Expressions(selectors)
-        self._books: dict[int, tuple[Book, ...]] = {}
+        self._books: dict[NodePool, tuple[Book, ...]] = {}
 
     def obstacles(self, wanted: Wanted, candidate: Candidate, pool: NodePool, node: Node) -> Iterator[Seen]:
         """What speaks against a device, in the order in which it is told; nothing: it is free, and suits as such."""
@@ -96,8 +96,8 @@ class Inspector:
         return self._expressions.reads(expression)
 
     def _books_of(self, pool: NodePool) -> tuple[Book, ...]:
-        found = self._books.get(id(pool))
+        found = self._books.get(pool)
         if found is None:
             of = {pool.id: pool}
-            found = self._books[id(pool)] = books(pool.fields, Counters(of, self.usage), of, self.usage, self._features)
+            found = self._books[pool] = books(pool.fields, Counters(of, self.usage), of, self.usage, self._features)
         return found
