@@ -9,7 +9,7 @@ from allocator.allocate import Task, allocate
 from allocator.effort import Clock, Effort, Limits
 from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
 from allocator.features import Features
-from allocator.likeness import Lens, lens_of
+from allocator.likeness import AttributeReads, attribute_reads_of
 from allocator.model import Claim, DeviceClass, Node
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import BEST_FIT, Policy
@@ -161,9 +161,9 @@ class Solver:
             claims, lambda limits: single_of(task, self.selectors, self.policy, Effort(limits, self.clock))
         )
 
-    def lens(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> Lens:
+    def lens(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:
         """What of devices the claims' decision depends on."""
-        return self._asked(claims, lambda _: lens_of(claims, classes, self.selectors))
+        return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors))
 
     def _asked(self, claims: Sequence[Claim], ask: Callable[[Limits], _T]) -> _T:
         """The allocator's answer within the time that is left. What fails in it is the claims' failure, not the call's.
