@@ -7,9 +7,9 @@ from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.check import Refusal
 from allocator.effort import DEFAULT_LIMITS, Clock, Effort, Limits, TimedSelectors
 from allocator.errors import NodeUnsuitableError
-from allocator.features import Features
 from allocator.ledger import Ledger
 from allocator.model import Claim, DeviceClass, Node
+from allocator.model.features import Features
 from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
 from allocator.plan import Plan, Slot, plan
 from allocator.policies import BEST_FIT, Policy, View

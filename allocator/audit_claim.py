@@ -24,10 +24,10 @@ from allocator.model import (
     Requirement,
     Slice,
 )
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 from allocator.nodes import placement_matches, selector_matches
-from allocator.quantity import Quantity
 from allocator.selectors import Selectors
-from allocator.semver import Version
 
 
 @dataclass(frozen=True, slots=True)

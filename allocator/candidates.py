@@ -14,7 +14,6 @@ from allocator.checks import Checks, checks_for, first_refusal
 from allocator.constraints import values_of
 from allocator.effort import TimedSelectors
 from allocator.errors import AllocatorError, CapacityError, SearchLimitError, SelectorError
-from allocator.features import Features
 from allocator.matching import failure
 from allocator.model import (
     AttributeValue,
@@ -27,9 +26,10 @@ from allocator.model import (
     PoolId,
     Slice,
 )
+from allocator.model.features import Features
+from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
-from allocator.quantity import Quantity
 from allocator.taint_rules import TaintRules
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 

@@ -10,11 +10,11 @@ from allocator.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
 from allocator.explain.names import nearest
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.features import Features
 from allocator.model import AllocationMode, Capacity, Device, DeviceId, RequestPolicy, ValidRange
+from allocator.model.features import Features
+from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import Candidate
-from allocator.quantity import Quantity
 from allocator.usage import DeviceUsage, Usage
 
 _INT64_MAX = 2**63 - 1

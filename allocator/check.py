@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
-from allocator.features import Features
 from allocator.model import Claim, Device, DeviceRequest, Node
+from allocator.model.features import Features
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.taint_rules import TaintRules

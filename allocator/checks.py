@@ -16,10 +16,10 @@ from allocator.capacity import CAPACITY
 from allocator.check import Asked, Check, Refusal, Situation, nothing
 from allocator.compatibility import Compatibility, groups_of
 from allocator.counters import PARTITION, Counters
-from allocator.features import Features
 from allocator.in_use import IN_USE
 from allocator.matching import MATCHING
 from allocator.model import Device, DeviceRequest, Node, PoolId
+from allocator.model.features import Features
 from allocator.node_operations import NODE_OPERATIONS
 from allocator.placement import PLACEMENT
 from allocator.pools import Candidate, NodePool

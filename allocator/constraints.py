@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from allocator.check import Undo
 from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec
-from allocator.semver import Version
+from allocator.model.semver import Version
 
 
 def values_of(value: AttributeValue) -> frozenset[Hashable]:

@@ -6,9 +6,9 @@ from typing import Final
 from allocator.check import Check, Refusal, Undo
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, PoolId
+from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import NodePool
-from allocator.quantity import Quantity
 from allocator.usage import NOTHING_USED, Usage
 
 CounterKey = tuple[PoolId, str, str]

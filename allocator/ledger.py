@@ -9,8 +9,8 @@ from allocator.check import Refusal, Undo
 from allocator.checks import books
 from allocator.constraints import Constraint, constraint_class
 from allocator.counters import Counters
-from allocator.features import Features
 from allocator.model import Device
+from allocator.model.features import Features
 from allocator.outcome import Cause
 from allocator.plan import Plan
 from allocator.pools import NodePool

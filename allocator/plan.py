@@ -10,8 +10,8 @@ from allocator.candidates import Alternative, Candidates
 from allocator.check import Refusal, Selector
 from allocator.constraints import CONSTRAINTS, covers
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
-from allocator.features import Features
 from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
+from allocator.model.features import Features
 from allocator.pools import NodePool
 
 MAX_RESULTS = 32

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
-from allocator.features import Features
 from allocator.model import AttributeValue, Device, Node, Placement, PoolId, Slice
+from allocator.model.features import Features
+from allocator.model.quantity import Quantity
 from allocator.nodes import placement_matches
-from allocator.quantity import Quantity
 
 Mark: TypeAlias = tuple[str, str]
 """A label with its value."""

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 from allocator.candidates import Alternative, Candidates
 from allocator.errors import NodeUnsuitableError
-from allocator.features import Features
 from allocator.model import (
     AllocatedConfig,
     AllocationResult,
@@ -16,6 +15,7 @@ from allocator.model import (
     Placement,
     Requirement,
 )
+from allocator.model.features import Features
 from allocator.pools import Candidate
 
 FROM_CLASS = "FromClass"

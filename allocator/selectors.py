@@ -21,8 +21,8 @@ from allocator.cel import (
 )
 from allocator.cel.values import Value
 from allocator.model import AttributeValue, Device
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 _ABSENT: Final = object()
 _TYPE_NAMES: Final = {bool: "bool", int: "int", str: "string", Version: "semver"}

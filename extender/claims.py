@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.features import Features
 from allocator.model import ClaimSpec
+from allocator.model.features import Features
 from extender.cluster.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.claimrules import MAX_CONSUMERS

@@ -11,8 +11,8 @@ from typing import Final
 import orjson
 
 from allocator.model import Claim, ClaimSpec, DeviceRequest, Request
+from allocator.model.quantity import Quantity
 from allocator.plan import MAX_RESULTS
-from allocator.quantity import Quantity
 from extender.cluster.objects import SPECIAL, ClaimObject, Container, ExtendedRequest, Pod, RequestMapping
 
 _ONE: Final = Quantity.from_int(1).nano

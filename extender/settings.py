@@ -15,11 +15,11 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from allocator.features import GATES, Features, with_gates
 from allocator.model import JSON
-from allocator.parse.fields import shown
+from allocator.model.features import GATES, Features, with_gates
+from allocator.model.json.fields import shown
+from allocator.model.rules.names import label_key
 from allocator.policies import POLICIES
-from allocator.validation.names import label_key
 from extender.cluster.yamltext import SyntaxProblem, documents
 from extender.wording import expected, suggestion
 

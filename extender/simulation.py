@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.model import DeviceResult
-from allocator.parse.fields import Fields
+from allocator.model.json.fields import Fields
 from extender.claims import claim_keys
 from extender.cluster.api import NODES, PODS, RawObject, Resource
 from extender.cluster.manifests import RawObject as Manifest

@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 from allocator.allocate import Task, allocate
 from allocator.effort import Clock, Effort, Limits
 from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
-from allocator.features import Features
 from allocator.likeness import AttributeReads, attribute_reads_of
 from allocator.model import Claim, DeviceClass, Node
+from allocator.model.features import Features
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import BEST_FIT, Policy
 from allocator.pools import NodePool

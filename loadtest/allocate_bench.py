@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from allocator.allocate import Task, allocate
-from allocator.features import Features
 from allocator.model import (
     Claim,
     ClaimSpec,
@@ -28,6 +27,7 @@ from allocator.model import (
     Request,
     Slice,
 )
+from allocator.model.features import Features
 from allocator.outcome import Unsatisfiable
 from allocator.policies import POLICIES, Policy
 from allocator.pools import Inventory

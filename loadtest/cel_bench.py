@@ -18,9 +18,9 @@ from rich.table import Table
 
 from allocator.cel import CostLimitError, Environment, Program, compile_expression
 from allocator.model import Device, DeviceId
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 from allocator.selectors import Selectors
-from allocator.semver import Version
 
 DRIVER = "gpu.example.com"
 DEVICE = Device(

@@ -7,7 +7,7 @@
 | list, map | tuple, dict (keys by `to_key`, because in Python ``True == 1``) |
 | timestamp, duration | `Timestamp`, `Duration`, in nanoseconds |
 | type, optional_type | `TypeValue`, `OptionalValue` |
-| Quantity, Semver | `allocator.quantity.Quantity`, `allocator.semver.Version` |
+| Quantity, Semver | `allocator.model.quantity.Quantity`, `allocator.model.semver.Version` |
 | IP, CIDR, URL, NamedFormat | `Address`, `Network`, `Url`, `NamedFormat` |
 """
 
@@ -19,8 +19,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, TypeAlias
 
 from allocator.cel.errors import EvaluationError, no_such_overload
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 Value: TypeAlias = Any
 """A value of CEL; see the module's table."""

@@ -10,8 +10,8 @@ from allocator.cel import CompileError, Environment, Reads
 from allocator.cel.ast import Call, Literal, Node
 from allocator.cel.parsing import parse
 from allocator.model import Device
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 Values = tuple[tuple[str, str], ...]
 """What an expression reads of a device, by short name, and the values in words."""

@@ -10,8 +10,8 @@ from allocator.checks import Book, books, checks_for
 from allocator.counters import Counters
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.features import Features
 from allocator.model import Claim, Device, DeviceClass, DeviceId, DeviceRequest, Node, PoolId
+from allocator.model.features import Features
 from allocator.pools import Candidate, NodePool
 from allocator.selectors import Selectors
 from allocator.taint_rules import TaintRules

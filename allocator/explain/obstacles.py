@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from allocator.explain.conditions import Values
 from allocator.model import DeviceTaint
+from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
-from allocator.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from allocator.features import Features
 from allocator.model import AttributeValue, Device, Node, Placement, PoolId, Slice
+from allocator.model.features import Features
 from allocator.pools import NodePool
 from extender.cluster.snapshot import Snapshot
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from allocator.features import Features
 from allocator.model import Node
+from allocator.model.features import Features
 from extender.autoscaler.blueprints import Blueprint, learned
 from extender.autoscaler.templates import NodeTemplate
 from extender.cluster.snapshot import Snapshot

@@ -2,8 +2,8 @@
 
 import math
 
-from allocator.features import Features
 from allocator.model import AllocationMode, ClaimSpec, DeviceRequest
+from allocator.model.features import Features
 from allocator.usage import NOTHING_USED
 from extender.cluster.snapshot import Snapshot
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.model import DeviceTaint, NodeSelector, Toleration
+from allocator.model.json.common import node_selector, refuse, taint, tolerations
+from allocator.model.json.fields import Fields, shown
+from allocator.model.quantity import Quantity
 from allocator.nodes import selector_matches
-from allocator.parse.common import node_selector, refuse, taint, tolerations
-from allocator.parse.fields import Fields, shown
-from allocator.quantity import Quantity
 from allocator.taints import BLOCKING_EFFECTS, tolerates
 from extender.cluster.objects import NodeObject, parse_node_object
 

@@ -10,12 +10,12 @@ from itertools import combinations
 from typing import Final
 
 from allocator.errors import InvalidObjectError, Problem
-from allocator.features import Features
 from allocator.model import Node
-from allocator.parse import parse_slice
-from allocator.parse.fields import Fields, shown
+from allocator.model.features import Features
+from allocator.model.json import parse_slice
+from allocator.model.json.fields import Fields, shown
+from allocator.model.rules import validate
 from allocator.pools import Inventory
-from allocator.validation import validate
 from extender.autoscaler.blueprints import Blueprint
 from extender.cluster.yamltext import SyntaxProblem, documents
 from extender.wording import suggestion

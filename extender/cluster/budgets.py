@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.parse.common import ObjectReader
+from allocator.model.json.common import ObjectReader
 from extender.cluster.api import ObjectKey
 from extender.cluster.objects import Pod
 

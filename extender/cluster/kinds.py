@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.model import Slice
-from allocator.parse import Interner, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
+from allocator.model.json import Interner, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
 from extender.cluster.api import (
     BUDGETS,
     CLAIMS,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from allocator.parse.fields import Fields, shown
+from allocator.model.json.fields import Fields, shown
 from extender.cluster.yamltext import SyntaxProblem, documents
 from extender.textfile import UnreadableError, read_bytes, read_text
 from extender.wording import suggestion

@@ -14,15 +14,15 @@ from typing import Final
 import orjson
 
 from allocator.errors import InvalidObjectError, Problem
-from allocator.parse import (
+from allocator.model.json import (
     parse_claim,
     parse_claim_template,
     parse_device_class,
     parse_slice,
     parse_taint_rule,
 )
-from allocator.parse.fields import shown
-from allocator.validation import validate
+from allocator.model.json.fields import shown
+from allocator.model.rules import validate
 from extender.cluster.api import CLAIMS, NAMESPACES, TEMPLATES
 from extender.cluster.budgets import parse_budget
 from extender.cluster.claimrules import admin_problems

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from allocator.model import Claim, Node
-from allocator.parse import SpecReader, parse_claim, parse_node, read_claim_spec
-from allocator.parse.common import ObjectReader
-from allocator.parse.fields import Fields, shown
-from allocator.quantity import Quantity
+from allocator.model.json import SpecReader, parse_claim, parse_node, read_claim_spec
+from allocator.model.json.common import ObjectReader
+from allocator.model.json.fields import Fields, shown
+from allocator.model.quantity import Quantity
 from extender.cluster.api import ObjectKey
 from extender.cluster.encoding import dumps
 
@@ -344,7 +344,7 @@ class ClaimObject:
 
 
 def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_claim_spec) -> ClaimObject:
-    """A ResourceClaim of any version that is supported; see `allocator.parse.parse_claim`.
+    """A ResourceClaim of any version that is supported; see `allocator.model.json.parse_claim`.
 
     Raises:
         InvalidObjectError: all that is wrong with it.

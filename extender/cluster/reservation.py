@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from allocator.model import AllocationResult, Claim, DeviceResult
-from allocator.render import allocation_to_json
+from allocator.model.json.render import allocation_to_json
 from extender.cluster.api import PODS, RawObject
 from extender.cluster.claimrules import MAX_CONSUMERS
 from extender.cluster.encoding import loads

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from allocator.model import ClaimSpec
-from allocator.parse import read_claim_spec
-from allocator.parse.fields import Fields
+from allocator.model.json import read_claim_spec
+from allocator.model.json.fields import Fields
 from extender.cluster.objects import dumped
 
 
@@ -16,7 +16,7 @@ class Specs:
     _read: dict[tuple[str, bytes], ClaimSpec] = field(default_factory=dict)
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
-        """The spec in some fields: an `allocator.parse.SpecReader`, whose equal answers are the same."""
+        """The spec in some fields: an `allocator.model.json.SpecReader`, whose equal answers are the same."""
         source = api_version, dumped(fields.data)
         found = self._read.get(source)
         if found is None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from allocator.features import Features
 from allocator.likeness import AttributeReads, all_columns, circumstances, column, pattern, settled, structure
 from allocator.model import Node
+from allocator.model.features import Features
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.snapshot import Snapshot

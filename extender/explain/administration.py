@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from allocator.explain.conditions import conditions, without
-from allocator.features import GATES, Features
 from allocator.model import ClaimSpec
+from allocator.model.features import GATES, Features
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Change, Kind

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from allocator.explain.inspector import Wanted
-from allocator.features import Features, with_gates
 from allocator.model import (
     ClaimSpec,
     CounterConsumption,
@@ -20,7 +19,8 @@ from allocator.model import (
     Request,
     Slice,
 )
-from allocator.quantity import Quantity
+from allocator.model.features import Features, with_gates
+from allocator.model.quantity import Quantity
 from extender.cluster.objects import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.explain.holdings import in_words, users

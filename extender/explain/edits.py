@@ -8,7 +8,7 @@ from allocator.explain.conditions import conditions, without
 from allocator.explain.inspector import Wanted
 from allocator.explain.obstacles import Obstacle
 from allocator.model import AllocationMode, ClaimSpec, ConstraintSpec, DeviceRequest, DeviceTaint, Request, Toleration
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from allocator.taints import taint_text
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from allocator.model import DeviceId, DeviceResult
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from extender.cluster.api import ObjectKey
 from extender.cluster.objects import ClaimObject
 from extender.cluster.snapshot import Snapshot

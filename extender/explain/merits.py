@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from allocator.model.quantity import Format, Quantity
 from allocator.outcome import Merit
 from allocator.policies import FIRST_FIT, Policy
-from allocator.quantity import Format, Quantity
 
 _BINARY_FROM = 1024 * 10**9
 

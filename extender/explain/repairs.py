@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from allocator.explain.names import nearest
-from allocator.features import Features
 from allocator.model import CounterConsumption, Device, DeviceId, PoolId, Slice
+from allocator.model.features import Features
+from allocator.model.quantity import Quantity
 from allocator.pools import Pool
-from allocator.quantity import Quantity
 from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Change, Kind
 

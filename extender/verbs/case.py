@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allocator.errors import AllocatorError
-from allocator.features import Features
 from allocator.model import Claim
+from allocator.model.features import Features
 from allocator.outcome import Allocation, Merit
 from extender.claims import Blocked, PodClaims, claim_keys, claims_of
 from extender.cluster.api import ObjectKey

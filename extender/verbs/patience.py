@@ -7,7 +7,7 @@ allocation that is void stays so. The claims are deallocated, so that the pod is
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from allocator.features import Features
+from allocator.model.features import Features
 from extender.claims import Blocked, PodClaims, claims_of, unready
 from extender.cluster.check import clash
 from extender.cluster.events import Note

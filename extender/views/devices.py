@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from allocator.features import Features
 from allocator.model import JSON, Device, DeviceId, PoolId, Slice
+from allocator.model.features import Features
 from allocator.pools import Pool
 from allocator.taint_rules import TaintRules
 from allocator.taints import blocking_taint, taint_text

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from allocator.features import Features
+from allocator.model.features import Features
 from extender.cluster.api import RESOURCES
 from extender.cluster.live import LiveCluster
 from extender.cluster.state import ClusterState

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
-from allocator.features import Features
 from allocator.model import (
     AllocationMode,
     AttributeValue,
@@ -19,7 +18,8 @@ from allocator.model import (
     DeviceRequest,
     Request,
 )
-from allocator.semver import Version
+from allocator.model.features import Features
+from allocator.model.semver import Version
 from allocator.usage import Usage
 
 Number = Fraction

@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields, replace
 
 from hypothesis import strategies as st
 
-from allocator.features import ALL_FEATURES, Features
 from allocator.model import (
     AllocationResult,
     AttributeValue,
@@ -29,8 +28,9 @@ from allocator.model import (
     Slice,
     Toleration,
 )
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.features import ALL_FEATURES, Features
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 from allocator.usage import Usage
 from tests.allocator.reference import Reference
 from tests.allocator.worlds import DRIVER, HERE, World, alternative, device, pool_id

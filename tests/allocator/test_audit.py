@@ -27,8 +27,8 @@ from allocator.model import (
     Slice,
     ValidRange,
 )
+from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
-from allocator.quantity import Quantity
 from tests.allocator.worlds import (
     DRIVER,
     JUST_HERE,

@@ -6,10 +6,10 @@ import pytest
 
 from allocator.capacity import Capacities, consumption
 from allocator.errors import CapacityError
-from allocator.features import ALL_FEATURES
 from allocator.model import Capacity, Device, DeviceId, Request, RequestPolicy, ValidRange
+from allocator.model.features import ALL_FEATURES
+from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
-from allocator.quantity import Quantity
 from allocator.usage import Usage
 from tests.allocator.worlds import DRIVER, World, alternative, claim, device, first_of, names, pool, q, want
 

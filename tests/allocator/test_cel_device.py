@@ -8,8 +8,8 @@ import pytest
 
 from allocator.cel import CompileError, Environment, EvaluationError, Kind, Reads, compile_expression
 from allocator.model import Device, DeviceId
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 DRIVER = "gpu.example.com"
 DEVICE = Device(

@@ -31,8 +31,8 @@ from allocator.cel.values import (
     to_key,
 )
 from allocator.model import Device, DeviceId
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 from tests.allocator.celcalls import FUNCTIONS, Call, by_type, by_value, signatures
 
 

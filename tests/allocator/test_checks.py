@@ -5,10 +5,10 @@ from hypothesis import given
 
 from allocator.check import Asked, Situation
 from allocator.checks import CHECKS, checks_for
-from allocator.features import ALL_FEATURES, NO_FEATURES, Features
 from allocator.model import DeviceRequest
+from allocator.model.features import ALL_FEATURES, NO_FEATURES, Features
+from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
-from allocator.quantity import Quantity
 from allocator.taint_rules import NO_RULES
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS

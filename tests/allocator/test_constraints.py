@@ -7,7 +7,6 @@ import pytest
 
 from allocator.constraints import DistinctAttribute, MatchAttribute
 from allocator.errors import InvalidClaimError, SelectorError
-from allocator.features import ALL_FEATURES, Features
 from allocator.model import (
     AttributeValue,
     ConstraintKind,
@@ -18,9 +17,10 @@ from allocator.model import (
     DeviceId,
     Request,
 )
+from allocator.model.features import ALL_FEATURES, Features
+from allocator.model.semver import Version
 from allocator.outcome import Allocation
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.semver import Version
 from tests.allocator.worlds import (
     DRIVER,
     World,

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import pytest
 
 from allocator.errors import InvalidClaimError
-from allocator.features import ALL_FEATURES, GATES, NO_FEATURES, Features, with_gates
 from allocator.model import DerivedAttribute, DeviceTaint, Request
+from allocator.model.features import ALL_FEATURES, GATES, NO_FEATURES, Features, with_gates
 from allocator.outcome import Allocation
 from tests.allocator.worlds import DRIVER, World, alternative, claim, device, first_of, pool, q, want
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.jsontext import Verbatim, dumps, exact, loads
-from allocator.parse import parse_claim
-from allocator.render import allocation_to_json, claim_spec_to_json
+from allocator.model.json import parse_claim
+from allocator.model.json.render import allocation_to_json, claim_spec_to_json
+from allocator.model.json.text import Verbatim, dumps, exact, loads
 
 DEPTHS = (1, 199, 200, 201, 400, 900, 1100, 4900, 10_000)
 

@@ -11,10 +11,10 @@ from allocator.audit import Evidence, audit
 from allocator.candidates import Alternative, Candidates
 from allocator.check import Refusal
 from allocator.effort import Effort, Limits, TimedSelectors
-from allocator.features import Features
 from allocator.finding import Finding
 from allocator.ledger import Ledger
 from allocator.model import AllocationResult, Claim, DeviceResult, Node, Slice
+from allocator.model.features import Features
 from allocator.outcome import Allocation
 from allocator.plan import plan
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy

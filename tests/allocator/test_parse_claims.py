@@ -20,7 +20,7 @@ from allocator.model import (
     Request,
     Toleration,
 )
-from allocator.parse import (
+from allocator.model.json import (
     parse_allocation_result,
     parse_claim,
     parse_claim_spec,
@@ -28,8 +28,8 @@ from allocator.parse import (
     parse_device_class,
     parse_taint_rule,
 )
-from allocator.quantity import Quantity
-from allocator.render import allocation_to_json, claim_spec_to_json
+from allocator.model.json.render import allocation_to_json, claim_spec_to_json
+from allocator.model.quantity import Quantity
 
 GROUP = "resource.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")

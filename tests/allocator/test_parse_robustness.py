@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.errors import InvalidObjectError
-from allocator.parse import (
+from allocator.model.json import (
     parse_claim,
     parse_claim_template,
     parse_device_class,
@@ -18,7 +18,7 @@ from allocator.parse import (
     parse_slice,
     parse_taint_rule,
 )
-from allocator.validation import validate
+from allocator.model.rules import validate
 
 Parse = Callable[[Mapping[str, object]], object]
 

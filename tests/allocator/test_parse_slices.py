@@ -15,9 +15,9 @@ from allocator.model import (
     PoolId,
     Requirement,
 )
-from allocator.parse import Interner, parse_node, parse_slice
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.json import Interner, parse_node, parse_slice
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}

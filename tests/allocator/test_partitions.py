@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from allocator.model import CounterConsumption, Device, Placement, Request, Slice
+from allocator.model.quantity import Quantity
 from allocator.outcome import Unsatisfiable
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.quantity import Quantity
 from allocator.usage import Usage
 from tests.allocator.worlds import (
     HERE,

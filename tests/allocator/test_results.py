@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from allocator.errors import NodeUnsuitableError
-from allocator.features import ALL_FEATURES
 from allocator.model import (
     AllocatedConfig,
     AllocationResult,
@@ -23,6 +22,7 @@ from allocator.model import (
     Requirement,
     Slice,
 )
+from allocator.model.features import ALL_FEATURES
 from allocator.outcome import Allocation
 from tests.allocator.worlds import HERE, JUST_HERE, NODE, World, alternative, claim, device, first_of, pool, want
 

@@ -6,9 +6,9 @@ import pytest
 
 from allocator.cel import CompileError, Environment, EvaluationError, Kind
 from allocator.model import AttributeValue, Device, DeviceId
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 from allocator.selectors import Recent, Selectors
-from allocator.semver import Version
 
 DEVICE = Device(
     DeviceId("gpu.example.com", "pool", "gpu-0"),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from allocator.effort import Effort, Limits
 from allocator.errors import SearchLimitError
-from allocator.features import ALL_FEATURES, Features
 from allocator.likeness import circumstances
 from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placement, Slice
+from allocator.model.features import ALL_FEATURES, Features
 from allocator.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.outcome import Allocation, Merit
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy

@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from allocator.usage import FREE, DeviceUsage, Usage
 from tests.allocator.worlds import DRIVER, q
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from allocator.parse import (
+from allocator.model.json import (
     parse_allocation_result,
     parse_claim,
     parse_claim_spec,
@@ -15,8 +15,8 @@ from allocator.parse import (
     parse_node,
     parse_slice,
 )
-from allocator.quantity import Quantity
-from allocator.render import allocation_to_json, claim_spec_to_json
+from allocator.model.json.render import allocation_to_json, claim_spec_to_json
+from allocator.model.quantity import Quantity
 
 VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
 PARSERS: Mapping[str, Callable[[Mapping[str, object]], object]] = {

@@ -7,7 +7,6 @@ from typing import Any
 
 from allocator.allocate import Task, allocate
 from allocator.effort import Limits
-from allocator.features import ALL_FEATURES, Features
 from allocator.model import (
     AllocationMode,
     AllocationResult,
@@ -32,10 +31,11 @@ from allocator.model import (
     Requirement,
     Slice,
 )
+from allocator.model.features import ALL_FEATURES, Features
+from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import FIRST_FIT, Policy
 from allocator.pools import Inventory
-from allocator.quantity import Quantity
 from allocator.selectors import Selectors
 from allocator.taint_rules import NO_RULES, TaintRules
 from allocator.usage import Usage

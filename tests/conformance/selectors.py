@@ -4,9 +4,9 @@ from typing import Any
 
 from allocator.cel import CompileError, Environment, EvaluationError, Kind, Measured, Program, compile_expression
 from allocator.model import AttributeValue, Device, DeviceId
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 from allocator.selectors import as_attribute, as_bool, check_derivation, check_selector
-from allocator.semver import Version
 
 Json = dict[str, Any]
 

@@ -1,8 +1,8 @@
 """A small cluster in which pods compete for devices, and what holds in it at any moment, whatever fails."""
 
 from allocator.audit import device_findings
+from allocator.model.json import parse_node
 from allocator.nodes import selector_matches
-from allocator.parse import parse_node
 from extender.cluster.api import CLAIMS, NODES, PODS, RawObject, Resource
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import SPECIAL, parse_claim_object

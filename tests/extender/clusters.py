@@ -10,7 +10,7 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator.effort import Limits
-from allocator.features import Features
+from allocator.model.features import Features
 from allocator.policies import FIRST_FIT
 from allocator.selectors import Selectors
 from extender.cluster.api import PODS, RESOURCES, ObjectKey

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
-from allocator.parse import parse_claim
-from allocator.quantity import Quantity
+from allocator.model.json import parse_claim
+from allocator.model.quantity import Quantity
 from extender.cluster.api import RESOURCES
 from extender.cluster.state import Event, EventType
 from extender.deciding.decider import Decided, Decider

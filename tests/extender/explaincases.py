@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from allocator.effort import Limits
-from allocator.features import ALL_FEATURES
+from allocator.model.features import ALL_FEATURES
 from allocator.policies import BEST_FIT
 from tests.extender.clusters import (
     CREATED,

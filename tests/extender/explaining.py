@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from allocator.features import Features
+from allocator.model.features import Features
 from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import InFlight, Snapshot
 from extender.explain.explaining import Explainer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator.features import Features
+from allocator.model.features import Features
 from extender.cluster.api import CLAIMS, SLICES
 from extender.cluster.state import ClusterState
 from extender.deciding.decider import Decider

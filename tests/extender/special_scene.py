@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from allocator.features import Features
+from allocator.model.features import Features
 from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.cluster.objects import SPECIAL
 from extender.cluster.state import ClusterState

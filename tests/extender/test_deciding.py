@@ -8,8 +8,8 @@ import pytest
 
 from allocator.cel import Expired, never
 from allocator.effort import Limits
-from allocator.features import Features
 from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
+from allocator.model.features import Features
 from allocator.selectors import Selectors
 from extender.cluster.objects import parse_node_object
 from extender.cluster.state import EventType

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allocator.errors import SelectorError
-from allocator.features import ALL_FEATURES
+from allocator.model.features import ALL_FEATURES
 from allocator.outcome import Allocation
 from extender.cluster.state import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, network_slice, node, request, taint_rule

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.errors import AllocatorError
-from allocator.features import ALL_FEATURES, Features
 from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
+from allocator.model.features import ALL_FEATURES, Features
+from allocator.model.json import parse_claim
+from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
-from allocator.parse import parse_claim
 from allocator.policies import POLICIES
-from allocator.quantity import Quantity
 from extender.cluster.api import RESOURCES, RawObject
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import InFlight, Snapshot

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.errors import AllocatorError
-from allocator.features import ALL_FEATURES, Features
+from allocator.model.features import ALL_FEATURES, Features
 from allocator.outcome import Allocation
 from extender.cluster.state import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, node, taint_rule

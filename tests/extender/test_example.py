@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from allocator.parse import parse_slice
+from allocator.model.json import parse_slice
 from extender.cluster.manifests import load, unauthorized
 from extender.embedded import EmbeddedCluster, check_expression
 from extender.metrics import Metrics

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allocator.explain.conditions import conditions, without
 from allocator.model import AllocationMode, AllocationResult, Claim, ClaimSpec, Consumer, DeviceId, DeviceResult, Node
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from allocator.selectors import Selectors
 from extender.cluster.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.cluster.snapshot import EMPTY, Snapshot

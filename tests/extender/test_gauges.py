@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator.features import Features
 from allocator.model import AllocationResult, DeviceId, DeviceResult
+from allocator.model.features import Features
 from extender import __version__
 from extender.cluster.api import CLAIMS, NODES, SLICES, ApiError
 from extender.cluster.live import LiveCluster

@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 
 from allocator.errors import AllocatorError
-from allocator.features import ALL_FEATURES
 from allocator.model import Claim
+from allocator.model.features import ALL_FEATURES
 from extender.claims import PodClaims
 from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.snapshot import Snapshot

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 import pytest
 
-from allocator.jsontext import Verbatim
+from allocator.model.json.text import Verbatim
 from extender.cluster.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, UnreachableError
 from extender.cluster.encoding import dumps, loads
 from extender.cluster.remote import RemoteApi

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from allocator.jsontext import Verbatim
+from allocator.model.json.text import Verbatim
 from extender.cluster.api import RESOURCES, RawObject
 from extender.cluster.edit import Unreadable, read
 from extender.cluster.encoding import dumps, loads

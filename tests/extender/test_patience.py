@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allocator.features import Features
+from allocator.model.features import Features
 from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.cluster.events import Note
 from extender.cluster.objects import Pod

@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from allocator.cel.errors import CompileError
-from allocator.parse.fields import shown
+from allocator.model.json.fields import shown
 from allocator.printable import printable, printable_lines
 from extender import logs
 from extender.cli import FOUND_PROBLEMS, app

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from allocator.features import Features
 from allocator.model import JSON
+from allocator.model.features import Features
 from extender.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, keys, load, variable
 
 

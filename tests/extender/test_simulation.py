@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from extender.cluster.manifests import RawObject
 from extender.cluster.objects import parse_pod
 from extender.embedded import EmbeddedCluster

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from allocator.errors import InvalidObjectError, Problem
-from allocator.parse import parse_claim, read_claim_spec
-from allocator.parse.fields import Fields
+from allocator.model.json import parse_claim, read_claim_spec
+from allocator.model.json.fields import Fields
 from extender.cluster.api import CLAIMS, ObjectKey, RawObject
 from extender.cluster.specs import Specs
 from extender.cluster.state import ClusterState

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from allocator.usage import Usage
 from extender.cluster.api import CLAIMS, RESOURCES, ObjectKey, RawObject
 from extender.cluster.changes import Topic

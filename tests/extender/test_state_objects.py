@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from allocator.errors import InvalidObjectError
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from extender.cluster.budgets import parse_budget
 from extender.cluster.objects import (
     is_extended,

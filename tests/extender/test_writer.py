@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
-from allocator.quantity import Quantity
+from allocator.model.quantity import Quantity
 from extender.cluster.api import (
     CLAIMS,
     NAMESPACES,

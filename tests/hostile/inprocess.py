@@ -17,7 +17,7 @@ import structlog
 
 from allocator.cel import CompileError, EvaluationError
 from allocator.model import Device
-from allocator.parse import parse_slice
+from allocator.model.json import parse_slice
 from allocator.selectors import Selectors
 from extender.cluster.state import ClusterState, Event, EventType
 from tests.extender.clusters import Cluster

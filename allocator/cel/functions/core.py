@@ -27,7 +27,7 @@ from allocator.cel.types import (
     map_of,
 )
 from allocator.cel.values import TypeValue, Value, compare, contains, equal, has_key, type_name
-from allocator.semver import Version
+from allocator.model.semver import Version
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = (INT, UINT, DOUBLE)

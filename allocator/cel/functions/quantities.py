@@ -9,7 +9,7 @@ from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING
 from allocator.cel.values import INT_MAX, INT_MIN, Computed
-from allocator.quantity import Format, Quantity
+from allocator.model.quantity import Format, Quantity
 
 _NANO: Final = 10**9
 _MAX_DIGITS: Final = 18

@@ -6,7 +6,7 @@ from allocator.cel.cost import FIRST, ONE
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, INT, SEMVER, STRING
-from allocator.semver import Version
+from allocator.model.semver import Version
 
 
 def _parse(text: str, normalize: bool = False) -> Version:  # noqa: FBT001, FBT002  # CEL passes it by position

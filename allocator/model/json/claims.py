@@ -22,11 +22,11 @@ from allocator.model import (
     Request,
     TaintRule,
 )
-from allocator.parse.allocations import allocation_or_none
-from allocator.parse.common import GROUP, V1BETA1, VERSIONS, ObjectReader, opaque, refuse, taint, tolerations
-from allocator.parse.fields import Fields
-from allocator.parse.interner import Interner
-from allocator.quantity import Quantity
+from allocator.model.json.allocations import allocation_or_none
+from allocator.model.json.common import GROUP, V1BETA1, VERSIONS, ObjectReader, opaque, refuse, taint, tolerations
+from allocator.model.json.fields import Fields
+from allocator.model.json.interner import Interner
+from allocator.model.quantity import Quantity
 
 _MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}
 _EXACT_FIELDS: Final = (

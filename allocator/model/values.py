@@ -1,6 +1,6 @@
 """The values that the allocator reasons about: frozen, slotted, hashable where they are keys.
 
-Shapes follow `resource.k8s.io/v1`. Older API versions parse into the same values (`allocator.parse`).
+Shapes follow `resource.k8s.io/v1`. Older API versions parse into the same values (`allocator.model.json`).
 Names of attributes are always qualified (``domain/name``); names of capacities stay as published, because
 results repeat them. All mappings are read-only by convention and may be shared between values.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 

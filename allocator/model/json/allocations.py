@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from allocator.errors import Problem
 from allocator.model import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
-from allocator.parse.common import node_selector_or_none, opaque, refuse, tolerations
-from allocator.parse.fields import Fields
-from allocator.parse.interner import Interner
+from allocator.model.json.common import node_selector_or_none, opaque, refuse, tolerations
+from allocator.model.json.fields import Fields
+from allocator.model.json.interner import Interner
 
 
 def parse_allocation_result(obj: Mapping[str, object]) -> AllocationResult:

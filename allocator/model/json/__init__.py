@@ -1,11 +1,11 @@
 """API JSON (resource.k8s.io v1, v1beta2 and v1beta1; core/v1 Node) to values.
 
 An object that can't be used is an `InvalidObjectError` that names all of its problems with their paths. What an
-API server would refuse beyond that, `allocator.validation` tells.
+API server would refuse beyond that, `allocator.model.rules` tells.
 """
 
-from allocator.parse.allocations import parse_allocation_result
-from allocator.parse.claims import (
+from allocator.model.json.allocations import parse_allocation_result
+from allocator.model.json.claims import (
     SpecReader,
     parse_claim,
     parse_claim_spec,
@@ -14,9 +14,9 @@ from allocator.parse.claims import (
     parse_taint_rule,
     read_claim_spec,
 )
-from allocator.parse.common import parse_node
-from allocator.parse.interner import Interner
-from allocator.parse.slices import parse_slice
+from allocator.model.json.common import parse_node
+from allocator.model.json.interner import Interner
+from allocator.model.json.slices import parse_slice
 
 __all__ = [
     "Interner",

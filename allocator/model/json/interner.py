@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from allocator.model import AttributeValue, Capacity
-from allocator.parse.fields import Fields, shown
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.json.fields import Fields, shown
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 Capacities: TypeAlias = "tuple[Mapping[str, Capacity], Mapping[str, Quantity]]"
 """Capacities by the name as published, and their values by the qualified name."""

@@ -7,12 +7,12 @@ of the object's own version. Source: pkg/apis/resource/validation, Kubernetes 1.
 from collections.abc import Callable, Mapping
 
 from allocator.errors import Problem
-from allocator.parse.common import GROUP, V1BETA1
-from allocator.parse.fields import Fields
-from allocator.validation import rules
-from allocator.validation.claims import ClaimRules, check_class, check_taint_rule
-from allocator.validation.names import dns_label, dns_subdomain
-from allocator.validation.slices import check_slice
+from allocator.model.json.common import GROUP, V1BETA1
+from allocator.model.json.fields import Fields
+from allocator.model.rules import shared as rules
+from allocator.model.rules.claims import ClaimRules, check_class, check_taint_rule
+from allocator.model.rules.names import dns_label, dns_subdomain
+from allocator.model.rules.slices import check_slice
 
 
 def validate(

@@ -1,8 +1,7 @@
-"""Values to API JSON, in the shape of the version that the API server has. The inverse of `allocator.parse`."""
+"""Values to API JSON, in the shape of the version that the API server has. The inverse of `allocator.model.json`."""
 
 from collections.abc import Iterable, Mapping
 
-from allocator import jsontext
 from allocator.model import (
     JSON,
     AllocatedConfig,
@@ -19,8 +18,9 @@ from allocator.model import (
     Requirement,
     Toleration,
 )
-from allocator.parse.common import V1BETA1, VERSIONS
-from allocator.quantity import Quantity
+from allocator.model.json import text as jsontext
+from allocator.model.json.common import V1BETA1, VERSIONS
+from allocator.model.quantity import Quantity
 
 
 def allocation_to_json(result: AllocationResult, api_version: str = VERSIONS[0]) -> dict[str, JSON]:

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from allocator.parse.fields import Fields, shown
-from allocator.parse.interner import Interner
-from allocator.quantity import Quantity
-from allocator.validation import rules
-from allocator.validation.names import dns_label, dns_subdomain, driver_name, pool_name, qualified_name
+from allocator.model.json.fields import Fields, shown
+from allocator.model.json.interner import Interner
+from allocator.model.quantity import Quantity
+from allocator.model.rules import shared as rules
+from allocator.model.rules.names import dns_label, dns_subdomain, driver_name, pool_name, qualified_name
 
 _MAX_DEVICES: Final = 128
 _MAX_ADVANCED_DEVICES: Final = 64

@@ -18,11 +18,11 @@ from allocator.model import (
     Slice,
     ValidRange,
 )
-from allocator.parse.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none, taint
-from allocator.parse.fields import Fields, is_int64, shown
-from allocator.parse.interner import Capacities, Interner
-from allocator.quantity import Quantity
-from allocator.semver import Version
+from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none, taint
+from allocator.model.json.fields import Fields, is_int64, shown
+from allocator.model.json.interner import Capacities, Interner
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
 
 _T = TypeVar("_T")
 

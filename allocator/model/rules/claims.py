@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from allocator.parse.fields import Fields
-from allocator.validation import rules
-from allocator.validation.names import (
+from allocator.model.json.fields import Fields
+from allocator.model.rules import shared as rules
+from allocator.model.rules.names import (
     Rule,
     dns_label,
     dns_subdomain,

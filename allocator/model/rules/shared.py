@@ -3,9 +3,9 @@
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
-from allocator import jsontext
-from allocator.parse.fields import Fields, shown
-from allocator.validation.names import Rule, dns_subdomain, driver_name, label_key, label_value
+from allocator.model.json import text as jsontext
+from allocator.model.json.fields import Fields, shown
+from allocator.model.rules.names import Rule, dns_subdomain, driver_name, label_key, label_value
 
 MAX_CONFIG: Final = 32
 MAX_REQUESTS: Final = 32
