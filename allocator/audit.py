@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from allocator.audit_claim import Published, claim_findings
+from allocator.cel.selectors import Selectors
 from allocator.finding import Finding, Rule
 from allocator.model import Claim, CounterConsumption, DeviceClass, DeviceId, DeviceResult, Node, PoolId, Slice
-from allocator.selectors import Selectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator.cel import CelError
+from allocator.cel.selectors import Selectors
 from allocator.finding import Finding, Rule
 from allocator.model import (
     AllocationMode,
@@ -27,7 +28,6 @@ from allocator.model import (
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 from allocator.nodes import placement_matches, selector_matches
-from allocator.selectors import Selectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Asked:
 
 
 class Situation(NamedTuple):
-    """The node and the rules of its cluster. ``matches`` is as of `allocator.selectors.Selectors`."""
+    """The node and the rules of its cluster. ``matches`` is as of `allocator.cel.selectors.Selectors`."""
 
     node: Node
     rules: TaintRules

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.cel import OutOfTimeError
+from allocator.cel.selectors import Selectors
 from allocator.errors import SearchLimitError
 from allocator.model import AttributeValue, Device
-from allocator.selectors import Selectors
 
 Clock = Callable[[], float]
 """Seconds that only ever grow."""

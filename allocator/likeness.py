@@ -14,11 +14,11 @@ from typing import Final
 
 from allocator import checks
 from allocator.cel import CompileError, Reads
+from allocator.cel.selectors import Selectors
 from allocator.constraints import CONSTRAINTS, values_of
 from allocator.in_use import state_of
 from allocator.model import AllocationMode, AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
 from allocator.pools import Candidate, NodePool
-from allocator.selectors import Selectors
 from allocator.taint_rules import TaintRules
 from allocator.usage import PoolUsage
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from allocator.allocate import Task
 from allocator.candidates import SUITS, Alternative, Candidates
+from allocator.cel.selectors import Selectors
 from allocator.checks import needs_search
 from allocator.counters import CounterKey, demand, full
 from allocator.effort import Effort, TimedSelectors
@@ -21,7 +22,6 @@ from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
 from allocator.plan import plan
 from allocator.policies import Policy
 from allocator.policies.policy import DeviceKind, Sizes, sizes_of
-from allocator.selectors import Selectors
 from allocator.taint_rules import NO_RULES
 from allocator.usage import Usage
 

@@ -4,8 +4,8 @@ import random
 from collections.abc import Collection, Iterable
 
 from allocator.audit import Evidence, audit
+from allocator.cel.selectors import Selectors
 from allocator.finding import Finding
-from allocator.selectors import Selectors
 from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
 from extender.cluster.credentials import Origin
 from extender.cluster.discovery import OPTIONAL, NotServedError

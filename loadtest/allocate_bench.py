@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from allocator.allocate import Task, allocate
+from allocator.cel.selectors import Selectors
 from allocator.model import (
     Claim,
     ClaimSpec,
@@ -31,7 +32,6 @@ from allocator.model.features import Features
 from allocator.outcome import Unsatisfiable
 from allocator.policies import POLICIES, Policy
 from allocator.pools import Inventory
-from allocator.selectors import Selectors
 from allocator.usage import Usage
 
 DRIVER = "gpu.example.com"

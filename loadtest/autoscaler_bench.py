@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import yaml
 
+from allocator.cel.selectors import Selectors
 from allocator.effort import Limits
-from allocator.selectors import Selectors
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, estimate

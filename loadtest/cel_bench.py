@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from allocator.cel import CostLimitError, Environment, Program, compile_expression
+from allocator.cel.selectors import Selectors
 from allocator.model import Device, DeviceId
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.selectors import Selectors
 
 DRIVER = "gpu.example.com"
 DEVICE = Device(

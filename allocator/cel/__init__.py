@@ -4,6 +4,7 @@ Semantics are cel-go's as Kubernetes 1.37 configures it for devices. The grammar
 evaluation are ours: closures, no ``eval``, no state that evaluations share.
 """
 
+from allocator.cel.compile.frame import Expired, never
 from allocator.cel.environment import Environment, Kind, PlainEnvironment
 from allocator.cel.errors import (
     CelError,
@@ -14,7 +15,6 @@ from allocator.cel.errors import (
     OutOfTimeError,
     as_evaluation_error,
 )
-from allocator.cel.frame import Expired, never
 from allocator.cel.program import Measured, Program, Reads, compile_expression
 
 __all__ = [

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from allocator.cel.checked import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
 from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.cel.functions.conversions import CONVERSIONS
 from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
-from allocator.cel.plan import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
 from allocator.cel.types import BOOL, DYN, NULLABLE, Solution, Type
 from allocator.cel.values import Value, from_key, type_name
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from allocator.cel import macros
-from allocator.cel.checking import Declarations
+from allocator.cel.check import Declarations
 from allocator.cel.functions import (
     conversions,
     core,

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from allocator.cel.checking import check
+from allocator.cel.check import check
+from allocator.cel.checked import Input, inputs
+from allocator.cel.compile.direct import compile_direct
+from allocator.cel.compile.frame import Expired, Frame, Step, never
+from allocator.cel.compile.metered import compile_plan
 from allocator.cel.cost import UNCOUNTED_AT_MOST
-from allocator.cel.direct import compile_direct
 from allocator.cel.environment import Environment, PlainEnvironment
 from allocator.cel.errors import CompileError, EvaluationError, as_evaluation_error
-from allocator.cel.frame import Expired, Frame, Step, never
-from allocator.cel.metered import compile_plan
-from allocator.cel.parsing import parse
-from allocator.cel.plan import Input, inputs
+from allocator.cel.parse import parse
 from allocator.cel.types import Type
 from allocator.cel.values import Value
 from allocator.model import Device

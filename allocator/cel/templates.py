@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from allocator.cel.checked import Constant, MakeList, MakeMap, Plan
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.formatting import clauses, unrecognized
-from allocator.cel.plan import Constant, MakeList, MakeMap, Plan
 from allocator.cel.types import Type
 from allocator.cel.values import from_key, type_name
 

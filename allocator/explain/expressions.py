@@ -3,13 +3,13 @@
 from collections.abc import Hashable, Iterator
 
 from allocator.cel import CelError, Reads
+from allocator.cel.selectors import Selectors
 from allocator.explain.conditions import conditions, in_words, values, wish
 from allocator.explain.names import nearest_attribute
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device
 from allocator.outcome import Cause
 from allocator.pools import Candidate
-from allocator.selectors import Selectors
 
 
 class Expressions:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from allocator.capacity import has_shares
 from allocator.cel import Reads
+from allocator.cel.selectors import Selectors
 from allocator.check import Asked, Selector, Situation
 from allocator.checks import Book, books, checks_for
 from allocator.counters import Counters
@@ -13,7 +14,6 @@ from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Claim, Device, DeviceClass, DeviceId, DeviceRequest, Node, PoolId
 from allocator.model.features import Features
 from allocator.pools import Candidate, NodePool
-from allocator.selectors import Selectors
 from allocator.taint_rules import TaintRules
 from allocator.usage import Usage
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
+from allocator.cel.selectors import Recent
 from allocator.errors import SearchLimitError
 from allocator.model import Claim
 from allocator.outcome import Allocation
-from allocator.selectors import Recent
 from allocator.single import Found, NotFound, Single, is_single
 from extender.cluster.changes import Change
 from extender.cluster.objects import NodeObject

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from allocator.cel import Environment, EvaluationError, PlainEnvironment, as_evaluation_error
-from allocator.cel.frame import Frame, Step
+from allocator.cel.checked import Invoke, Variable
+from allocator.cel.compile.frame import Frame, Step
+from allocator.cel.compile.metered import compile_plan
 from allocator.cel.functions.declare import Function, Overload
-from allocator.cel.metered import compile_plan
-from allocator.cel.plan import Invoke, Variable
 from allocator.cel.types import DYN
 
 FUNCTIONS: dict[str, Function] = {

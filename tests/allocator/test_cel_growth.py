@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from allocator.cel import CompileError, Environment, InternalError, compile_expression
-from allocator.cel.frame import Step
+from allocator.cel.compile.frame import Step
 from allocator.cel.functions.declare import Overload
 from allocator.cel.types import Type
 from allocator.cel.values import NONE, Duration, OptionalValue, Timestamp, UInt

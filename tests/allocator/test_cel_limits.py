@@ -15,10 +15,10 @@ from allocator.cel import (
     compile_expression,
 )
 from allocator.cel.cost import LIMIT
+from allocator.cel.selectors import Selectors
 from allocator.effort import Effort, Limits, TimedSelectors
 from allocator.errors import SearchLimitError
 from allocator.model import Device, DeviceId
-from allocator.selectors import Selectors
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from allocator.cel import CompileError, Environment, EvaluationError, Kind
+from allocator.cel.selectors import Recent, Selectors
 from allocator.model import AttributeValue, Device, DeviceId
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.selectors import Recent, Selectors
 
 DEVICE = Device(
     DeviceId("gpu.example.com", "pool", "gpu-0"),

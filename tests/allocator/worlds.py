@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from allocator.allocate import Task, allocate
+from allocator.cel.selectors import Selectors
 from allocator.effort import Limits
 from allocator.model import (
     AllocationMode,
@@ -36,7 +37,6 @@ from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import FIRST_FIT, Policy
 from allocator.pools import Inventory
-from allocator.selectors import Selectors
 from allocator.taint_rules import NO_RULES, TaintRules
 from allocator.usage import Usage
 

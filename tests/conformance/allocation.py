@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from allocator.allocate import Task, allocate
+from allocator.cel.selectors import Selectors
 from allocator.effort import Limits
 from allocator.errors import AllocatorError
 from allocator.model import AllocationResult, Claim, DeviceClass, DeviceId, Node
@@ -16,7 +17,6 @@ from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
-from allocator.selectors import Selectors
 from allocator.usage import Usage
 
 Json = dict[str, Any]

@@ -3,10 +3,10 @@
 from typing import Any
 
 from allocator.cel import CompileError, Environment, EvaluationError, Kind, Measured, Program, compile_expression
+from allocator.cel.selectors import as_attribute, as_bool, check_derivation, check_selector
 from allocator.model import AttributeValue, Device, DeviceId
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.selectors import as_attribute, as_bool, check_derivation, check_selector
 
 Json = dict[str, Any]
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from allocator.cel import Expired, never
+from allocator.cel.selectors import Selectors
 from allocator.model import Device
-from allocator.selectors import Selectors
 from extender.faults import Faults
 from extender.solver import Solver
 from tests.extender.clusters import Object, claim, request, solver

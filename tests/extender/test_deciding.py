@@ -7,10 +7,10 @@ from types import FrameType
 import pytest
 
 from allocator.cel import Expired, never
+from allocator.cel.selectors import Selectors
 from allocator.effort import Limits
 from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
 from allocator.model.features import Features
-from allocator.selectors import Selectors
 from extender.cluster.objects import parse_node_object
 from extender.cluster.state import EventType
 from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider

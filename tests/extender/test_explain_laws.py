@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cel.selectors import Selectors
 from allocator.explain.conditions import conditions, without
 from allocator.model import AllocationMode, AllocationResult, Claim, ClaimSpec, Consumer, DeviceId, DeviceResult, Node
 from allocator.model.quantity import Quantity
-from allocator.selectors import Selectors
 from extender.cluster.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.explain.changes import Change, combined, configured

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.cel import parsing
+from allocator.cel import parse as parsing
 from allocator.model import Device, DeviceId
 from extender.serving import make_solver
 from extender.settings import Settings

@@ -16,9 +16,9 @@ import orjson
 import structlog
 
 from allocator.cel import CompileError, EvaluationError
+from allocator.cel.selectors import Selectors
 from allocator.model import Device
 from allocator.model.json import parse_slice
-from allocator.selectors import Selectors
 from extender.cluster.state import ClusterState, Event, EventType
 from tests.extender.clusters import Cluster
 from tests.hostile.findings import Finding, Findings, signature_of

@@ -7,10 +7,7 @@ from typing import Final
 
 from allocator.cel import ast
 from allocator.cel.calls import Calls
-from allocator.cel.errors import CompileError, EvaluationError
-from allocator.cel.functions.declare import Function
-from allocator.cel.macros import RESULT
-from allocator.cel.plan import (
+from allocator.cel.checked import (
     Append,
     Choice,
     Constant,
@@ -26,6 +23,9 @@ from allocator.cel.plan import (
     Plan,
     Variable,
 )
+from allocator.cel.errors import CompileError, EvaluationError
+from allocator.cel.functions.declare import Function
+from allocator.cel.macros import RESULT
 from allocator.cel.templates import check_template
 from allocator.cel.types import BOOL, DEVICE, DYN, INT, STRING, Solution, Type, key_type, list_of, map_of, optional_of
 from allocator.cel.values import TypeValue, Value, to_key, type_name

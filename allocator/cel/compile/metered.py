@@ -7,15 +7,8 @@ an exception. What an operation costs and when is observable, so the order of th
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from allocator.cel.building import append_step, insert_step, make_list, make_map
 from allocator.cel.calls import implementation
-from allocator.cel.cost import FOLDED_AT_MOST, LIMIT, ONE, Cost
-from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
-from allocator.cel.frame import ELEMENT_WORK, Frame, Step
-from allocator.cel.functions.regexes import PATTERNS
-from allocator.cel.loops import Pending, elements, frozen
-from allocator.cel.paths import PathStep, known_input, walk
-from allocator.cel.plan import (
+from allocator.cel.checked import (
     Append,
     Choice,
     Constant,
@@ -35,6 +28,13 @@ from allocator.cel.plan import (
     breadth,
     device_input,
 )
+from allocator.cel.compile.collections import append_step, insert_step, make_list, make_map
+from allocator.cel.compile.frame import ELEMENT_WORK, Frame, Step
+from allocator.cel.compile.loops import Pending, elements, frozen
+from allocator.cel.compile.paths import PathStep, known_input, walk
+from allocator.cel.cost import FOLDED_AT_MOST, LIMIT, ONE, Cost
+from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
+from allocator.cel.functions.regexes import PATTERNS
 from allocator.cel.values import OptionalValue, Value, membership, nested_size
 
 _LONG: Final = 4096

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from allocator.cel.cost import LIMIT
+from allocator.cel.device import device_value
 from allocator.cel.errors import CostLimitError, EvaluationError, OutOfTimeError
-from allocator.cel.inputs import device_value
 from allocator.cel.values import Value
 from allocator.model import Device
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from allocator.cel.checked import Input
 from allocator.cel.errors import EvaluationError
-from allocator.cel.plan import Input
 from allocator.cel.values import NONE, OptionalValue, Value, is_container, lookup, present
 from allocator.model import Device
 

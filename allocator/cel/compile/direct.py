@@ -11,9 +11,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, NoReturn, TypeAlias
 
 from allocator.cel.calls import implementation
-from allocator.cel.cost import FOLDED_AT_MOST, ONE, UNKNOWN_SIZE
-from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
-from allocator.cel.plan import (
+from allocator.cel.checked import (
     Choice,
     Constant,
     Input,
@@ -25,6 +23,8 @@ from allocator.cel.plan import (
     Plan,
     device_input,
 )
+from allocator.cel.cost import FOLDED_AT_MOST, ONE, UNKNOWN_SIZE
+from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
 from allocator.cel.types import Type
 from allocator.cel.values import Value, lookup, membership, size
 from allocator.model import Device

@@ -1,9 +1,9 @@
 """Steps that build lists and maps."""
 
+from allocator.cel.compile.frame import Frame, Step
+from allocator.cel.compile.loops import append, insert
 from allocator.cel.cost import LIST_COST, MAP_COST
 from allocator.cel.errors import EvaluationError, no_such_overload
-from allocator.cel.frame import Frame, Step
-from allocator.cel.loops import append, insert
 from allocator.cel.values import OptionalValue, Value
 
 

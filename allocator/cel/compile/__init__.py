@@ -1,0 +1,1 @@
+"""A checked expression to closures: metered as the reference, direct as the fast way."""
