@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.cel.selectors import Selectors
-from allocator.check import Refusal
+from allocator.checks.check import Refusal
+from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.effort import DEFAULT_LIMITS, Clock, Effort, Limits, TimedSelectors
 from allocator.errors import NodeUnsuitableError
 from allocator.ledger import Ledger
@@ -18,7 +19,6 @@ from allocator.policies.merit import merit
 from allocator.pools import NodePool
 from allocator.result import Chosen, allocation_result
 from allocator.search import Place, Search
-from allocator.taint_rules import NO_RULES, TaintRules
 from allocator.usage import Usage
 
 

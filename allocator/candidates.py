@@ -7,14 +7,15 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.capacity import Capacities, taken_by
 from allocator.cel import CelError
-from allocator.check import Asked, Refusal, Situation
-from allocator.checks import Checks, checks_for, first_refusal
+from allocator.checks.capacity import Capacities, taken_by
+from allocator.checks.check import Asked, Refusal, Situation
+from allocator.checks.matching import failure
+from allocator.checks.table import Checks, checks_for, first_refusal
+from allocator.checks.taint_rules import TaintRules
 from allocator.constraints import values_of
 from allocator.effort import TimedSelectors
 from allocator.errors import AllocatorError, CapacityError, SearchLimitError, SelectorError
-from allocator.matching import failure
 from allocator.model import (
     AttributeValue,
     ConstraintSpec,
@@ -30,7 +31,6 @@ from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
-from allocator.taint_rules import TaintRules
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 
 _SOME_LIST: Final = ("",)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import ClassVar, Final
 
-from allocator.check import Undo
+from allocator.checks.check import Undo
 from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec
 from allocator.model.semver import Version
 

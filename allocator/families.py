@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator.counters import CounterKey
+from allocator.checks.counters import CounterKey
 from allocator.outcome import Cause
 from allocator.policies.policy import DeviceKind, Sizes
 

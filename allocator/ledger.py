@@ -4,11 +4,11 @@ from collections.abc import Hashable
 from functools import partial
 
 from allocator.candidates import SUITS, Alternative, Candidates
-from allocator.capacity import exceeded
-from allocator.check import Refusal, Undo
-from allocator.checks import books
+from allocator.checks.capacity import exceeded
+from allocator.checks.check import Refusal, Undo
+from allocator.checks.counters import Counters
+from allocator.checks.table import books
 from allocator.constraints import Constraint, constraint_class
-from allocator.counters import Counters
 from allocator.model import Device
 from allocator.model.features import Features
 from allocator.outcome import Cause

@@ -12,14 +12,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from allocator import checks
 from allocator.cel import CompileError, Reads
 from allocator.cel.selectors import Selectors
+from allocator.checks import table as checks
+from allocator.checks.in_use import state_of
+from allocator.checks.taint_rules import TaintRules
 from allocator.constraints import CONSTRAINTS, values_of
-from allocator.in_use import state_of
 from allocator.model import AllocationMode, AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
 from allocator.pools import Candidate, NodePool
-from allocator.taint_rules import TaintRules
 from allocator.usage import PoolUsage
 
 _ABSENT: Final = object()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator.candidates import Alternative, Candidates
-from allocator.check import Refusal, Selector
+from allocator.checks.check import Refusal, Selector
 from allocator.constraints import CONSTRAINTS, covers
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
 from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request

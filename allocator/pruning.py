@@ -9,9 +9,9 @@ from functools import reduce
 from operator import or_
 
 from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
-from allocator.checks import drawn_by
+from allocator.checks.counters import demand
+from allocator.checks.table import drawn_by
 from allocator.constraints import constraint_class, covers
-from allocator.counters import demand
 from allocator.ledger import Ledger
 from allocator.model import ConstraintSpec
 from allocator.plan import Plan, Slot

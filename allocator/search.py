@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from allocator.candidates import Alternative, Candidates
-from allocator.check import Refusal, Undo
+from allocator.checks.check import Refusal, Undo
 from allocator.effort import Effort
 from allocator.errors import NodeUnsuitableError
 from allocator.ledger import Ledger

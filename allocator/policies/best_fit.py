@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
+from allocator.checks.counters import demand
 from allocator.constraints import constraint_class
-from allocator.counters import demand
 from allocator.outcome import Merit
 from allocator.policies.policy import DeviceKind, K, Orders, Policy, Sizes, View, in_bands, published, sizes_of
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from allocator.candidates import Alternative, Candidates
-from allocator.counters import CounterKey, Counters, demand
+from allocator.checks.counters import CounterKey, Counters, demand
 from allocator.outcome import Merit
 from allocator.usage import NOTHING_USED
 

@@ -9,12 +9,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from allocator.checks.taints import BLOCKING_EFFECTS, tolerates
 from allocator.model import DeviceTaint, NodeSelector, Toleration
 from allocator.model.json.common import node_selector, refuse, taint, tolerations
 from allocator.model.json.fields import Fields, shown
 from allocator.model.quantity import Quantity
 from allocator.nodes import selector_matches
-from allocator.taints import BLOCKING_EFFECTS, tolerates
 from extender.cluster.objects import NodeObject, parse_node_object
 
 Amounts = Mapping[str, int]

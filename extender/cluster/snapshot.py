@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 
 from immutables import Map
 
+from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.model import AllocationResult, ClaimTemplate, DeviceClass, DeviceId, Node, PoolId, Slice, TaintRule
 from allocator.pools import Inventory
-from allocator.taint_rules import NO_RULES, TaintRules
 from allocator.usage import Usage
 from extender.cluster.api import ObjectKey
 from extender.cluster.budgets import Budget

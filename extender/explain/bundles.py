@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from allocator.checks.counters import demand
+from allocator.checks.inspector import Wanted
 from allocator.constraints import covers
-from allocator.counters import demand
 from allocator.explain.conditions import conditions
-from allocator.explain.inspector import Wanted
 from allocator.explain.names import nearest_attribute
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, ConstraintSpec, Device

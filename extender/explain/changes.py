@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from allocator.explain.inspector import Wanted
+from allocator.checks.inspector import Wanted
 from allocator.model import (
     ClaimSpec,
     CounterConsumption,

@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from allocator.checks.inspector import Wanted
+from allocator.checks.taints import taint_text
 from allocator.explain.conditions import conditions, without
-from allocator.explain.inspector import Wanted
 from allocator.explain.obstacles import Obstacle
 from allocator.model import AllocationMode, ClaimSpec, ConstraintSpec, DeviceRequest, DeviceTaint, Request, Toleration
 from allocator.model.quantity import Quantity
-from allocator.taints import taint_text
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Change, Kind, Target

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from allocator.checks.inspector import Wanted, ways
 from allocator.constraints import covers
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.explain.conditions import ABSENT, in_words
-from allocator.explain.inspector import Wanted, ways
 from allocator.model import AllocationMode, ConstraintSpec
 from allocator.outcome import Allocation, Merit
 from extender.cluster.objects import ClaimObject, NodeObject

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from allocator.checks.inspector import Inspector, Wanted
 from allocator.explain.conditions import Values, values
-from allocator.explain.inspector import Inspector, Wanted
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, Device, DeviceId
 from allocator.outcome import Cause

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from allocator.checks.taint_rules import TaintRules
+from allocator.checks.taints import blocking_taint, taint_text
 from allocator.model import JSON, Device, DeviceId, PoolId, Slice
 from allocator.model.features import Features
 from allocator.pools import Pool
-from allocator.taint_rules import TaintRules
-from allocator.taints import blocking_taint, taint_text
 from allocator.usage import FREE, NOTHING_USED, PoolUsage
 from extender.cluster.snapshot import Snapshot
 from extender.views.table import Item, Row, View, matches

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.capacity import Capacities, consumption
+from allocator.checks.capacity import Capacities, consumption
 from allocator.errors import CapacityError
 from allocator.model import Capacity, Device, DeviceId, Request, RequestPolicy, ValidRange
 from allocator.model.features import ALL_FEATURES

@@ -9,7 +9,7 @@ from immutables import Map
 
 from allocator.audit import Evidence, audit
 from allocator.candidates import Alternative, Candidates
-from allocator.check import Refusal
+from allocator.checks.check import Refusal
 from allocator.effort import Effort, Limits, TimedSelectors
 from allocator.finding import Finding
 from allocator.ledger import Ledger

@@ -7,6 +7,7 @@ from typing import Any
 
 from allocator.allocate import Task, allocate
 from allocator.cel.selectors import Selectors
+from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.effort import Limits
 from allocator.model import (
     AllocationMode,
@@ -37,7 +38,6 @@ from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import FIRST_FIT, Policy
 from allocator.pools import Inventory
-from allocator.taint_rules import NO_RULES, TaintRules
 from allocator.usage import Usage
 
 DRIVER = "gpu.example.com"

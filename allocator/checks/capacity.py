@@ -6,7 +6,7 @@ A request names a capacity exactly as the device publishes it, with or without t
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final
 
-from allocator.check import Asked, Check, Refusal, Situation, Undo
+from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
 from allocator.explain.names import nearest
 from allocator.explain.obstacles import Obstacle, Seen

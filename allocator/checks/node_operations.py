@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from allocator.check import Asked, Check, Refusal, Situation
+from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.model import Node
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool

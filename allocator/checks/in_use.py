@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Final
 
-from allocator.check import Check, Refusal
+from allocator.checks.check import Check, Refusal
 from allocator.outcome import Cause
 from allocator.usage import DeviceUsage
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator.check import Check, Refusal
+from allocator.checks.check import Check, Refusal
 from allocator.outcome import Cause
 
 _REFUSAL: Final = Refusal(Cause.BINDING_CONDITIONS)

@@ -10,21 +10,21 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator import counters as shared_counters
-from allocator.binding import BINDING
-from allocator.capacity import CAPACITY
-from allocator.check import Asked, Check, Refusal, Situation, nothing
-from allocator.compatibility import Compatibility, groups_of
-from allocator.counters import PARTITION, Counters
-from allocator.in_use import IN_USE
-from allocator.matching import MATCHING
+from allocator.checks import counters as shared_counters
+from allocator.checks.binding_conditions import BINDING
+from allocator.checks.capacity import CAPACITY
+from allocator.checks.check import Asked, Check, Refusal, Situation, nothing
+from allocator.checks.compatibility import Compatibility, groups_of
+from allocator.checks.counters import PARTITION, Counters
+from allocator.checks.in_use import IN_USE
+from allocator.checks.matching import MATCHING
+from allocator.checks.node_operations import NODE_OPERATIONS
+from allocator.checks.placement import PLACEMENT
+from allocator.checks.taint_rules import TaintRules
+from allocator.checks.taints import TAINTS
 from allocator.model import Device, DeviceRequest, Node, PoolId
 from allocator.model.features import Features
-from allocator.node_operations import NODE_OPERATIONS
-from allocator.placement import PLACEMENT
 from allocator.pools import Candidate, NodePool
-from allocator.taint_rules import TaintRules
-from allocator.taints import TAINTS
 from allocator.usage import DeviceUsage, Usage
 
 _OF_KIND: Final = (BINDING, MATCHING, PLACEMENT)

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator
 from typing import Final
 
 from allocator.cel import CelError
-from allocator.check import Asked, Check, Refusal, Situation
+from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.errors import SelectorError
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen

@@ -1,16 +1,16 @@
-"""What a check is: one thing that can speak against a device. `allocator.checks` lists all that there are."""
+"""What a check is: one thing that can speak against a device. `allocator.checks.table` lists all that there are."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
 from allocator.model import Claim, Device, DeviceRequest, Node
 from allocator.model.features import Features
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
-from allocator.taint_rules import TaintRules
 from allocator.usage import DeviceUsage
 
 Undo = Callable[[], object]

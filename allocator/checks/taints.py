@@ -3,12 +3,12 @@
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
-from allocator.check import Asked, Check, Refusal, Situation
+from allocator.checks.check import Asked, Check, Refusal, Situation
+from allocator.checks.taint_rules import TaintRules
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, DeviceTaint, Toleration
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
-from allocator.taint_rules import TaintRules
 from allocator.usage import DeviceUsage
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})

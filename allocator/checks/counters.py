@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
-from allocator.check import Check, Refusal, Undo
+from allocator.checks.check import Check, Refusal, Undo
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, PoolId
 from allocator.model.quantity import Quantity

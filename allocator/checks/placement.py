@@ -6,7 +6,7 @@ Where slices are placed as a whole, the node's pools have no devices that are ou
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from allocator.check import Asked, Check, Refusal, Situation
+from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.model import Node, Placement
 from allocator.nodes import placement_matches
 from allocator.outcome import Cause

@@ -5,7 +5,7 @@ All devices on a counter set must have a group in common; devices without groups
 
 from collections.abc import Iterator, Mapping
 
-from allocator.check import Refusal, Undo
+from allocator.checks.check import Refusal, Undo
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device, PoolId
 from allocator.outcome import Cause

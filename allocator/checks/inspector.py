@@ -3,18 +3,18 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
-from allocator.capacity import has_shares
 from allocator.cel import Reads
 from allocator.cel.selectors import Selectors
-from allocator.check import Asked, Selector, Situation
-from allocator.checks import Book, books, checks_for
-from allocator.counters import Counters
+from allocator.checks.capacity import has_shares
+from allocator.checks.check import Asked, Selector, Situation
+from allocator.checks.counters import Counters
+from allocator.checks.table import Book, books, checks_for
+from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Claim, Device, DeviceClass, DeviceId, DeviceRequest, Node, PoolId
 from allocator.model.features import Features
 from allocator.pools import Candidate, NodePool
-from allocator.taint_rules import TaintRules
 from allocator.usage import Usage
 
 
