@@ -3,22 +3,22 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.cel.selectors import Selectors
 from allocator.checks.check import Refusal
 from allocator.checks.taint_rules import NO_RULES, TaintRules
-from allocator.effort import DEFAULT_LIMITS, Clock, Effort, Limits, TimedSelectors
 from allocator.errors import NodeUnsuitableError
-from allocator.ledger import Ledger
 from allocator.model import Claim, DeviceClass, Node
 from allocator.model.features import Features
 from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
-from allocator.plan import Plan, Slot, plan
 from allocator.policies import BEST_FIT, Policy, View
 from allocator.policies.merit import merit
 from allocator.pools import NodePool
-from allocator.result import Chosen, allocation_result
-from allocator.search import Place, Search
+from allocator.search.candidates import SUITS, Alternative, Candidates
+from allocator.search.ledger import Ledger
+from allocator.search.limits import DEFAULT_LIMITS, Clock, Effort, Limits, TimedSelectors
+from allocator.search.plan import Plan, Slot, plan
+from allocator.search.result import Chosen, allocation_result
+from allocator.search.search import Place, Search
 from allocator.usage import Usage
 
 

@@ -17,9 +17,9 @@ from allocator.cel.selectors import Selectors
 from allocator.checks import table as checks
 from allocator.checks.in_use import state_of
 from allocator.checks.taint_rules import TaintRules
-from allocator.constraints import CONSTRAINTS, values_of
 from allocator.model import AllocationMode, AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
 from allocator.pools import Candidate, NodePool
+from allocator.search.constraints import CONSTRAINTS, values_of
 from allocator.usage import PoolUsage
 
 _ABSENT: Final = object()

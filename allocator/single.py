@@ -10,19 +10,19 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from allocator.allocate import Task
-from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.cel.selectors import Selectors
 from allocator.checks.counters import CounterKey, demand, full
 from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
-from allocator.effort import Effort, TimedSelectors
 from allocator.errors import AllocatorError, SearchLimitError
 from allocator.families import DeviceKinds, Facts, States, counter_groups
 from allocator.model import AllocationMode, Claim, Device
 from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
-from allocator.plan import plan
 from allocator.policies import Policy
 from allocator.policies.policy import DeviceKind, Sizes, sizes_of
+from allocator.search.candidates import SUITS, Alternative, Candidates
+from allocator.search.limits import Effort, TimedSelectors
+from allocator.search.plan import plan
 from allocator.usage import Usage
 
 _FREE_OR_HELD: Final = frozenset({0, 1})

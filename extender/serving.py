@@ -24,8 +24,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
 from allocator.cel.selectors import Selectors
-from allocator.effort import Clock, Limits
 from allocator.policies import POLICIES
+from allocator.search.limits import Clock, Limits
 from extender import logs
 from extender.aftercare import Aftercare
 from extender.autoscaler.catalog import Catalog

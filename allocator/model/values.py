@@ -18,7 +18,7 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 AttributeValue: TypeAlias = (
     bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]
 )
-"""One attribute. Compare with `allocator.constraints`, never with ``==`` alone: in Python ``True == 1``."""
+"""One attribute. Compare with `allocator.search.constraints`, never with ``==`` alone: in Python ``True == 1``."""
 
 
 class PoolId(NamedTuple):

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
 from allocator.checks.counters import demand
-from allocator.constraints import constraint_class
 from allocator.outcome import Merit
 from allocator.policies.policy import DeviceKind, K, Orders, Policy, Sizes, View, in_bands, published, sizes_of
+from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
+from allocator.search.constraints import constraint_class
 
 _CAPACITY, _FREE, _BROKEN = 3, 2, 2
 """How much the parts of waste weigh: too much capacity above nodes left empty and hardware broken up."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from allocator.candidates import Alternative, Candidates
 from allocator.checks.counters import CounterKey, Counters, demand
 from allocator.outcome import Merit
+from allocator.search.candidates import Alternative, Candidates
 from allocator.usage import NOTHING_USED
 
 _BEST_ALTERNATIVE: Final = 8

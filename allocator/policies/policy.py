@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from allocator.candidates import Alternative, Candidates
 from allocator.checks.counters import Counters
 from allocator.model import Device
 from allocator.outcome import Merit
-from allocator.plan import Plan
+from allocator.search.candidates import Alternative, Candidates
+from allocator.search.plan import Plan
 
 MAX_SCORE = 10
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 from allocator.checks.counters import demand
 from allocator.checks.inspector import Wanted
-from allocator.constraints import covers
 from allocator.explain.conditions import conditions
 from allocator.explain.names import nearest_attribute
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, ConstraintSpec, Device
 from allocator.nodes import selector_matches
 from allocator.outcome import Cause
-from allocator.plan import MAX_RESULTS
 from allocator.pools import NodePool
+from allocator.search.constraints import covers
+from allocator.search.plan import MAX_RESULTS
 from extender.claims import PodClaims
 from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot

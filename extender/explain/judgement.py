@@ -7,11 +7,11 @@ from itertools import islice
 from typing import Final
 
 from allocator.checks.inspector import Wanted, ways
-from allocator.constraints import covers
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.explain.conditions import ABSENT, in_words
 from allocator.model import AllocationMode, ConstraintSpec
 from allocator.outcome import Allocation, Merit
+from allocator.search.constraints import covers
 from extender.cluster.objects import ClaimObject, NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decider

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
-from allocator.effort import Limits
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import DeviceId
 from allocator.outcome import Allocation
+from allocator.search.limits import Limits
 from extender.claims import Blocked
 from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import Snapshot

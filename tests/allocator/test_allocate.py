@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from allocator.effort import Limits
 from allocator.errors import (
     AllocatorError,
     InvalidClaimError,
@@ -18,6 +17,7 @@ from allocator.errors import (
 from allocator.model import Capacity, Claim, Device, DeviceClass, DeviceId, DeviceTaint, Request, RequestPolicy
 from allocator.outcome import Cause, Reason, Unsatisfiable
 from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES
+from allocator.search.limits import Limits
 from allocator.usage import Usage
 from tests.allocator.worlds import (
     DRIVER,

@@ -16,9 +16,9 @@ from allocator.cel import (
 )
 from allocator.cel.cost import LIMIT
 from allocator.cel.selectors import Selectors
-from allocator.effort import Effort, Limits, TimedSelectors
 from allocator.errors import SearchLimitError
 from allocator.model import Device, DeviceId
+from allocator.search.limits import Effort, Limits, TimedSelectors
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 

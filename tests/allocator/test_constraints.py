@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 import pytest
 
-from allocator.constraints import DistinctAttribute, MatchAttribute
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import (
     AttributeValue,
@@ -21,6 +20,7 @@ from allocator.model.features import ALL_FEATURES, Features
 from allocator.model.semver import Version
 from allocator.outcome import Allocation
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
+from allocator.search.constraints import DistinctAttribute, MatchAttribute
 from tests.allocator.worlds import (
     DRIVER,
     World,

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator.audit import Evidence, audit
-from allocator.candidates import Alternative, Candidates
 from allocator.checks.check import Refusal
-from allocator.effort import Effort, Limits, TimedSelectors
 from allocator.finding import Finding
-from allocator.ledger import Ledger
 from allocator.model import AllocationResult, Claim, DeviceResult, Node, Slice
 from allocator.model.features import Features
 from allocator.outcome import Allocation
-from allocator.plan import plan
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
+from allocator.search.candidates import Alternative, Candidates
+from allocator.search.ledger import Ledger
+from allocator.search.limits import Effort, Limits, TimedSelectors
+from allocator.search.plan import plan
 from allocator.usage import Usage
 from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
 from tests.allocator.worlds import JUST_HERE, NODE, SELECTORS, claim, names, ticks, want

@@ -8,7 +8,6 @@ from typing import Any
 from allocator.allocate import Task, allocate
 from allocator.cel.selectors import Selectors
 from allocator.checks.taint_rules import NO_RULES, TaintRules
-from allocator.effort import Limits
 from allocator.model import (
     AllocationMode,
     AllocationResult,
@@ -38,6 +37,7 @@ from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import FIRST_FIT, Policy
 from allocator.pools import Inventory
+from allocator.search.limits import Limits
 from allocator.usage import Usage
 
 DRIVER = "gpu.example.com"

@@ -7,7 +7,6 @@ from typing import Any
 
 from allocator.allocate import Task, allocate
 from allocator.cel.selectors import Selectors
-from allocator.effort import Limits
 from allocator.errors import AllocatorError
 from allocator.model import AllocationResult, Claim, DeviceClass, DeviceId, Node
 from allocator.model.features import NO_FEATURES, Features
@@ -17,6 +16,7 @@ from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
+from allocator.search.limits import Limits
 from allocator.usage import Usage
 
 Json = dict[str, Any]

@@ -10,9 +10,9 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator.cel.selectors import Selectors
-from allocator.effort import Limits
 from allocator.model.features import Features
 from allocator.policies import FIRST_FIT
+from allocator.search.limits import Limits
 from extender.cluster.api import PODS, RESOURCES, ObjectKey
 from extender.cluster.controller import Controller
 from extender.cluster.memory import MemoryApi

@@ -8,9 +8,9 @@ import pytest
 
 from allocator.cel import Expired, never
 from allocator.cel.selectors import Selectors
-from allocator.effort import Limits
 from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
 from allocator.model.features import Features
+from allocator.search.limits import Limits
 from extender.cluster.objects import parse_node_object
 from extender.cluster.state import EventType
 from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider

@@ -11,8 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator.effort import Limits
 from allocator.outcome import Cause
+from allocator.search.limits import Limits
 from extender.cluster.api import ObjectKey
 from extender.explain.changes import combined, configured
 from extender.explain.document import as_json

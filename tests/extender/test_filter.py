@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from allocator.effort import Limits
 from allocator.errors import SelectorError
+from allocator.search.limits import Limits
 from extender.verbs.case import held_for_nominated
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 from tests.extender.clusters import (

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from allocator.effort import Limits
+from allocator.search.limits import Limits
 from extender.cluster.api import PODS, SLICES, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_service

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator.effort import DEFAULT_LIMITS, Limits
+from allocator.search.limits import DEFAULT_LIMITS, Limits
 from extender.cluster.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
 from extender.cluster.conditions import DEVICES_CHANGED
 from extender.cluster.writer import Writer

@@ -8,13 +8,13 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 
-from allocator.candidates import SUITS, UNJUDGED, Alternative, Candidates
 from allocator.checks.counters import demand
 from allocator.checks.table import drawn_by
-from allocator.constraints import constraint_class, covers
-from allocator.ledger import Ledger
 from allocator.model import ConstraintSpec
-from allocator.plan import Plan, Slot
+from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
+from allocator.search.constraints import constraint_class, covers
+from allocator.search.ledger import Ledger
+from allocator.search.plan import Plan, Slot
 
 Mask = int
 """A set of candidates, one bit each."""

@@ -3,17 +3,17 @@
 from collections.abc import Hashable
 from functools import partial
 
-from allocator.candidates import SUITS, Alternative, Candidates
 from allocator.checks.capacity import exceeded
 from allocator.checks.check import Refusal, Undo
 from allocator.checks.counters import Counters
 from allocator.checks.table import books
-from allocator.constraints import Constraint, constraint_class
 from allocator.model import Device
 from allocator.model.features import Features
 from allocator.outcome import Cause
-from allocator.plan import Plan
 from allocator.pools import NodePool
+from allocator.search.candidates import SUITS, Alternative, Candidates
+from allocator.search.constraints import Constraint, constraint_class
+from allocator.search.plan import Plan
 
 _IN_USE = Refusal(Cause.IN_USE, "another request of the pod")
 

@@ -13,8 +13,6 @@ from allocator.checks.check import Asked, Refusal, Situation
 from allocator.checks.matching import failure
 from allocator.checks.table import Checks, checks_for, first_refusal
 from allocator.checks.taint_rules import TaintRules
-from allocator.constraints import values_of
-from allocator.effort import TimedSelectors
 from allocator.errors import AllocatorError, CapacityError, SearchLimitError, SelectorError
 from allocator.model import (
     AttributeValue,
@@ -31,6 +29,8 @@ from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
+from allocator.search.constraints import values_of
+from allocator.search.limits import TimedSelectors
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 
 _SOME_LIST: Final = ("",)

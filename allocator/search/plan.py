@@ -6,13 +6,13 @@ Everything that makes a claim impossible wherever it goes is said here, before a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.candidates import Alternative, Candidates
 from allocator.checks.check import Refusal, Selector
-from allocator.constraints import CONSTRAINTS, covers
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
 from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
 from allocator.model.features import Features
 from allocator.pools import NodePool
+from allocator.search.candidates import Alternative, Candidates
+from allocator.search.constraints import CONSTRAINTS, covers
 
 MAX_RESULTS = 32
 """Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from allocator.candidates import Alternative, Candidates
 from allocator.errors import NodeUnsuitableError
 from allocator.model import (
     AllocatedConfig,
@@ -17,6 +16,7 @@ from allocator.model import (
 )
 from allocator.model.features import Features
 from allocator.pools import Candidate
+from allocator.search.candidates import Alternative, Candidates
 
 FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"

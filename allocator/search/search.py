@@ -8,14 +8,14 @@ in order wins, so the order is the policy.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from allocator.candidates import Alternative, Candidates
 from allocator.checks.check import Refusal, Undo
-from allocator.effort import Effort
 from allocator.errors import NodeUnsuitableError
-from allocator.ledger import Ledger
 from allocator.outcome import Cause
-from allocator.plan import MAX_RESULTS, Plan
-from allocator.pruning import Pruning
+from allocator.search.candidates import Alternative, Candidates
+from allocator.search.ledger import Ledger
+from allocator.search.limits import Effort
+from allocator.search.plan import MAX_RESULTS, Plan
+from allocator.search.pruning import Pruning
 
 
 @dataclass(slots=True, eq=False)
