@@ -27,7 +27,7 @@ from allocator.model import (
 )
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.nodes import placement_matches, selector_matches
+from allocator.node_selectors import placement_matches, selector_matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from immutables import Map
 from allocator.model import AttributeValue, Device, Node, Placement, PoolId, Slice
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
-from allocator.nodes import placement_matches
+from allocator.node_selectors import placement_matches
 
 Mark: TypeAlias = tuple[str, str]
 """A label with its value."""

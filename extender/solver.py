@@ -7,15 +7,15 @@ from typing import Final, TypeVar
 
 from allocator.allocate import Task, allocate
 from allocator.cel.selectors import Selectors
+from allocator.equivalence.fingerprint import AttributeReads, attribute_reads_of
+from allocator.equivalence.single_device import Single, single_of
 from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
-from allocator.likeness import AttributeReads, attribute_reads_of
 from allocator.model import Claim, DeviceClass, Node
 from allocator.model.features import Features
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import BEST_FIT, Policy
 from allocator.pools import NodePool
 from allocator.search.limits import Clock, Effort, Limits
-from allocator.single import Single, single_of
 from allocator.usage import Usage
 from extender.cluster.snapshot import Snapshot
 from extender.faults import Faults

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from allocator.model import AllocationResult
-from allocator.nodes import selector_matches
+from allocator.node_selectors import selector_matches
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.objects import IMPLICIT_PREFIX, ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.cluster.snapshot import Snapshot

@@ -40,7 +40,7 @@ def _obstacles(
 
 
 def _reads(candidate: Candidate) -> Hashable:
-    """All that expressions can see but attributes: `allocator.likeness.AttributeReads`."""
+    """All that expressions can see but attributes: `allocator.equivalence.fingerprint.AttributeReads`."""
     device = candidate.device
     quantities = tuple([(name, each.nano, each.format) for name, each in device.quantities.items()])
     return candidate.unsupported, device.allow_multiple_allocations, quantities

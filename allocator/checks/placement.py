@@ -8,7 +8,7 @@ from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.model import Node, Placement
-from allocator.nodes import placement_matches
+from allocator.node_selectors import placement_matches
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage

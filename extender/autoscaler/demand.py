@@ -14,7 +14,7 @@ from allocator.model import DeviceTaint, NodeSelector, Toleration
 from allocator.model.json.common import node_selector, refuse, taint, tolerations
 from allocator.model.json.fields import Fields, shown
 from allocator.model.quantity import Quantity
-from allocator.nodes import selector_matches
+from allocator.node_selectors import selector_matches
 from extender.cluster.objects import NodeObject, parse_node_object
 
 Amounts = Mapping[str, int]

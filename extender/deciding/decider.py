@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
 from allocator.cel.selectors import Recent
+from allocator.equivalence.single_device import Found, NotFound, Single, is_single
 from allocator.errors import SearchLimitError
 from allocator.model import Claim
 from allocator.outcome import Allocation
-from allocator.single import Found, NotFound, Single, is_single
 from extender.cluster.changes import Change
 from extender.cluster.objects import NodeObject
 from extender.cluster.snapshot import Snapshot

@@ -6,8 +6,8 @@ Several threads may add to it at once; see `extender.deciding.decider`.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from allocator.likeness import AttributeReads, runs_of
-from allocator.single import Found, NotFound, Single
+from allocator.equivalence.fingerprint import AttributeReads, runs_of
+from allocator.equivalence.single_device import Found, NotFound, Single
 from allocator.usage import PoolUsage
 from extender.deciding.outlook import Numbers, Outlook
 from extender.deciding.page import Page

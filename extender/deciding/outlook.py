@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from allocator.likeness import AttributeReads, all_columns, circumstances, column, pattern, settled, structure
+from allocator.equivalence.fingerprint import (
+    AttributeReads,
+    all_columns,
+    circumstances,
+    column,
+    pattern,
+    settled,
+    structure,
+)
 from allocator.model import Node
 from allocator.model.features import Features
 from allocator.pools import NodePool

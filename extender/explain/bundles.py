@@ -9,7 +9,7 @@ from allocator.explain.conditions import conditions
 from allocator.explain.names import nearest_attribute
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, ConstraintSpec, Device
-from allocator.nodes import selector_matches
+from allocator.node_selectors import selector_matches
 from allocator.outcome import Cause
 from allocator.pools import NodePool
 from allocator.search.constraints import covers

@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.model import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
-from allocator.nodes import placement_matches, selector_matches
+from allocator.node_selectors import placement_matches, selector_matches
 
 NODE = Node("node-1", {"zone": "a", "cores": "8", "cold": "-8", "empty": ""})
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.checks.taint_rules import NO_RULES
+from allocator.equivalence.fingerprint import circumstances
+from allocator.equivalence.single_device import Found, NotFound, Single, is_single, single_of
 from allocator.errors import SearchLimitError
-from allocator.likeness import circumstances
 from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placement, Slice
 from allocator.model.features import ALL_FEATURES, Features
 from allocator.outcome import Allocation, Merit
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.search.limits import Effort, Limits
-from allocator.single import Found, NotFound, Single, is_single, single_of
 from allocator.usage import NOTHING_USED, Usage
 from tests.allocator.worlds import (
     DRIVER,

@@ -2,7 +2,7 @@
 
 from allocator.audit import device_findings
 from allocator.model.json import parse_node
-from allocator.nodes import selector_matches
+from allocator.node_selectors import selector_matches
 from extender.cluster.api import CLAIMS, NODES, PODS, RawObject, Resource
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import SPECIAL, parse_claim_object

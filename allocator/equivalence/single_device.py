@@ -14,8 +14,8 @@ from allocator.cel.selectors import Selectors
 from allocator.checks.counters import CounterKey, demand, full
 from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
+from allocator.equivalence.counter_groups import DeviceKinds, Facts, States, counter_groups
 from allocator.errors import AllocatorError, SearchLimitError
-from allocator.families import DeviceKinds, Facts, States, counter_groups
 from allocator.model import AllocationMode, Claim, Device
 from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
 from allocator.policies import Policy

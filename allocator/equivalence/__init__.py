@@ -1,0 +1,1 @@
+"""Nodes that get the same answer: what a decision depends on, names aside."""
