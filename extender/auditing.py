@@ -3,9 +3,9 @@
 import random
 from collections.abc import Collection, Iterable
 
-from allocator.audit import Evidence, audit
+from allocator.audit.cluster import Evidence, audit
+from allocator.audit.finding import Finding
 from allocator.cel.selectors import Selectors
-from allocator.finding import Finding
 from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
 from extender.cluster.credentials import Origin
 from extender.cluster.discovery import OPTIONAL, NotServedError

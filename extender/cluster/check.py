@@ -5,7 +5,7 @@ list has shown it is known only that it came no later than the list: where that 
 both are void.
 """
 
-from allocator.audit import device_findings
+from allocator.audit.cluster import device_findings
 from allocator.model import AllocationResult
 from allocator.usage import DeviceUsage
 from extender.cluster.objects import ClaimObject

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from allocator.audit import Evidence, audit
-from allocator.finding import Finding, Rule
+from allocator.audit.cluster import Evidence, audit
+from allocator.audit.finding import Finding, Rule
 from allocator.model import (
     AllocationResult,
     Capacity,

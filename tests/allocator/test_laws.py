@@ -7,9 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from immutables import Map
 
-from allocator.audit import Evidence, audit
+from allocator.audit.cluster import Evidence, audit
+from allocator.audit.finding import Finding
 from allocator.checks.check import Refusal
-from allocator.finding import Finding
 from allocator.model import AllocationResult, Claim, DeviceResult, Node, Slice
 from allocator.model.features import Features
 from allocator.outcome import Allocation

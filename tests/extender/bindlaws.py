@@ -1,6 +1,6 @@
 """A small cluster in which pods compete for devices, and what holds in it at any moment, whatever fails."""
 
-from allocator.audit import device_findings
+from allocator.audit.cluster import device_findings
 from allocator.model.json import parse_node
 from allocator.node_selectors import selector_matches
 from extender.cluster.api import CLAIMS, NODES, PODS, RawObject, Resource

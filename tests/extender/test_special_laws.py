@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.audit import device_findings
+from allocator.audit.cluster import device_findings
 from extender.cluster.api import CLAIMS, PODS, RawObject
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import SPECIAL, parse_claim_object

@@ -7,9 +7,9 @@ It works from what an API server holds: slices, classes, nodes, and claims with 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allocator.audit_claim import Published, claim_findings
+from allocator.audit.claim import Published, claim_findings
+from allocator.audit.finding import Finding, Rule
 from allocator.cel.selectors import Selectors
-from allocator.finding import Finding, Rule
 from allocator.model import Claim, CounterConsumption, DeviceClass, DeviceId, DeviceResult, Node, PoolId, Slice
 
 

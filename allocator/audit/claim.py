@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from allocator.audit.finding import Finding, Rule
 from allocator.cel import CelError
 from allocator.cel.selectors import Selectors
-from allocator.finding import Finding, Rule
 from allocator.model import (
     AllocationMode,
     AttributeValue,

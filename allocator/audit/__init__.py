@@ -1,0 +1,1 @@
+"""An independent judge of allocated claims. It shares no code with the search."""
