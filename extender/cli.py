@@ -25,6 +25,9 @@ from extender.cluster.credentials import ConnectError, find_origin
 from extender.cluster.manifests import FileReport, Loaded, duplicates, unauthorized
 from extender.cluster.manifests import load as load_manifests
 from extender.cluster.snapshot import Snapshot
+from extender.config.settings import Settings, SettingsError
+from extender.config.settings import load as load_settings
+from extender.config.text_file import UnreadableError, read_text
 from extender.embedded import EmbeddedCluster, check_expression
 from extender.inquiry import EXPLAINED, Inquiry, InquiryError, asked, explained
 from extender.options import (
@@ -42,11 +45,8 @@ from extender.options import (
     spread,
 )
 from extender.report import Table, print_table
-from extender.settings import Settings, SettingsError
-from extender.settings import load as load_settings
 from extender.simulation import Placement, overlooked, simulate
 from extender.streams import OutputError, give_up_output, open_standard_streams
-from extender.textfile import UnreadableError, read_text
 from extender.tracing import TracingError, open_tracing
 
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2

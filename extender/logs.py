@@ -11,8 +11,8 @@ import structlog
 from rich.console import Console
 
 from allocator.printable import printable, printable_lines
+from extender.config.settings import LogSettings
 from extender.linewriter import LineWriter, write_all
-from extender.settings import LogSettings
 
 _DESCRIPTOR: Final = 2
 """Of standard error."""

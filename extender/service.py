@@ -17,6 +17,7 @@ from extender.aftercare import Aftercare
 from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.config.settings import SchedulingSettings
 from extender.deciding.decider import AtHand, Decider
 from extender.deciding.verdict import NotAtHandError
 from extender.explain.courtesy import Courtesy
@@ -25,7 +26,6 @@ from extender.explain.explanation import Explanation
 from extender.faults import Faults
 from extender.metrics import Metrics
 from extender.offload import Offload, in_thread
-from extender.settings import SchedulingSettings
 from extender.solver import Solver
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.case import refreshed

@@ -40,6 +40,8 @@ from extender.cluster.live import LiveCluster, Timing, connect
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
+from extender.config.settings import Settings
+from extender.config.text_file import UnreadableError, read_text
 from extender.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.deciding.decider import Decider
 from extender.embedded import EmbeddedCluster
@@ -49,9 +51,7 @@ from extender.journal import Journal
 from extender.metrics import Metrics
 from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
-from extender.settings import Settings
 from extender.solver import Solver
-from extender.textfile import UnreadableError, read_text
 from extender.tracing import UNTRACED, Tracing
 from extender.unserved import Unserved
 from extender.verbs.bind import Binder

@@ -33,9 +33,9 @@ from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.cluster.objects import Pod
 from extender.cluster.tally import asked
 from extender.cluster.transport import Reply, Request, Stream, Transport
+from extender.config.settings import TracingSettings
 from extender.offload import Offload
 from extender.service import SchedulerVerbs
-from extender.settings import TracingSettings
 from extender.tracing import Call
 from extender.verbs.filter import FilterResult
 from extender.verbs.preempt import Victims

@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from extender.autoscaler.service import AutoscalerVerbs
 from extender.cluster.transport import Transport
+from extender.config.settings import TracingSettings
 from extender.offload import Offload
 from extender.service import SchedulerVerbs
-from extender.settings import TracingSettings
 
 Call = Callable[[Request, bytes], Awaitable[bytes]]
 """A verb on HTTP: a request and its body in, the reply's body out."""

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
-from extender.cluster.yamltext import SyntaxProblem, documents
+from extender.config.yamltext import SyntaxProblem, documents
 from extender.report import Table, print_table
 
 RawObject: TypeAlias = Mapping[str, Any]

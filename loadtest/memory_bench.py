@@ -31,9 +31,9 @@ from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, PodClaim
 from extender.cluster.state import ClusterState
 from extender.collector import sparing_survivors
+from extender.config.settings import LogSettings, load
 from extender.metrics import Metrics
 from extender.serving import make_service, make_solver
-from extender.settings import LogSettings, load
 from extender.wire import FilterArgs
 from loadtest import synthetic
 from loadtest.churn import Churn

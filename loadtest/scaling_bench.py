@@ -27,9 +27,9 @@ from rich.table import Table
 from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.cluster.objects import Pod, PodClaim
 from extender.cluster.state import ClusterState
+from extender.config.settings import Settings
 from extender.deciding.decider import Decider
 from extender.serving import make_solver
-from extender.settings import Settings
 from extender.solver import No
 from extender.verbs.case import found_on
 from extender.verbs.filter import filter_nodes

@@ -28,7 +28,7 @@ from extender.cluster.live import connect
 from extender.cluster.state import ClusterState
 from extender.cluster.transport import Request
 from extender.collector import sparing_survivors
-from extender.settings import LogSettings
+from extender.config.settings import LogSettings
 from loadtest.footprint import MEGABYTE, resident_peak
 
 _FULL: Final = {"nodes": 5000, "claims": 20000, "pods": 50000, "pods-with-claims": 10000, "events": 1000}

@@ -23,8 +23,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from extender.config.settings import Settings
 from extender.serving import server_config
-from extender.settings import Settings
 from loadtest.stage import (
     NAMESPACE,
     Connection,

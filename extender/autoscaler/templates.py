@@ -17,8 +17,8 @@ from allocator.model.json.fields import Fields, shown
 from allocator.model.rules import validate
 from allocator.pools import Inventory
 from extender.autoscaler.blueprints import Blueprint
-from extender.cluster.yamltext import SyntaxProblem, documents
-from extender.wording import suggestion
+from extender.config.wording import suggestion
+from extender.config.yamltext import SyntaxProblem, documents
 
 NODE_NAME: Final = "$(NODE_NAME)"
 """Stands for the node's name in pool names and attributes."""

@@ -13,9 +13,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from allocator.model.json.fields import Fields, shown
-from extender.cluster.yamltext import SyntaxProblem, documents
-from extender.textfile import UnreadableError, read_bytes, read_text
-from extender.wording import suggestion
+from extender.config.text_file import UnreadableError, read_bytes, read_text
+from extender.config.wording import suggestion
+from extender.config.yamltext import SyntaxProblem, documents
 
 _LISTS: Final[Mapping[str, str]] = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """The lists of a kubeconfig, and what their entries hold beside a name."""

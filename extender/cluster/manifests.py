@@ -27,7 +27,7 @@ from extender.cluster.api import CLAIMS, NAMESPACES, TEMPLATES
 from extender.cluster.budgets import parse_budget
 from extender.cluster.claimrules import admin_problems
 from extender.cluster.objects import parse_namespace, parse_node_object, parse_pod
-from extender.cluster.yamltext import SyntaxProblem, documents
+from extender.config.yamltext import SyntaxProblem, documents
 
 USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object]]] = {
     ("", "Namespace"): parse_namespace,

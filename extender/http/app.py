@@ -18,6 +18,8 @@ from starlette.responses import Response
 
 from extender import __version__, wire
 from extender.autoscaler.service import Autoscaler
+from extender.config.settings import Settings
+from extender.config.wording import expected, suggestion
 from extender.http.autoscaler import add_autoscaler
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application
@@ -27,9 +29,7 @@ from extender.http.origins import Callers
 from extender.http.scheduler import add_verbs
 from extender.http.views import add_views
 from extender.service import Service
-from extender.settings import Settings
 from extender.tracing import UNTRACED, Tracing
-from extender.wording import expected, suggestion
 
 _MOST_PROBLEMS: Final = 10
 """That an answer names: looking for the parameter that was meant takes longest of all."""

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from extender import wire as scheduler_wire
 from extender.autoscaler import wire
 from extender.autoscaler.service import AutoscalerVerbs
+from extender.config.settings import AUTOSCALER_PREFIX, Settings
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.metrics import Metrics
-from extender.settings import AUTOSCALER_PREFIX, Settings
 from extender.tracing import Tracing
 
 SESSION = "session"

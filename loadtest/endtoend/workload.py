@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from extender.wording import suggestion
+from extender.config.wording import suggestion
 from loadtest.endtoend.files import FileError, Record, read
 from loadtest.worlds import DRIVER, Machine
 from loadtest.worlds import Wish as PlainWish

@@ -19,11 +19,11 @@ from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState, Event, EventType
+from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_autoscaler, make_service, read_catalog
-from extender.settings import Settings
 from extender.solver import Solver
 
 Object = dict[str, Any]

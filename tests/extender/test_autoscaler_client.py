@@ -20,8 +20,8 @@ from extender.client import (
     UnknownSessionError,
     UnreachableError,
 )
+from extender.config.settings import Settings
 from extender.http.app import create_app
-from extender.settings import Settings
 from tests.extender.autoscaling import GPU, autoscaler_over, claim_template, machine, node_template, pod_of
 from tests.extender.clusters import Cluster, client_of, local_slice
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from extender import __version__
 from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
+from extender.config.settings import load
 from extender.options import spread
-from extender.settings import load
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 
 RUNNER = CliRunner()

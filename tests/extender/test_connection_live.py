@@ -15,9 +15,9 @@ from extender.cluster.live import connect
 from extender.cluster.permissions import ALLOCATES, WRITES
 from extender.cluster.state import ClusterState
 from extender.cluster.transport import Request
+from extender.config.settings import load
 from extender.inquiry import EXPLAINED
 from extender.serving import live
-from extender.settings import load
 from tests.extender.cannedserver import (
     CHUNKED,
     answer,

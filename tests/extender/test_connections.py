@@ -18,9 +18,9 @@ import pytest
 import uvloop
 
 from extender import connections
+from extender.config.settings import Settings
 from extender.connections import VERBS, BoundedServer, ListenerLimits, Pacer, sweep
 from extender.serving import server_config
-from extender.settings import Settings
 from tests.extender import virtualtime
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n"

@@ -14,8 +14,8 @@ from typer.main import get_command
 
 from extender import __version__
 from extender.cli import app
+from extender.config.settings import keys, load, variable
 from extender.http.app import create_operations_app
-from extender.settings import keys, load, variable
 from tests.extender.clusters import Cluster
 from tests.extender.exported import exported
 

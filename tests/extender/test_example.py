@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from allocator.model.json import parse_slice
 from extender.cluster.manifests import load, unauthorized
+from extender.config.settings import Settings
 from extender.embedded import EmbeddedCluster, check_expression
 from extender.metrics import Metrics
 from extender.serving import make_service, make_solver
-from extender.settings import Settings
 from extender.simulation import Placement, simulate
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"

@@ -11,6 +11,7 @@ from extender.autoscaler.expander import EXPANDERS
 from extender.cluster.api import PODS, ObjectKey
 from extender.cluster.events import Note
 from extender.cluster.objects import Pod
+from extender.config.settings import Settings
 from extender.embedded import EmbeddedCluster
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
@@ -18,7 +19,6 @@ from extender.faults import Faults
 from extender.metrics import Metrics
 from extender.service import RefusedError, Service
 from extender.serving import make_service
-from extender.settings import Settings
 from extender.simulation import simulate
 from extender.unserved import PATIENCE, Unserved
 from extender.verbs.case import held_for_nominated

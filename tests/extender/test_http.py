@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 from allocator.model import AllocationResult
 from extender.cluster.api import NODES
 from extender.cluster.state import ClusterState
+from extender.config.settings import Settings, load
 from extender.http.openapi import VERBS as DOCUMENTED
 from extender.metrics import VERBS, Metrics
 from extender.serving import make_service
-from extender.settings import Settings, load
 from tests.extender.clusters import (
     DRIVER,
     Cluster,

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from extender import logs
-from extender.settings import LogSettings
+from extender.config.settings import LogSettings
 
 logger = structlog.get_logger()
 

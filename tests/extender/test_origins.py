@@ -6,8 +6,8 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
+from extender.config.settings import load
 from extender.http.origins import Callers
-from extender.settings import load
 from tests.extender.clusters import Cluster, client_of, node, pod
 
 OURS = [

@@ -20,9 +20,9 @@ from allocator.model.json.fields import shown
 from allocator.printable import printable, printable_lines
 from extender import logs
 from extender.cli import FOUND_PROBLEMS, app
+from extender.config.settings import LogSettings
 from extender.inquiry import Answer
 from extender.report import Table, plain_lines, print_table
-from extender.settings import LogSettings
 from extender.views.table import Row, View, page
 from tests.extender.clusters import Cluster, claim, client_of, device_class, local_slice, node, pod
 

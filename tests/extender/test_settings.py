@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from allocator.model import JSON
 from allocator.model.features import Features
-from extender.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, keys, load, variable
+from extender.config.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, keys, load, variable
 
 
 def test_nothing_given_gives_the_defaults() -> None:

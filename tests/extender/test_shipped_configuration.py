@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.config.settings import Settings, keys, load
 from extender.http.openapi import VERBS
-from extender.settings import Settings, keys, load
 
 CONFIG = Path(__file__).parents[2] / "config"
 SETTINGS = load((CONFIG / "extender.yaml").read_text())

@@ -16,7 +16,7 @@ from extender import serving
 from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.memory import MemoryApi
 from extender.cluster.state import ClusterState
-from extender.settings import load
+from extender.config.settings import load
 from tests.extender.clusters import DRIVER, NOW, claim, device_class, local_slice, node, pod
 
 OBJECTS = (

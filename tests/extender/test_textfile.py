@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from extender.cli import FOUND_PROBLEMS, USAGE, app
-from extender.textfile import UnreadableError, read_text
+from extender.config.text_file import UnreadableError, read_text
 
 
 def _socket(path: Path) -> None:

@@ -19,11 +19,11 @@ from starlette.requests import Request
 from extender.cluster.api import CLAIMS, ApiError, OutcomeUnknownError
 from extender.cluster.remote import RemoteApi
 from extender.cluster.transport import Request as Asking
+from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.metrics import Metrics
 from extender.offload import in_thread
 from extender.serving import make_autoscaler, make_service, read_catalog
-from extender.settings import Settings
 from extender.spans import Spans
 from tests.extender.clusters import (
     DRIVER,

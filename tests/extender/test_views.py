@@ -9,7 +9,7 @@ from httpx import AsyncClient
 
 from extender.cluster.api import NODES, SLICES, ObjectKey
 from extender.cluster.state import Event, EventType
-from extender.settings import load
+from extender.config.settings import load
 from tests.extender.clusters import (
     DRIVER,
     Cluster,

@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from allocator.search.limits import Limits
 from extender.cluster.api import PODS, SLICES, ObjectKey
+from extender.config.settings import Settings
 from extender.metrics import Metrics
 from extender.serving import make_service
-from extender.settings import Settings
 from extender.waking.waker import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.wire import FilterArgs
 from tests.extender.clusters import (

@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry
 
 from extender.cluster.api import PODS, ApiError, ObjectKey
 from extender.cluster.conditions import DEVICES_CHANGED
+from extender.config.settings import Settings
 from extender.metrics import Metrics
 from extender.serving import make_service
-from extender.settings import Settings
 from extender.waking.waker import MOST_PODS
 from extender.wire import FilterArgs
 from tests.extender.apis import Fault, Transport

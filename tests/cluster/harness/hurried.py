@@ -16,8 +16,8 @@ from extender.cluster.follow import Pace
 from extender.cluster.live import Timing, connect
 from extender.cluster.state import ClusterState
 from extender.cluster.watch import Rhythm
+from extender.config.settings import Settings
 from extender.serving import Cluster, run
-from extender.settings import Settings
 
 HURRIED: Final = (sys.executable, "-m", "tests.cluster.harness.hurried")
 

@@ -20,8 +20,8 @@ from allocator.model.features import GATES, Features, with_gates
 from allocator.model.json.fields import shown
 from allocator.model.rules.names import label_key
 from allocator.policies import POLICIES
-from extender.cluster.yamltext import SyntaxProblem, documents
-from extender.wording import expected, suggestion
+from extender.config.wording import expected, suggestion
+from extender.config.yamltext import SyntaxProblem, documents
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 
