@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from extender import __version__
 from extender.cluster.live import LiveCluster
-from extender.cluster.tally import SECONDS
+from extender.kube.request_counts import SECONDS
 from extender.views.overview import Overview
 
 _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]

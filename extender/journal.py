@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
-from extender.cluster.api import ObjectKey
+from extender.kube.api import ObjectKey
 
 _OUT_OF_TIME: Final = "not done in time"
 

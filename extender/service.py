@@ -14,7 +14,6 @@ import anyio.to_thread
 
 from allocator.model import JSON
 from extender.aftercare import Aftercare
-from extender.cluster.api import RESOURCES, ObjectKey
 from extender.cluster.objects import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
@@ -24,6 +23,7 @@ from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.faults import Faults
+from extender.kube.api import RESOURCES, ObjectKey
 from extender.metrics import Metrics
 from extender.offload import Offload, in_thread
 from extender.solver import Solver

@@ -32,8 +32,6 @@ from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
-from extender.cluster.api import Api
-from extender.cluster.credentials import Origin
 from extender.cluster.events import Recorder
 from extender.cluster.follow import Pace
 from extender.cluster.live import LiveCluster, Timing, connect
@@ -48,6 +46,8 @@ from extender.embedded import EmbeddedCluster
 from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal
+from extender.kube.api import Api
+from extender.kube.credentials import Origin
 from extender.metrics import Metrics
 from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service

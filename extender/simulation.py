@@ -8,11 +8,11 @@ from typing import Final
 from allocator.model import DeviceResult
 from allocator.model.json.fields import Fields
 from extender.claims import claim_keys
-from extender.cluster.api import NODES, PODS, RawObject, Resource
 from extender.cluster.manifests import RawObject as Manifest
 from extender.cluster.objects import Pod, is_extended, parse_node_object, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.embedded import EmbeddedCluster
+from extender.kube.api import NODES, PODS, RawObject, Resource
 from extender.plugins import PluginCapacity
 from extender.service import RefusedError, Service
 from extender.wire import BindArgs, FilterArgs

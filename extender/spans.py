@@ -31,9 +31,9 @@ from extender.autoscaler.readiness import Readiness
 from extender.autoscaler.service import AutoscalerVerbs
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.cluster.objects import Pod
-from extender.cluster.tally import asked
-from extender.cluster.transport import Reply, Request, Stream, Transport
 from extender.config.settings import TracingSettings
+from extender.kube.request_counts import asked
+from extender.kube.transport import Reply, Request, Stream, Transport
 from extender.offload import Offload
 from extender.service import SchedulerVerbs
 from extender.tracing import Call
@@ -192,7 +192,7 @@ class _Autoscaler:
 
 @dataclass(frozen=True, slots=True)
 class _Transport:
-    """Requests, each within a span; implements `extender.cluster.transport.Transport`."""
+    """Requests, each within a span; implements `extender.kube.transport.Transport`."""
 
     transport: Transport
     tracer: Tracer

@@ -12,8 +12,8 @@ import structlog
 from starlette.requests import Request
 
 from extender.autoscaler.service import AutoscalerVerbs
-from extender.cluster.transport import Transport
 from extender.config.settings import TracingSettings
+from extender.kube.transport import Transport
 from extender.offload import Offload
 from extender.service import SchedulerVerbs
 

@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from extender.cluster.api import RESOURCES
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -23,6 +22,7 @@ from extender.cluster.state import ClusterState
 from extender.config.settings import Settings, load
 from extender.explain.explaining import Explainer
 from extender.explain.text import as_text
+from extender.kube.api import RESOURCES
 from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_service, make_solver

@@ -15,11 +15,11 @@ import orjson
 import uvicorn
 import uvloop
 
-from extender.cluster.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
-from extender.cluster.credentials import Origin
 from extender.cluster.live import connect
 from extender.cluster.reservation import is_protected, protected, timestamp
 from extender.cluster.state import key_of
+from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.credentials import Origin
 from extender.onewrite import OneWriteProtocol
 
 _DRIVER: Final = "idle.example.com"

@@ -26,12 +26,12 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender import logs
-from extender.cluster.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, PodClaim
 from extender.cluster.state import ClusterState
 from extender.collector import sparing_survivors
 from extender.config.settings import LogSettings, load
+from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics import Metrics
 from extender.serving import make_service, make_solver
 from extender.wire import FilterArgs

@@ -6,7 +6,7 @@ Source: validation of ResourceClaim and its status in Kubernetes 1.37.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from extender.cluster.api import TEMPLATES, RawObject
+from extender.kube.api import TEMPLATES, RawObject
 
 MAX_CONSUMERS: Final = 256
 """How many entries ``status.reservedFor`` can hold."""

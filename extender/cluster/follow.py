@@ -13,13 +13,13 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from extender.cluster.api import ApiError, OutcomeUnknownError, Resource, UnreachableError
-from extender.cluster.discovery import OPTIONAL, NotServedError
 from extender.cluster.relist import Relist
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.state import NOT_SYNCED, Event, Sink, key_of, revision_of
-from extender.cluster.transport import TooManyRequestsError
-from extender.cluster.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
+from extender.kube.api import ApiError, OutcomeUnknownError, Resource, UnreachableError
+from extender.kube.discovery import OPTIONAL, NotServedError
+from extender.kube.transport import TooManyRequestsError
+from extender.kube.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
 
 _log = structlog.get_logger()
 

@@ -7,7 +7,12 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.model import Slice
 from allocator.model.json import Interner, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
-from extender.cluster.api import (
+from extender.cluster.budgets import parse_budget
+from extender.cluster.changes import Topic
+from extender.cluster.objects import Pod, parse_claim_object, parse_node_object, parse_pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.specs import Specs
+from extender.kube.api import (
     BUDGETS,
     CLAIMS,
     CLASSES,
@@ -19,11 +24,6 @@ from extender.cluster.api import (
     ObjectKey,
     Resource,
 )
-from extender.cluster.budgets import parse_budget
-from extender.cluster.changes import Topic
-from extender.cluster.objects import Pod, parse_claim_object, parse_node_object, parse_pod
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.specs import Specs
 
 _T = TypeVar("_T")
 

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from extender.cluster.api import RESOURCES, ApiError, OutcomeUnknownError, Resource
-from extender.cluster.connection import open_connection
-from extender.cluster.credentials import ConnectError, Origin
-from extender.cluster.discovery import discover, server_version
 from extender.cluster.follow import Cache, Follower, Pace
-from extender.cluster.permissions import denied, needed, to_list
-from extender.cluster.remote import Patience, RemoteApi
-from extender.cluster.transport import Transport
-from extender.cluster.watch import Rhythm, Source
+from extender.kube.api import RESOURCES, ApiError, OutcomeUnknownError, Resource
+from extender.kube.connection import open_connection
+from extender.kube.credentials import ConnectError, Origin
+from extender.kube.discovery import discover, server_version
+from extender.kube.permissions import denied, needed, to_list
+from extender.kube.remote import Patience, RemoteApi
+from extender.kube.transport import Transport
+from extender.kube.watch import Rhythm, Source
 
 _CHECKS_PER_STALE = 10
 """How finely staleness is measured."""
@@ -32,7 +32,7 @@ class LiveCluster:
     """What an API server has, and the way to write to it.
 
     Attributes:
-        api: implements `extender.cluster.api.Api`.
+        api: implements `extender.kube.api.Api`.
         followers: one per kind, once it runs.
     """
 
@@ -82,7 +82,7 @@ async def connect(
     """A live cluster that can be used: it has been reached, serves what is needed, and lets us do what we must.
 
     Args:
-        origin: of address and credentials; see `extender.cluster.credentials.find_origin`.
+        origin: of address and credentials; see `extender.kube.credentials.find_origin`.
         random: from 0 to 1; spreads retries and watches.
         timing: of everything.
         around: what is put around the way to the server.

@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
-from extender.cluster.api import (
+from extender.cluster.claimrules import (
+    admin_problems,
+    admin_status_problems,
+    drop_freed_devices,
+    spec_problems,
+    status_problems,
+)
+from extender.cluster.edit import Unreadable, read
+from extender.cluster.kinds import Kind, all_kinds
+from extender.cluster.reservation import timestamp
+from extender.cluster.state import Event, EventType, Sink, key_of
+from extender.kube.api import (
     CLAIMS,
     EVENTS,
     NAMESPACES,
@@ -20,24 +31,13 @@ from extender.cluster.api import (
     RawObject,
     Resource,
 )
-from extender.cluster.claimrules import (
-    admin_problems,
-    admin_status_problems,
-    drop_freed_devices,
-    spec_problems,
-    status_problems,
-)
-from extender.cluster.edit import Unreadable, read
-from extender.cluster.encoding import dumps, loads
-from extender.cluster.kinds import Kind, all_kinds
-from extender.cluster.reservation import timestamp
-from extender.cluster.state import Event, EventType, Sink, key_of
+from extender.kube.encoding import dumps, loads
 
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
 class MemoryApi:
-    """The objects of one cluster; implements `extender.cluster.api.Api`.
+    """The objects of one cluster; implements `extender.kube.api.Api`.
 
     Args:
         now: the time, for timestamps.

@@ -10,8 +10,8 @@ from allocator.model.json import SpecReader, parse_claim, parse_node, read_claim
 from allocator.model.json.common import ObjectReader
 from allocator.model.json.fields import Fields, shown
 from allocator.model.quantity import Quantity
-from extender.cluster.api import ObjectKey
-from extender.cluster.encoding import dumps
+from extender.kube.api import ObjectKey
+from extender.kube.encoding import dumps
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """An extended resource with this prefix asks for the device class that the rest names (KEP-5004)."""

@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 
 from allocator.model import AllocationResult
 from extender.cluster.answers import Answers
-from extender.cluster.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.changes import Change, ChangeLog, Topic
 from extender.cluster.edit import Edit, read
 from extender.cluster.flights import after_event, moved_pools
@@ -19,6 +18,7 @@ from extender.cluster.kinds import Kind, all_kinds
 from extender.cluster.objects import ClaimObject, revision
 from extender.cluster.relist import Relist, Version, version_of
 from extender.cluster.snapshot import EMPTY, InFlight, Snapshot
+from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 
 NOT_SYNCED: Final = "not synced yet"
 

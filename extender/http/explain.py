@@ -15,7 +15,6 @@ from allocator.errors import InvalidObjectError
 from allocator.model import JSON
 from extender import wire
 from extender.body import WireError, as_pod, optional, root_of
-from extender.cluster.api import ObjectKey
 from extender.cluster.objects import Pod
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
@@ -23,6 +22,7 @@ from extender.explain.text import as_text
 from extender.http.bodies import Bodies, Body, BusyError, TooLargeError
 from extender.http.endpoint import TOO_DEEP
 from extender.http.negotiation import Format, format_for
+from extender.kube.api import ObjectKey
 from extender.service import RefusedError, Service
 
 

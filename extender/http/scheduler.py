@@ -9,12 +9,12 @@ from typing import Final
 from starlette.requests import Request
 
 from extender import wire
-from extender.cluster.api import ObjectKey
 from extender.config.settings import Settings
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import VERBS
 from extender.journal import Draft
+from extender.kube.api import ObjectKey
 from extender.service import SchedulerVerbs, Service
 from extender.tracing import Tracing
 from extender.views.overview import Overview

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from allocator.model import JSON
 from extender import wire
-from extender.cluster.api import RESOURCES
 from extender.http.negotiation import Format, format_for
+from extender.kube.api import RESOURCES
 from extender.views.claims import ClaimState, claims
 from extender.views.devices import DeviceState, devices, pools
 from extender.views.overview import Overview

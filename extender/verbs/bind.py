@@ -16,7 +16,6 @@ from allocator.errors import AllocatorError
 from allocator.model import AllocationResult
 from allocator.outcome import Allocation
 from extender.claims import Blocked, PodClaims
-from extender.cluster.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.cluster.readiness import Failed, unmet
@@ -26,6 +25,7 @@ from extender.cluster.specialclaims import SpecialClaims
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer, check_unbound
 from extender.deciding.verdict import UNKNOWN_NODE
+from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.offload import Offload, in_thread
 from extender.solver import No, Solver
 from extender.verbs.case import Case, found_at_hand, found_on, open_case

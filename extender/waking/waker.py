@@ -13,7 +13,6 @@ import structlog
 
 from allocator.outcome import Allocation
 from extender.claims import Blocked, claim_keys, claims_of
-from extender.cluster.api import PODS, OutcomeUnknownError
 from extender.cluster.objects import NodeObject, Pod, revision
 from extender.cluster.reservation import WriteRefusedError
 from extender.cluster.snapshot import Snapshot
@@ -22,6 +21,7 @@ from extender.cluster.writer import Writer
 from extender.deciding.decider import Decider
 from extender.deciding.shape import shape_of
 from extender.faults import Faults
+from extender.kube.api import PODS, OutcomeUnknownError
 from extender.offload import Offload, in_thread
 from extender.solver import Solver
 from extender.verbs.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
-from extender.cluster.api import RawObject
+from extender.kube.api import RawObject
 from loadtest.endtoend.workload import Wish, Workload
 from loadtest.worlds import pending_claim
 from tests.cluster.harness.objects import pod, template

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from extender.cluster.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
 from loadtest.endtoend import processor
 from loadtest.endtoend.bench import Bench, furnished, together
 from loadtest.endtoend.campaign import Place, Told

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from extender.cluster.api import RawObject
+from extender.kube.api import RawObject
 from tests.cluster.harness.aftermath import why_pending
 from tests.cluster.harness.objects import is_bound
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from extender.cluster.api import RawObject
+from extender.kube.api import RawObject
 from loadtest.endtoend.workload import IDLE, IN_TREE, OURS, SubjectName
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.controlplane import ControlPlane

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from tests.cluster.claim_rules import FINALIZER
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.binaries import Binaries, BinariesError, find_binaries

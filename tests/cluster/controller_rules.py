@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from extender.cluster.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject, Resource
+from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject, Resource
 from tests.cluster.harness.client import Condition, key_of
 from tests.cluster.harness.objects import allocation, claim, claim_spec, pod, template
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from extender.auditing import audit_snapshot, listed
-from extender.cluster.api import CLAIMS, PODS, ObjectKey
+from extender.kube.api import CLAIMS, PODS, ObjectKey
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.aftermath import is_allocated, losses, why_pending
 from tests.cluster.harness.binaries import find_binaries

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.cluster.api import CLAIMS, EVENTS, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, EVENTS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.aftermath import is_allocated
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.driver import Driver

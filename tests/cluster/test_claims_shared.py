@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.claim_rules import MAX_CONSUMERS
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.driver import Driver

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cluster.api import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
 from tests.cluster.harness.binaries import Binaries
 from tests.cluster.harness.client import Client, connect, key_of
 from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane

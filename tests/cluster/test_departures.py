@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from extender.cluster.api import CLAIMS, NODES, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, NODES, PODS, ObjectKey, RawObject
 from tests.cluster.harness.client import NAMESPACES, Client, key_of
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import add_node, claim, pod, request, requests

@@ -17,7 +17,7 @@ import httpx
 import pytest
 import yaml
 
-from extender.cluster.api import RawObject, Resource
+from extender.kube.api import RawObject, Resource
 from tests.cluster.harness.binaries import VERSION, BinariesError, find_renderer
 from tests.cluster.harness.client import Client
 

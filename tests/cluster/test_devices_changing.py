@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, TAINT_RULES, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, PODS, TAINT_RULES, ObjectKey, RawObject
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import claim, pod, request, requests

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import claim, pod, request, requests

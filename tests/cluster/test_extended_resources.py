@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.cluster.api import CLAIMS, CLASSES, NODES, PODS, ObjectKey
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, ObjectKey
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.extended import add_pod, box, mapped, special_claims

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, RawObject
+from extender.kube.api import CLAIMS, PODS, RawObject
 from tests.cluster.harness.aftermath import consumers, losses, wait_settled
 from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import orjson
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.aftermath import consumers, is_allocated, losses
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane

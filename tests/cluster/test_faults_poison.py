@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, SLICES, ObjectKey
+from extender.kube.api import CLAIMS, PODS, SLICES, ObjectKey
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.objects import DEVICE_CLASS, claim, pod, request, requests, resource_slice

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import httpx
 
-from extender.cluster.api import PODS
+from extender.kube.api import PODS
 from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.fleet import fleet

@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from extender.auditing import listed_live
-from extender.cluster.api import CLAIMS, NODES, PODS, SLICES, ObjectKey, RawObject, Resource
-from extender.cluster.credentials import Origin
+from extender.kube.api import CLAIMS, NODES, PODS, SLICES, ObjectKey, RawObject, Resource
+from extender.kube.credentials import Origin
 from tests.cluster.harness.access import EXTENDER
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane

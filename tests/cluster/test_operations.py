@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.cluster.api import CLAIMS, EVENTS, PODS, TEMPLATES, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, EVENTS, PODS, TEMPLATES, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import pod, request, requests, template

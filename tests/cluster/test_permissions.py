@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.cluster.api import CLAIMS, ApiError, RawObject, Resource
+from extender.kube.api import CLAIMS, ApiError, RawObject, Resource
 from tests.cluster.harness.client import WAIT_SECONDS, Client, connect, key_of
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.objects import allocation, claim, consumer

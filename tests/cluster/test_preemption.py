@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.driver import Driver

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey
+from extender.kube.api import CLAIMS, PODS, ObjectKey
 from tests.cluster.harness.access import EXTENDER
 from tests.cluster.harness.aftermath import is_allocated
 from tests.cluster.harness.client import Client

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.cluster.api import NODES, PODS, ObjectKey
+from extender.kube.api import NODES, PODS, ObjectKey
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.client import LEASES, Client
 from tests.cluster.harness.controlplane import ControlPlane

@@ -3,8 +3,8 @@
 import pytest
 
 from extender.auditing import audit_snapshot, listed_live
-from extender.cluster.api import CLAIMS, PODS, TEMPLATES, ObjectKey
-from extender.cluster.credentials import Origin
+from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey
+from extender.kube.credentials import Origin
 from tests.cluster.harness.access import EXTENDER
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from extender.cluster.api import CLAIMS, PODS, RawObject
+from extender.kube.api import CLAIMS, PODS, RawObject
 from tests.cluster.harness.binaries import Binaries
 from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
 from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane

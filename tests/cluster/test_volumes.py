@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject, Resource
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject, Resource
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import claim, pod, request, requests

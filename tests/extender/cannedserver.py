@@ -9,8 +9,8 @@ from pathlib import Path
 
 import orjson
 
-from extender.cluster.connection import Connection, open_connection
-from extender.cluster.credentials import Origin
+from extender.kube.connection import Connection, open_connection
+from extender.kube.credentials import Origin
 
 
 @dataclass(slots=True)

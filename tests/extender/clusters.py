@@ -13,7 +13,6 @@ from allocator.cel.selectors import Selectors
 from allocator.model.features import Features
 from allocator.policies import FIRST_FIT
 from allocator.search.limits import Limits
-from extender.cluster.api import PODS, RESOURCES, ObjectKey
 from extender.cluster.controller import Controller
 from extender.cluster.memory import MemoryApi
 from extender.cluster.objects import Pod, parse_pod
@@ -21,6 +20,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState, Event, EventType
 from extender.config.settings import Settings
 from extender.http.app import create_app
+from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_autoscaler, make_service, read_catalog

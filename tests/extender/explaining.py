@@ -6,10 +6,10 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from allocator.model.features import Features
-from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import InFlight, Snapshot
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
+from extender.kube.api import ObjectKey
 from extender.solver import Solver
 from tests.extender.clusters import (
     CREATED,

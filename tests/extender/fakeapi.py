@@ -14,9 +14,9 @@ from urllib.parse import unquote
 
 import orjson
 
-from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.state import key_of
-from extender.cluster.transport import NotSentError, Reply, Request, TransportError
+from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.transport import NotSentError, Reply, Request, TransportError
 
 BOOKMARK_SECONDS = 60.0
 """Between bookmarks; there is another one two seconds before a watch ends."""
@@ -91,7 +91,7 @@ class FakeStream:
 
 @dataclass(slots=True)
 class FakeApi:
-    """The server; implements `extender.cluster.transport.Transport`.
+    """The server; implements `extender.kube.transport.Transport`.
 
     Attributes:
         faults: of the requests to come, in their order; then there are none.

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
-from extender.cluster.discovery import Served
 from extender.cluster.live import LiveCluster, Timing
 from extender.cluster.relist import Relist
-from extender.cluster.remote import Patience, RemoteApi
 from extender.cluster.state import ClusterState, Event, key_of, revision_of
-from extender.cluster.watch import Rhythm, Source
+from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.discovery import Served
+from extender.kube.remote import Patience, RemoteApi
+from extender.kube.watch import Rhythm, Source
 from tests.extender.fakeapi import FakeApi
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})

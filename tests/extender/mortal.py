@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from extender.cluster.api import ObjectKey, Resource
 from extender.cluster.memory import MemoryApi
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
+from extender.kube.api import ObjectKey, Resource
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from tests.extender import virtualtime

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from allocator.errors import InvalidObjectError
 from extender.cluster.answers import Answers
-from extender.cluster.api import CLAIMS, ObjectKey, RawObject
 from extender.cluster.objects import parse_claim_object
 from extender.cluster.relist import version_of
 from extender.cluster.state import ClusterState, Event, EventType
+from extender.kube.api import CLAIMS, ObjectKey, RawObject
 from tests.extender.clusters import claim
 
 KEY = ObjectKey("ns", "gpu")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from allocator.model import DeviceId
 from extender.auditing import audit_snapshot
 from extender.autoscaler.world import World
-from extender.cluster.api import ObjectKey
 from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decider
+from extender.kube.api import ObjectKey
 from extender.service import RefusedError
 from extender.solver import No
 from extender.verbs.filter import FilterResult

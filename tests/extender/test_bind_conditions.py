@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from extender.cluster.api import CLAIMS, ObjectKey
+from extender.kube.api import CLAIMS, ObjectKey
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, writes
 from tests.extender.binding_scene import ALLOCATE, BIND, GET_CLAIM, Scene

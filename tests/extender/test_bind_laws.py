@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
 from extender.cluster.memory import MemoryApi
 from extender.cluster.state import ClusterState, Event
 from extender.cluster.writer import Writer
+from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from tests.extender import virtualtime

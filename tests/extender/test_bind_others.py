@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.api import CLAIMS, ObjectKey
+from extender.kube.api import CLAIMS, ObjectKey
 from extender.verbs.bind import ClashError
 from tests.extender import virtualtime
 from tests.extender.apis import Fault

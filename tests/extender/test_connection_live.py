@@ -9,14 +9,14 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from extender.auditing import AUDITED, listed_live
-from extender.cluster.api import CLAIMS, RESOURCES, Resource
-from extender.cluster.credentials import ConnectError
 from extender.cluster.live import connect
-from extender.cluster.permissions import ALLOCATES, WRITES
 from extender.cluster.state import ClusterState
-from extender.cluster.transport import Request
 from extender.config.settings import load
 from extender.inquiry import EXPLAINED
+from extender.kube.api import CLAIMS, RESOURCES, Resource
+from extender.kube.credentials import ConnectError
+from extender.kube.permissions import ALLOCATES, WRITES
+from extender.kube.transport import Request
 from extender.serving import live
 from tests.extender.cannedserver import (
     CHUNKED,

@@ -6,7 +6,9 @@ import orjson
 import pytest
 
 from extender.auditing import AUDITED, listed
-from extender.cluster.api import (
+from extender.cluster.live import usable_api
+from extender.inquiry import EXPLAINED
+from extender.kube.api import (
     BUDGETS,
     CLAIMS,
     CLASSES,
@@ -22,11 +24,9 @@ from extender.cluster.api import (
     Resource,
     UnreachableError,
 )
-from extender.cluster.credentials import ConnectError
-from extender.cluster.discovery import NotServedError, Served, discover
-from extender.cluster.live import usable_api
-from extender.cluster.remote import Patience, RemoteApi
-from extender.inquiry import EXPLAINED
+from extender.kube.credentials import ConnectError
+from extender.kube.discovery import NotServedError, Served, discover
+from extender.kube.remote import Patience, RemoteApi
 from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
 from tests.extender.livecluster import SERVED, half
 from tests.extender.virtualtime import run

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.cluster.api import EVENTS, ApiError, ObjectKey, RawObject
 from extender.cluster.events import Note, Pace, Recorder
 from extender.cluster.objects import Pod, parse_pod
+from extender.kube.api import EVENTS, ApiError, ObjectKey, RawObject
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, Transport, memory_api
 from tests.extender.clusters import pod

@@ -13,11 +13,11 @@ import pytest
 
 from allocator.outcome import Cause
 from allocator.search.limits import Limits
-from extender.cluster.api import ObjectKey
 from extender.explain.changes import combined, configured
 from extender.explain.document import as_json
 from extender.explain.references import with_claims_made
 from extender.explain.text import as_text
+from extender.kube.api import ObjectKey
 from extender.verbs.filter import filter_nodes
 from tests.extender.clusters import (
     DRIVER,

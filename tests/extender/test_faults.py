@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
-from extender.cluster.api import PODS, ObjectKey
 from extender.cluster.events import Note
 from extender.cluster.objects import Pod
 from extender.config.settings import Settings
@@ -16,6 +15,7 @@ from extender.embedded import EmbeddedCluster
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
 from extender.faults import Faults
+from extender.kube.api import PODS, ObjectKey
 from extender.metrics import Metrics
 from extender.service import RefusedError, Service
 from extender.serving import make_service

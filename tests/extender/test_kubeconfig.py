@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.cluster.connection import open_connection
-from extender.cluster.credentials import ConnectError, Origin, find_origin, load_credentials
+from extender.kube.connection import open_connection
+from extender.kube.credentials import ConnectError, Origin, find_origin, load_credentials
 from tests.extender.cannedserver import HTTPS, config_text
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")

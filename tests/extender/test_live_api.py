@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from allocator.model.json.text import Verbatim
-from extender.cluster.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, UnreachableError
-from extender.cluster.encoding import dumps, loads
-from extender.cluster.remote import RemoteApi
-from extender.cluster.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
+from extender.kube.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, UnreachableError
+from extender.kube.encoding import dumps, loads
+from extender.kube.remote import RemoteApi
+from extender.kube.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
 from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import api_over, default, make_claim, make_node, now
 from tests.extender.virtualtime import run

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.cluster.controller import POD_CLAIM_NAME, Controller
 from extender.cluster.memory import MemoryApi
 from extender.cluster.reservation import FINALIZER
+from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, pod, request
 

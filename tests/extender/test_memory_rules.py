@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.cluster.api import ObjectKey, RawObject, Resource
 from extender.cluster.controller import Controller
+from extender.kube.api import ObjectKey, RawObject, Resource
 from tests.cluster import controller_rules
 from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, check_claim_rule
 from tests.cluster.harness.client import Condition, key_of

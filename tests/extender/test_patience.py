@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from allocator.model.features import Features
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.cluster.events import Note
 from extender.cluster.objects import Pod
 from extender.cluster.readiness import PATIENCE
 from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.faults import Faults
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.filter import FilterResult, filter_nodes

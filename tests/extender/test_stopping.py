@@ -13,10 +13,10 @@ import orjson
 from httpx import AsyncClient, ConnectError
 
 from extender import serving
-from extender.cluster.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.cluster.memory import MemoryApi
 from extender.cluster.state import ClusterState
 from extender.config.settings import load
+from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from tests.extender.clusters import DRIVER, NOW, claim, device_class, local_slice, node, pod
 
 OBJECTS = (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from extender.cluster.api import CLAIMS, ApiError, OutcomeUnknownError
-from extender.cluster.tally import NO_ANSWER, Asked, asked
-from extender.cluster.transport import Request
+from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
+from extender.kube.request_counts import NO_ANSWER, Asked, asked
+from extender.kube.transport import Request
 from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import api_over, default, make_claim
 from tests.extender.virtualtime import run

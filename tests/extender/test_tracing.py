@@ -16,11 +16,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
-from extender.cluster.api import CLAIMS, ApiError, OutcomeUnknownError
-from extender.cluster.remote import RemoteApi
-from extender.cluster.transport import Request as Asking
 from extender.config.settings import Settings
 from extender.http.app import create_app
+from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
+from extender.kube.remote import RemoteApi
+from extender.kube.transport import Request as Asking
 from extender.metrics import Metrics
 from extender.offload import in_thread
 from extender.serving import make_autoscaler, make_service, read_catalog

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.cluster.api import EVENTS
 from extender.cluster.events import Note
 from extender.faults import Faults
+from extender.kube.api import EVENTS
 from extender.unserved import PATIENCE, REASON, Unserved, summary
 from extender.wire import FilterArgs
 from tests.extender.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of

@@ -7,9 +7,9 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
-from extender.cluster.api import NODES, SLICES, ObjectKey
 from extender.cluster.state import Event, EventType
 from extender.config.settings import load
+from extender.kube.api import NODES, SLICES, ObjectKey
 from tests.extender.clusters import (
     DRIVER,
     Cluster,

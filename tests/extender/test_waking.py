@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator.search.limits import Limits
-from extender.cluster.api import PODS, SLICES, ObjectKey
 from extender.config.settings import Settings
+from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_service
 from extender.waking.waker import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE

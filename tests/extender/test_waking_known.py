@@ -4,9 +4,9 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from extender.cluster.api import PODS, ApiError, ObjectKey
 from extender.cluster.conditions import DEVICES_CHANGED
 from extender.config.settings import Settings
+from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_service
 from extender.waking.waker import MOST_PODS

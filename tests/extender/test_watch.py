@@ -9,11 +9,11 @@ from functools import partial
 import orjson
 import pytest
 
-from extender.cluster.api import CLAIMS, NODES, PODS, ApiError, OutcomeUnknownError, Resource
-from extender.cluster.relevance import passed_revision, pod_may_need_devices
 from extender.cluster.state import Event, key_of
-from extender.cluster.transport import Reply, Request, TooManyRequestsError, TransportError
-from extender.cluster.watch import (
+from extender.kube.api import CLAIMS, NODES, PODS, ApiError, OutcomeUnknownError, Resource
+from extender.kube.relevance import passed_revision, pod_may_need_devices
+from extender.kube.transport import Reply, Request, TooManyRequestsError, TransportError
+from extender.kube.watch import (
     Bookmark,
     BrokenWatchError,
     ExpiredError,

@@ -9,7 +9,13 @@ import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
-from extender.cluster.api import (
+from extender.cluster.claimrules import ADMIN_LABEL
+from extender.cluster.goals import ATTEMPTS
+from extender.cluster.objects import Pod
+from extender.cluster.reservation import CONFIRMED, FINALIZER, Reservation, WriteRefusedError
+from extender.cluster.state import ClusterState
+from extender.cluster.writer import Outcome, Writer
+from extender.kube.api import (
     CLAIMS,
     NAMESPACES,
     PODS,
@@ -20,13 +26,7 @@ from extender.cluster.api import (
     Resource,
     UnreachableError,
 )
-from extender.cluster.claimrules import ADMIN_LABEL
-from extender.cluster.encoding import dumps, loads
-from extender.cluster.goals import ATTEMPTS
-from extender.cluster.objects import Pod
-from extender.cluster.reservation import CONFIRMED, FINALIZER, Reservation, WriteRefusedError
-from extender.cluster.state import ClusterState
-from extender.cluster.writer import Outcome, Writer
+from extender.kube.encoding import dumps, loads
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, NOW_TEXT, Fault, Transport, memory_api, writes
 from tests.extender.clusters import DRIVER, claim, node, pod

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from extender.cluster.api import EVENTS, RESOURCES, Resource
+from extender.kube.api import EVENTS, RESOURCES, Resource
 from loadtest.fakeserver import STREAM_HEAD, chunk
 
 _INITIAL_END: Final = b'"annotations":{"k8s.io/initial-events-end":"true"}'

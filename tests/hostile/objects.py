@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from extender.cluster.api import RESOURCES, Resource
+from extender.kube.api import RESOURCES, Resource
 from tests.hostile.specimens import specimens
 from tests.hostile.values import MemberValue, Value, hostile_members, hostile_values
 

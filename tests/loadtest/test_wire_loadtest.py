@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from extender.cluster.api import CLAIMS, EVENTS, PODS, SLICES, ObjectKey, Resource
+from extender.kube.api import CLAIMS, EVENTS, PODS, SLICES, ObjectKey, Resource
 from loadtest.apiserver import Call
 from loadtest.latency_bench import Times, percentile
 from loadtest.latency_bench import report as latency_report

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
-from extender.cluster.api import CLAIMS, PODS, RawObject
+from extender.kube.api import CLAIMS, PODS, RawObject
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.objects import is_bound
 from tests.cluster.harness.waiting import INTERVAL

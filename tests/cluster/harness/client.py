@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 import orjson
 
-from extender.cluster.api import (
+from extender.kube.api import (
     RESOURCES,
     ApiError,
     Listing,

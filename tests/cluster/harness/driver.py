@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.cluster.api import CLASSES, SLICES, ObjectKey, RawObject
+from extender.kube.api import CLASSES, SLICES, ObjectKey, RawObject
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.objects import as_version, device_class
 from tests.cluster.harness.verbs import Verbs

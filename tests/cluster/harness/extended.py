@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.objects import pod
 

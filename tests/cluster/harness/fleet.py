@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from extender.cluster.api import CLASSES, NODES, SLICES
+from extender.kube.api import CLASSES, NODES, SLICES
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.objects import add_node, device_class, resource_slice
 

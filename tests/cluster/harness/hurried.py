@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from extender.cluster.credentials import Origin
 from extender.cluster.follow import Pace
 from extender.cluster.live import Timing, connect
 from extender.cluster.state import ClusterState
-from extender.cluster.watch import Rhythm
 from extender.config.settings import Settings
+from extender.kube.credentials import Origin
+from extender.kube.watch import Rhythm
 from extender.serving import Cluster, run
 
 HURRIED: Final = (sys.executable, "-m", "tests.cluster.harness.hurried")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from extender.cluster.api import NODES, ObjectKey, RawObject
+from extender.kube.api import NODES, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
 
 DRIVER: Final = "gpu.example.com"

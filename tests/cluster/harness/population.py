@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from extender.cluster.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.objects import claim, claim_spec, is_bound, pod, template
 from tests.cluster.harness.scenario import by_name, by_template

@@ -10,7 +10,7 @@ import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from extender.cluster.api import ApiError, ObjectKey
+from extender.kube.api import ApiError, ObjectKey
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.process import free_port
 

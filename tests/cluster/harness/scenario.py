@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.auditing import audit_snapshot, listed
-from extender.cluster.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.objects import claim, is_bound, pod
 

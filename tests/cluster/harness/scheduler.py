@@ -10,7 +10,7 @@ from typing import Final
 
 import yaml
 
-from extender.cluster.api import RawObject
+from extender.kube.api import RawObject
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
 from tests.cluster.harness.process import Process, answers, free_port, running
 

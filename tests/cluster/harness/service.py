@@ -9,7 +9,7 @@ from typing import Final
 
 import yaml
 
-from extender.cluster.api import ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import ApiError, ObjectKey, RawObject, Resource
 from tests.cluster.harness.access import EXTENDER
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane

@@ -15,8 +15,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import structlog
 
-from extender.cluster.credentials import ConnectError, Credentials, Origin, load_credentials
-from extender.cluster.transport import JSON_TYPE, NotSentError, Reply, Request, TransportError
+from extender.kube.credentials import ConnectError, Credentials, Origin, load_credentials
+from extender.kube.transport import JSON_TYPE, NotSentError, Reply, Request, TransportError
 
 _log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ _BUFFER_BYTES: Final = 256 * 1024
 
 
 class HttpStream:
-    """An answer of aiohttp's as `extender.cluster.transport.Stream`."""
+    """An answer of aiohttp's as `extender.kube.transport.Stream`."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -59,7 +59,7 @@ class HttpStream:
 
 
 class Connection:
-    """HTTP to one API server; implements `extender.cluster.transport.Transport`."""
+    """HTTP to one API server; implements `extender.kube.transport.Transport`."""
 
     def __init__(self, session: aiohttp.ClientSession, credentials: Credentials) -> None:
         self._session = session

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import orjson
 
-from extender.cluster.api import ApiError, OutcomeUnknownError, RawObject, UnreachableError
-from extender.cluster.encoding import loads
+from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, UnreachableError
+from extender.kube.encoding import loads
 
 JSON_TYPE: Final = "application/json"
 MERGE_PATCH_TYPE: Final = "application/merge-patch+json"

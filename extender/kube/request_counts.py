@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from extender.cluster.transport import Reply, Request, Stream, Transport
+from extender.kube.transport import Reply, Request, Stream, Transport
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of the buckets of durations; one more is for all that took longer."""
@@ -52,7 +52,7 @@ class Tally:
 
 
 class TalliedTransport:
-    """A transport whose requests are counted; implements `extender.cluster.transport.Transport`."""
+    """A transport whose requests are counted; implements `extender.kube.transport.Transport`."""
 
     def __init__(self, transport: Transport, tally: Tally, clock: Callable[[], float]) -> None:
         self._transport = transport

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from extender.cluster.api import (
+from extender.kube.api import (
     BUDGETS,
     EVENTS,
     RESOURCES,
@@ -17,7 +17,7 @@ from extender.cluster.api import (
     ObjectKey,
     Resource,
 )
-from extender.cluster.transport import Request, Transport, ask
+from extender.kube.transport import Request, Transport, ask
 
 _DISCOVERED: Final = (*RESOURCES.values(), EVENTS)
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import orjson
 
-from extender.cluster.api import CLAIMS, PODS, RESOURCES, ApiError, Resource, UnreachableError
-from extender.cluster.discovery import Served
-from extender.cluster.transport import Request, Transport, ask
+from extender.kube.api import CLAIMS, PODS, RESOURCES, ApiError, Resource, UnreachableError
+from extender.kube.discovery import Served
+from extender.kube.transport import Request, Transport, ask
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SECONDS: Final = 10.0

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import yaml
 
-from extender.cluster.kubeconfig import Choice, KubeconfigError, choose
+from extender.kube.kubeconfig import Choice, KubeconfigError, choose
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _LOADER_ERRORS: Final = (OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, AssertionError)

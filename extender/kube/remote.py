@@ -1,4 +1,4 @@
-"""An API server behind HTTP; implements `extender.cluster.api.Api`."""
+"""An API server behind HTTP; implements `extender.kube.api.Api`."""
 
 import asyncio
 import time
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from extender.cluster.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource, UnreachableError
-from extender.cluster.discovery import Served, discover
-from extender.cluster.encoding import dumps
-from extender.cluster.listing import list_all
 from extender.cluster.state import key_of
-from extender.cluster.tally import TalliedTransport, Tally
-from extender.cluster.transport import (
+from extender.kube.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource, UnreachableError
+from extender.kube.discovery import Served, discover
+from extender.kube.encoding import dumps
+from extender.kube.list import list_all
+from extender.kube.request_counts import TalliedTransport, Tally
+from extender.kube.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,
     Reply,
