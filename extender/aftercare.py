@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
-from extender.cluster.snapshot import Snapshot
 from extender.faults import Faults
 from extender.metrics import Metrics
+from extender.state.snapshot import Snapshot
 from extender.unserved import Unserved
 from extender.verbs.case import refreshed
 from extender.verbs.deallocate import Deallocator

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable
 from allocator.audit.cluster import Evidence, audit
 from allocator.audit.finding import Finding
 from allocator.cel.selectors import Selectors
-from extender.cluster.live import connect
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
 from extender.kube.credentials import Origin
 from extender.kube.discovery import OPTIONAL, NotServedError
 from extender.report import Table
+from extender.state.live import connect
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
 
 AUDITED = (NODES, SLICES, CLASSES, CLAIMS)
 """What the audit looks at."""

@@ -12,7 +12,7 @@ import orjson
 
 from allocator.errors import InvalidObjectError
 from allocator.model import JSON
-from extender.cluster.objects import Pod, parse_pod
+from extender.state.objects import Pod, parse_pod
 
 _T = TypeVar("_T")
 

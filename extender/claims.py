@@ -11,11 +11,11 @@ from allocator.model import ClaimSpec
 from allocator.model.features import Features
 from extender.cluster.check import clash, is_in_use
 from extender.cluster.claimrules import MAX_CONSUMERS
-from extender.cluster.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.cluster.readiness import unmet
-from extender.cluster.snapshot import Snapshot
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.special import NO_SPECIAL, Needs, Special, reaches, special_of
+from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
+from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_tab
 from extender.autoscaler.templates import TemplateError
 from extender.cluster.manifests import FileReport, Loaded, duplicates, unauthorized
 from extender.cluster.manifests import load as load_manifests
-from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings, SettingsError
 from extender.config.settings import load as load_settings
 from extender.config.text_file import UnreadableError, read_text
@@ -46,6 +45,7 @@ from extender.options import (
 )
 from extender.report import Table, print_table
 from extender.simulation import Placement, overlooked, simulate
+from extender.state.snapshot import Snapshot
 from extender.streams import OutputError, give_up_output, open_standard_streams
 from extender.tracing import TracingError, open_tracing
 

@@ -13,8 +13,8 @@ from allocator.cel import CompileError, Environment, compile_expression
 from extender.cluster.controller import Controller
 from extender.cluster.manifests import RawObject as Manifest
 from extender.cluster.memory import MemoryApi
-from extender.cluster.state import ClusterState, Event
 from extender.kube.api import NAMESPACES, RESOURCES, ApiError, RawObject, Resource
+from extender.state.state import ClusterState, Event
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
 

@@ -13,7 +13,7 @@ import orjson
 from allocator.model import Claim, ClaimSpec, DeviceRequest, Request
 from allocator.model.quantity import Quantity
 from allocator.search.plan import MAX_RESULTS
-from extender.cluster.objects import SPECIAL, ClaimObject, Container, ExtendedRequest, Pod, RequestMapping
+from extender.state.objects import SPECIAL, ClaimObject, Container, ExtendedRequest, Pod, RequestMapping
 
 _ONE: Final = Quantity.from_int(1).nano
 

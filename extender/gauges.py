@@ -8,8 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from extender import __version__
-from extender.cluster.live import LiveCluster
 from extender.kube.request_counts import SECONDS
+from extender.state.live import LiveCluster
 from extender.views.overview import Overview
 
 _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]

@@ -6,8 +6,8 @@ Source: pkg/scheduler/framework/plugins/noderesources/fit.go and k8s.io/componen
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from extender.cluster.objects import Container, NodeObject, Pod
 from extender.extended import wanted
+from extender.state.objects import Container, NodeObject, Pod
 
 
 class PluginCapacity:

@@ -14,8 +14,6 @@ import anyio.to_thread
 
 from allocator.model import JSON
 from extender.aftercare import Aftercare
-from extender.cluster.objects import Pod
-from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
 from extender.deciding.decider import AtHand, Decider
 from extender.deciding.verdict import NotAtHandError
@@ -27,6 +25,8 @@ from extender.kube.api import RESOURCES, ObjectKey
 from extender.metrics import Metrics
 from extender.offload import Offload, in_thread
 from extender.solver import Solver
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.case import refreshed
 from extender.verbs.decisions import Decision, DecisionStore

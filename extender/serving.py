@@ -33,9 +33,6 @@ from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
 from extender.cluster.events import Recorder
-from extender.cluster.follow import Pace
-from extender.cluster.live import LiveCluster, Timing, connect
-from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
 from extender.config.settings import Settings
@@ -52,6 +49,9 @@ from extender.metrics import Metrics
 from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
 from extender.solver import Solver
+from extender.state.follow import Pace
+from extender.state.live import LiveCluster, Timing, connect
+from extender.state.state import ClusterState
 from extender.tracing import UNTRACED, Tracing
 from extender.unserved import Unserved
 from extender.verbs.bind import Binder

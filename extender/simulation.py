@@ -9,12 +9,12 @@ from allocator.model import DeviceResult
 from allocator.model.json.fields import Fields
 from extender.claims import claim_keys
 from extender.cluster.manifests import RawObject as Manifest
-from extender.cluster.objects import Pod, is_extended, parse_node_object, parse_pod
-from extender.cluster.snapshot import Snapshot
 from extender.embedded import EmbeddedCluster
 from extender.kube.api import NODES, PODS, RawObject, Resource
 from extender.plugins import PluginCapacity
 from extender.service import RefusedError, Service
+from extender.state.objects import Pod, is_extended, parse_node_object, parse_pod
+from extender.state.snapshot import Snapshot
 from extender.wire import BindArgs, FilterArgs
 
 _IGNORED: Final[Sequence[tuple[Resource, str, Callable[[Fields], bool]]]] = (

@@ -17,8 +17,8 @@ from allocator.policies import BEST_FIT, Policy
 from allocator.pools import NodePool
 from allocator.search.limits import Clock, Effort, Limits
 from allocator.usage import Usage
-from extender.cluster.snapshot import Snapshot
 from extender.faults import Faults
+from extender.state.snapshot import Snapshot
 
 _T = TypeVar("_T")
 

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from extender.cluster.events import Note
-from extender.cluster.objects import Pod
-from extender.cluster.state import ClusterState
 from extender.faults import Faults
+from extender.state.objects import Pod
+from extender.state.state import ClusterState
 
 _T = TypeVar("_T")
 

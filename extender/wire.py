@@ -27,8 +27,8 @@ from extender.body import (
     root_of,
     text,
 )
-from extender.cluster.objects import Pod
 from extender.names import Names
+from extender.state.objects import Pod
 from extender.verbs.preempt import Victims
 
 

@@ -20,8 +20,8 @@ import orjson
 import uvloop
 
 from extender.cluster.memory import MemoryApi
-from extender.cluster.state import Event, revision_of
 from extender.kube.api import EVENTS, PODS, RESOURCES, ApiError, ObjectKey, RawObject, Resource
+from extender.state.state import Event, revision_of
 from loadtest.fakeserver import DISCOVERY, STREAM_HEAD, chunk, event_line, listed
 
 _RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS)}

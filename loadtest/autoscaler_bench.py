@@ -25,11 +25,11 @@ from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import load_templates
 from extender.autoscaler.world import World
-from extender.cluster.objects import parse_node_object, parse_pod
-from extender.cluster.state import ClusterState
 from extender.deciding.decider import Decider
 from extender.kube.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.solver import No, Solver
+from extender.state.objects import parse_node_object, parse_pod
+from extender.state.state import ClusterState
 from loadtest import synthetic
 
 RawObject = dict[str, Any]

@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry
 
 from extender.cluster.controller import Controller
 from extender.cluster.memory import MemoryApi
-from extender.cluster.state import ClusterState, key_of
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.api import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_autoscaler, make_service, make_solver, read_catalog
+from extender.state.state import ClusterState, key_of
 from loadtest.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 
 WHOLE: Final = 'device.attributes["gpu.example.com"].profile == "whole"'

@@ -16,9 +16,6 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.cluster.memory import MemoryApi
-from extender.cluster.objects import Pod, parse_pod
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState
 from extender.config.settings import Settings, load
 from extender.explain.explaining import Explainer
 from extender.explain.text import as_text
@@ -26,6 +23,9 @@ from extender.kube.api import RESOURCES
 from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_service, make_solver
+from extender.state.objects import Pod, parse_pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
 from extender.wire import FilterArgs
 from loadtest import synthetic
 from loadtest.allocate_bench import calibration, median_micros

@@ -27,13 +27,13 @@ from prometheus_client import CollectorRegistry
 
 from extender import logs
 from extender.cluster.memory import MemoryApi
-from extender.cluster.objects import Pod, PodClaim
-from extender.cluster.state import ClusterState
 from extender.collector import sparing_survivors
 from extender.config.settings import LogSettings, load
 from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics import Metrics
 from extender.serving import make_service, make_solver
+from extender.state.objects import Pod, PodClaim
+from extender.state.state import ClusterState
 from extender.wire import FilterArgs
 from loadtest import synthetic
 from loadtest.churn import Churn

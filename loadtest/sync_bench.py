@@ -22,13 +22,13 @@ import orjson
 import uvloop
 
 from extender import logs
-from extender.cluster.live import connect
-from extender.cluster.state import ClusterState
 from extender.collector import sparing_survivors
 from extender.config.settings import LogSettings
 from extender.kube.connection import open_connection
 from extender.kube.credentials import Origin
 from extender.kube.transport import Request
+from extender.state.live import connect
+from extender.state.state import ClusterState
 from loadtest.footprint import MEGABYTE, resident_peak
 
 _FULL: Final = {"nodes": 5000, "claims": 20000, "pods": 50000, "pods-with-claims": 10000, "events": 1000}

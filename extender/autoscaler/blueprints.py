@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from allocator.model import AttributeValue, Device, Node, Placement, PoolId, Slice
 from allocator.model.features import Features
 from allocator.pools import NodePool
-from extender.cluster.snapshot import Snapshot
+from extender.state.snapshot import Snapshot
 
 Rename = Callable[[str], str]
 

@@ -7,7 +7,7 @@ from allocator.model import Node
 from allocator.model.features import Features
 from extender.autoscaler.blueprints import Blueprint, learned
 from extender.autoscaler.templates import NodeTemplate
-from extender.cluster.snapshot import Snapshot
+from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

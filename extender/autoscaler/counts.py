@@ -5,7 +5,7 @@ import math
 from allocator.model import AllocationMode, ClaimSpec, DeviceRequest
 from allocator.model.features import Features
 from allocator.usage import NOTHING_USED
-from extender.cluster.snapshot import Snapshot
+from extender.state.snapshot import Snapshot
 
 
 def free_devices(snapshot: Snapshot, node: str, features: Features) -> float:

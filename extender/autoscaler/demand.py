@@ -15,7 +15,7 @@ from allocator.model.json.common import node_selector, refuse, taint, toleration
 from allocator.model.json.fields import Fields, shown
 from allocator.model.quantity import Quantity
 from allocator.node_selectors import selector_matches
-from extender.cluster.objects import NodeObject, parse_node_object
+from extender.state.objects import NodeObject, parse_node_object
 
 Amounts = Mapping[str, int]
 """Resource to amount, in units of 10**-9."""

@@ -23,10 +23,10 @@ from extender.autoscaler.demand import Demand, Room
 from extender.autoscaler.expander import Expander, Offer
 from extender.autoscaler.world import Placed, World, place, with_claims
 from extender.claims import Blocked, PodClaims, claims_of
-from extender.cluster.objects import Pod
-from extender.cluster.snapshot import Snapshot
 from extender.solver import No, Solver
 from extender.special import class_serving
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"

@@ -16,11 +16,11 @@ from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.sessions import Sessions
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.autoscaler.world import World
-from extender.cluster.state import ClusterState
 from extender.deciding.decider import Decider
 from extender.offload import Offload, in_thread
 from extender.service import RefusedError
 from extender.solver import No, Solver
+from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult
 from extender.verbs.prioritize import score_nodes
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from extender.autoscaler.world import World
-from extender.cluster.snapshot import Snapshot
 from extender.service import RefusedError
+from extender.state.snapshot import Snapshot
 
 OBJECT_BYTES: Final = 4_000
 """What an object of the cluster takes, about; an old one that only a session still knows is on its account."""

@@ -16,8 +16,8 @@ from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.readiness import Readiness
 from extender.body import WireError, as_object, as_pod, name_of, optional, required, root_of, text
-from extender.cluster.objects import NodeObject, Pod, parse_node_object
 from extender.config.wording import suggestion
+from extender.state.objects import NodeObject, Pod, parse_node_object
 
 DEFAULT_EXPANDER: Final = "least-waste"
 

@@ -15,11 +15,11 @@ from allocator.printable import printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.claims import Blocked, claims_of, unready, waits, without_pods
-from extender.cluster.objects import ClaimObject, NodeObject, Pod
-from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decider
 from extender.kube.api import ObjectKey
 from extender.solver import No, Solver
+from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.snapshot import Snapshot
 from extender.verbs.case import found_on, refreshed
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 

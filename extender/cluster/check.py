@@ -8,8 +8,8 @@ both are void.
 from allocator.audit.cluster import device_findings
 from allocator.model import AllocationResult
 from allocator.usage import DeviceUsage
-from extender.cluster.objects import ClaimObject
-from extender.cluster.snapshot import Snapshot, pools_of
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import Snapshot, pools_of
 
 
 def is_in_use(snapshot: Snapshot, uid: str) -> bool:

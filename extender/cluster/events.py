@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 
 from allocator.printable import printable
-from extender.cluster.objects import Pod
 from extender.kube.api import EVENTS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.state.objects import Pod
 
 REPORTER: Final = "dra-extender"
 

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from allocator.errors import InvalidObjectError
 from allocator.model import Claim
-from extender.cluster.objects import without_managers
 from extender.cluster.reservation import (
     Reservation,
     WriteRefusedError,
@@ -17,8 +16,9 @@ from extender.cluster.reservation import (
     protected,
     unprotected,
 )
-from extender.cluster.state import ClusterState, key_of, revision_of
 from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.state.objects import without_managers
+from extender.state.state import ClusterState, key_of, revision_of
 
 ATTEMPTS: Final = 5
 """How often a write is tried while others change the object."""

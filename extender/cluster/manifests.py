@@ -23,11 +23,11 @@ from allocator.model.json import (
 )
 from allocator.model.json.fields import shown
 from allocator.model.rules import validate
-from extender.cluster.budgets import parse_budget
 from extender.cluster.claimrules import admin_problems
-from extender.cluster.objects import parse_namespace, parse_node_object, parse_pod
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.kube.api import CLAIMS, NAMESPACES, TEMPLATES
+from extender.state.budgets import parse_budget
+from extender.state.objects import parse_namespace, parse_node_object, parse_pod
 
 USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object]]] = {
     ("", "Namespace"): parse_namespace,

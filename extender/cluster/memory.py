@@ -14,10 +14,7 @@ from extender.cluster.claimrules import (
     spec_problems,
     status_problems,
 )
-from extender.cluster.edit import Unreadable, read
-from extender.cluster.kinds import Kind, all_kinds
 from extender.cluster.reservation import timestamp
-from extender.cluster.state import Event, EventType, Sink, key_of
 from extender.kube.api import (
     CLAIMS,
     EVENTS,
@@ -32,6 +29,9 @@ from extender.kube.api import (
     Resource,
 )
 from extender.kube.encoding import dumps, loads
+from extender.state.edit import Unreadable, read
+from extender.state.kinds import Kind, all_kinds
+from extender.state.state import Event, EventType, Sink, key_of
 
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
-from extender.cluster.objects import ClaimObject
 from extender.kube.api import RawObject
 from extender.kube.encoding import loads
+from extender.state.objects import ClaimObject
 
 PATIENCE: Final = timedelta(seconds=600)
 """After its allocation a claim waits no longer than this (upstream's default)."""

@@ -11,9 +11,9 @@ from typing import Final
 from allocator.model import AllocationResult, Claim, DeviceResult
 from allocator.model.json.render import allocation_to_json
 from extender.cluster.claimrules import MAX_CONSUMERS
-from extender.cluster.objects import ClaimObject, Pod
 from extender.kube.api import PODS, RawObject
 from extender.kube.encoding import loads
+from extender.state.objects import ClaimObject, Pod
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Finalizer of claims that are allocated: deleting them waits until they are released."""

@@ -17,9 +17,6 @@ from allocator.equivalence.single_device import Found, NotFound, Single, is_sing
 from allocator.errors import SearchLimitError
 from allocator.model import Claim
 from allocator.outcome import Allocation
-from extender.cluster.changes import Change
-from extender.cluster.objects import NodeObject
-from extender.cluster.snapshot import Snapshot
 from extender.deciding.memory import Known, Memory
 from extender.deciding.outlook import Numbers, Outlook, Surveyor
 from extender.deciding.page import Page
@@ -27,6 +24,9 @@ from extender.deciding.shape import shape_of
 from extender.deciding.terrain import Terrain
 from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, NotAtHandError, Verdict, Verdicts
 from extender.solver import No, Solver, stopped_by
+from extender.state.changes import Change
+from extender.state.objects import NodeObject
+from extender.state.snapshot import Snapshot
 
 AT_HAND: Final = 32
 """Nodes that are looked at in about a millisecond, if nothing is searched."""

@@ -18,7 +18,7 @@ from allocator.model import Node
 from allocator.model.features import Features
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, PoolUsage
-from extender.cluster.snapshot import Snapshot
+from extender.state.snapshot import Snapshot
 
 _STATES: Final = 5000
 """That have a number at a time, about: of nodes with many devices, each takes a kilobyte."""

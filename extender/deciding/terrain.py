@@ -8,10 +8,10 @@ from typing import Final, Optional
 from allocator.model import Node, PoolId
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, PoolUsage
-from extender.cluster.changes import Change, Topic
-from extender.cluster.objects import NodeObject
-from extender.cluster.snapshot import Snapshot
 from extender.deciding.outlook import Ground, Outlook, Surveyor
+from extender.state.changes import Change, Topic
+from extender.state.objects import NodeObject
+from extender.state.snapshot import Snapshot
 
 STEPS: Final = 64
 """Moves that are remembered."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 from allocator.explain.conditions import conditions, without
 from allocator.model import ClaimSpec
 from allocator.model.features import GATES, Features
-from extender.cluster.objects import NodeObject
-from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Change, Kind
 from extender.explain.edits import corrected, relaxed
+from extender.state.objects import NodeObject
+from extender.state.snapshot import Snapshot
 
 
 def relax_class(name: str, number: int, part: int, old: str) -> Change:

@@ -15,8 +15,6 @@ from allocator.pools import NodePool
 from allocator.search.constraints import covers
 from allocator.search.plan import MAX_RESULTS
 from extender.claims import PodClaims
-from extender.cluster.objects import ClaimObject, NodeObject, Pod
-from extender.cluster.snapshot import Snapshot
 from extender.explain.administration import (
     correct_class,
     declare,
@@ -40,6 +38,8 @@ from extender.explain.holders import Holders
 from extender.explain.holdings import users
 from extender.explain.repairs import repairs
 from extender.explain.survey import OF_STATE, Survey
+from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.snapshot import Snapshot
 
 Bundle = frozenset[Change]
 

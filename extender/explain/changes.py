@@ -21,9 +21,9 @@ from allocator.model import (
 )
 from allocator.model.features import Features, with_gates
 from allocator.model.quantity import Quantity
-from extender.cluster.objects import ClaimObject
-from extender.cluster.snapshot import Snapshot
 from extender.explain.holdings import in_words, users
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import Snapshot
 
 Fork = Callable[[Snapshot], Snapshot]
 

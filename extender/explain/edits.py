@@ -10,9 +10,9 @@ from allocator.explain.conditions import conditions, without
 from allocator.explain.obstacles import Obstacle
 from allocator.model import AllocationMode, ClaimSpec, ConstraintSpec, DeviceRequest, DeviceTaint, Request, Toleration
 from allocator.model.quantity import Quantity
-from extender.cluster.objects import Pod
-from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Change, Kind, Target
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
 
 _WHOLE = 100
 """Weight of doing without a capacity; that of less of it is what is given up, in percent."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from allocator.model import DeviceId, PoolId
-from extender.cluster.objects import ClaimObject, Pod
-from extender.cluster.snapshot import Snapshot
 from extender.explain.explanation import Holder
 from extender.explain.holdings import share_of, users
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
 
 
 class Holders:

@@ -5,9 +5,9 @@ from typing import Final
 
 from allocator.model import DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
-from extender.cluster.objects import ClaimObject
-from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import Snapshot
 
 Amounts = Mapping[str, Quantity]
 """Capacity to how much of it."""

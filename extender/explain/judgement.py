@@ -12,8 +12,6 @@ from allocator.explain.conditions import ABSENT, in_words
 from allocator.model import AllocationMode, ConstraintSpec
 from allocator.outcome import Allocation, Merit
 from allocator.search.constraints import covers
-from extender.cluster.objects import ClaimObject, NodeObject
-from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import Decider
 from extender.deciding.verdict import OUT_OF_TIME
 from extender.explain.administration import idle_gates
@@ -29,6 +27,8 @@ from extender.explain.references import targets_of
 from extender.explain.survey import Survey
 from extender.solver import STOPPED
 from extender.special import Needs
+from extender.state.objects import ClaimObject, NodeObject
+from extender.state.snapshot import Snapshot
 from extender.verbs.case import Case
 from extender.verbs.filter import Question, selector_reason
 

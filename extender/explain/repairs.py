@@ -10,8 +10,8 @@ from allocator.model import CounterConsumption, Device, DeviceId, PoolId, Slice
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.pools import Pool
-from extender.cluster.snapshot import Snapshot
 from extender.explain.changes import Change, Kind
+from extender.state.snapshot import Snapshot
 
 Edit = Callable[[Sequence[Slice]], Iterable[Slice]]
 """The slices of a generation to what they become."""

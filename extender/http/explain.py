@@ -15,7 +15,6 @@ from allocator.errors import InvalidObjectError
 from allocator.model import JSON
 from extender import wire
 from extender.body import WireError, as_pod, optional, root_of
-from extender.cluster.objects import Pod
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
@@ -24,6 +23,7 @@ from extender.http.endpoint import TOO_DEEP
 from extender.http.negotiation import Format, format_for
 from extender.kube.api import ObjectKey
 from extender.service import RefusedError, Service
+from extender.state.objects import Pod
 
 
 class Nodes(BaseModel):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from extender.cluster.state import key_of
 from extender.kube.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource, UnreachableError
 from extender.kube.discovery import Served, discover
 from extender.kube.encoding import dumps
@@ -23,6 +22,7 @@ from extender.kube.transport import (
     decoded,
     send,
 )
+from extender.state.state import key_of
 
 _T = TypeVar("_T")
 

@@ -13,11 +13,11 @@ from allocator.model import Claim
 from allocator.model.features import Features
 from allocator.outcome import Allocation, Merit
 from extender.claims import Blocked, PodClaims, claim_keys, claims_of
-from extender.cluster.objects import NodeObject, Pod
-from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.solver import No, Solver
 from extender.special import NO_SPECIAL
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
 
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from extender.cluster.objects import Pod
+from extender.state.objects import Pod
 from extender.verbs.merits import Merits
 
 

@@ -11,12 +11,12 @@ from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
 from allocator.printable import printable
 from extender.claims import Blocked, unready, waits
-from extender.cluster.objects import NodeObject, Pod, parse_node_object
-from extender.cluster.snapshot import Snapshot
 from extender.deciding.decider import AtHand, Decided, Decider
 from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.solver import Solver
 from extender.special import Needs
+from extender.state.objects import NodeObject, Pod, parse_node_object
+from extender.state.snapshot import Snapshot
 from extender.verbs.best import Ranking
 from extender.verbs.case import Case, after_departures, fits, held_for_nominated, open_case
 from extender.verbs.merits import Merits

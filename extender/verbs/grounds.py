@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from allocator.model import PoolId
 from extender.claims import claim_keys
-from extender.cluster.changes import Change, Topic
-from extender.cluster.objects import NodeObject
-from extender.cluster.snapshot import Snapshot, pools_of
 from extender.kube.api import ObjectKey
+from extender.state.changes import Change, Topic
+from extender.state.objects import NodeObject
+from extender.state.snapshot import Snapshot, pools_of
 from extender.verbs.case import Case
 
 _IDLE = frozenset({Topic.TEMPLATE, Topic.BUDGET})

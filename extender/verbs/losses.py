@@ -13,10 +13,10 @@ import structlog
 from allocator.errors import InvalidObjectError
 from extender.claims import claim_keys
 from extender.cluster.events import Note
-from extender.cluster.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.cluster.reservation import is_reserved
-from extender.cluster.state import ClusterState
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
+from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
+from extender.state.state import ClusterState
 
 logger = structlog.get_logger()
 

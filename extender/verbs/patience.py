@@ -11,12 +11,12 @@ from allocator.model.features import Features
 from extender.claims import Blocked, PodClaims, claims_of, unready
 from extender.cluster.check import clash
 from extender.cluster.events import Note
-from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.readiness import Failed, unmet
 from extender.cluster.reservation import is_reserved
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState
 from extender.faults import Faults
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 

@@ -11,9 +11,9 @@ from itertools import combinations, islice
 
 from allocator.errors import InvalidClaimError, SelectorError
 from extender.claims import Blocked, claim_keys, without_pods
-from extender.cluster.objects import NodeObject, Pod
-from extender.cluster.snapshot import Snapshot
 from extender.solver import Solver
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
 from extender.verbs.case import after_departures, fits, held_for_nominated, open_case
 
 MAX_TRIALS = 128

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.readiness import unmet
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState
 from extender.extended import is_ours
 from extender.faults import Faults
 from extender.kube.encoding import loads
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 
 IDLE: Final = timedelta(seconds=60)

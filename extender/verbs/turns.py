@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from extender.cluster.objects import Pod, revision
-from extender.cluster.state import ClusterState
+from extender.state.objects import Pod, revision
+from extender.state.state import ClusterState
 
 MOST_SECONDS: Final = 0.2
 """How long a filter call waits at most to hear what became of the pods before."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from enum import Enum
 from functools import partial
 
-from extender.cluster.objects import ClaimObject
-from extender.cluster.snapshot import Snapshot
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import Snapshot
 from extender.views.table import Item, Row, View, matches
 
 

@@ -12,7 +12,7 @@ from allocator.model import JSON, Device, DeviceId, PoolId, Slice
 from allocator.model.features import Features
 from allocator.pools import Pool
 from allocator.usage import FREE, NOTHING_USED, PoolUsage
-from extender.cluster.snapshot import Snapshot
+from extender.state.snapshot import Snapshot
 from extender.views.table import Item, Row, View, matches
 
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from allocator.model.features import Features
-from extender.cluster.live import LiveCluster
-from extender.cluster.state import ClusterState
 from extender.deciding.decider import Decider
 from extender.journal import Journal
 from extender.kube.api import RESOURCES
+from extender.state.live import LiveCluster
+from extender.state.state import ClusterState
 from extender.views.devices import DeviceCounts
 
 

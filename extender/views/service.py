@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from extender.cluster.snapshot import Snapshot
 from extender.journal import Entry
+from extender.state.snapshot import Snapshot
 from extender.views.overview import KindHealth
 from extender.views.table import Item, Row, View, matches
 

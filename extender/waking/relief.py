@@ -10,10 +10,10 @@ from typing import Final
 from allocator.model import PoolId
 from allocator.usage import FREE, NOTHING_USED
 from extender.claims import claim_keys
-from extender.cluster.changes import Change, Topic
-from extender.cluster.objects import Pod
-from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
+from extender.state.changes import Change, Topic
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,7 @@ import structlog
 
 from allocator.outcome import Allocation
 from extender.claims import Blocked, claim_keys, claims_of
-from extender.cluster.objects import NodeObject, Pod, revision
 from extender.cluster.reservation import WriteRefusedError
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.deciding.decider import Decider
 from extender.deciding.shape import shape_of
@@ -24,6 +21,9 @@ from extender.faults import Faults
 from extender.kube.api import PODS, OutcomeUnknownError
 from extender.offload import Offload, in_thread
 from extender.solver import Solver
+from extender.state.objects import NodeObject, Pod, revision
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
 from extender.verbs.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
 from extender.verbs.filter import Bounds, filter_nodes
 from extender.waking.relief import NO_RELIEF, Relief, relief

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from extender.cluster.state import ClusterState, Event
 from extender.cluster.writer import Writer
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from tests.extender import virtualtime

@@ -15,9 +15,6 @@ from allocator.policies import FIRST_FIT
 from allocator.search.limits import Limits
 from extender.cluster.controller import Controller
 from extender.cluster.memory import MemoryApi
-from extender.cluster.objects import Pod, parse_pod
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState, Event, EventType
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.api import PODS, RESOURCES, ObjectKey
@@ -25,6 +22,9 @@ from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_autoscaler, make_service, read_catalog
 from extender.solver import Solver
+from extender.state.objects import Pod, parse_pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState, Event, EventType
 
 Object = dict[str, Any]
 

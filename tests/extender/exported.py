@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.parser import text_string_to_metric_families
 
 from allocator.model.features import Features
-from extender.cluster.state import ClusterState
 from extender.deciding.decider import Decider
 from extender.gauges import ClusterGauges, LogGauges
 from extender.journal import Journal
 from extender.kube.api import CLAIMS, SLICES
 from extender.metrics import Metrics
+from extender.state.state import ClusterState
 from extender.views.devices import DeviceCounts
 from extender.views.overview import Overview
 from tests.extender.clusters import NOW, local_slice, solver

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 
 import orjson
 
-from extender.cluster.state import key_of
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.transport import NotSentError, Reply, Request, TransportError
+from extender.state.state import key_of
 
 BOOKMARK_SECONDS = 60.0
 """Between bookmarks; there is another one two seconds before a watch ends."""

@@ -8,9 +8,9 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from extender.cluster.memory import MemoryApi
-from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.kube.api import ObjectKey, Resource
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from tests.extender import virtualtime

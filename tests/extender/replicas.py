@@ -16,12 +16,12 @@ import orjson
 
 from extender.claims import allocated_elsewhere, claim_keys
 from extender.cluster.memory import MemoryApi
-from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.reservation import is_reserved
-from extender.cluster.state import ClusterState, Event
 from extender.cluster.writer import Writer
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.state.objects import ClaimObject, Pod
+from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from extender.verbs.deallocate import Deallocator

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from allocator.model.features import Features
-from extender.cluster.objects import SPECIAL
-from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.state.objects import SPECIAL
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from extender.verbs.filter import filter_nodes

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.errors import InvalidObjectError
-from extender.cluster.answers import Answers
-from extender.cluster.objects import parse_claim_object
-from extender.cluster.relist import version_of
-from extender.cluster.state import ClusterState, Event, EventType
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
+from extender.state.mutation_cache import Answers
+from extender.state.objects import parse_claim_object
+from extender.state.relist import version_of
+from extender.state.state import ClusterState, Event, EventType
 from tests.extender.clusters import claim
 
 KEY = ObjectKey("ns", "gpu")

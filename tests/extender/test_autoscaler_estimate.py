@@ -13,8 +13,8 @@ from extender.auditing import audit_snapshot
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, NodeGroup, Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.world import World
-from extender.cluster.objects import NodeObject
 from extender.solver import No, Solver
+from extender.state.objects import NodeObject
 from tests.extender.autoscaling import (
     GROUP,
     claim_template,

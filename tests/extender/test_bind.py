@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from extender.cluster.goals import ATTEMPTS
-from extender.cluster.objects import parse_pod
 from extender.cluster.reservation import FINALIZER
 from extender.kube.api import CLASSES, NODES, PODS, ObjectKey, RawObject
+from extender.state.objects import parse_pod
 from extender.verbs.bind import BindError
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, writes

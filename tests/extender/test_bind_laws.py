@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.memory import MemoryApi
-from extender.cluster.state import ClusterState, Event
 from extender.cluster.writer import Writer
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.clashes import Clashes
 from tests.extender import virtualtime

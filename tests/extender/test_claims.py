@@ -13,10 +13,10 @@ from extender.claims import (
     claims_of,
     without_pods,
 )
-from extender.cluster.objects import Pod, parse_pod
-from extender.cluster.snapshot import InFlight, Snapshot
-from extender.cluster.state import ClusterState, Event, EventType
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, RawObject
+from extender.state.objects import Pod, parse_pod
+from extender.state.snapshot import InFlight, Snapshot
+from extender.state.state import ClusterState, Event, EventType
 from tests.extender.clusters import claim, device_class, node, pod, request, snapshot_of
 
 TEMPLATE = {

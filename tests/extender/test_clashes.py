@@ -1,8 +1,8 @@
 """Clashes: an allocation that comes after others for its devices is counted and told once, whoever wrote it."""
 
 from extender.cluster.memory import MemoryApi
-from extender.cluster.state import ClusterState
 from extender.kube.api import CLAIMS, ObjectKey
+from extender.state.state import ClusterState
 from extender.verbs.clashes import AT_ONCE, Clashes
 from tests.extender import virtualtime
 from tests.extender.apis import memory_api

@@ -9,8 +9,6 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from extender.auditing import AUDITED, listed_live
-from extender.cluster.live import connect
-from extender.cluster.state import ClusterState
 from extender.config.settings import load
 from extender.inquiry import EXPLAINED
 from extender.kube.api import CLAIMS, RESOURCES, Resource
@@ -18,6 +16,8 @@ from extender.kube.credentials import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.transport import Request
 from extender.serving import live
+from extender.state.live import connect
+from extender.state.state import ClusterState
 from tests.extender.cannedserver import (
     CHUNKED,
     answer,

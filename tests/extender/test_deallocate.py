@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects import RELEASED
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.state.objects import RELEASED
 from extender.verbs.deallocate import claim_in_the_way
 from extender.verbs.filter import filter_nodes
 from extender.wire import FilterArgs

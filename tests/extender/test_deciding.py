@@ -11,13 +11,13 @@ from allocator.cel.selectors import Selectors
 from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
 from allocator.model.features import Features
 from allocator.search.limits import Limits
-from extender.cluster.objects import parse_node_object
-from extender.cluster.state import EventType
 from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider
 from extender.deciding.outlook import Numbers, Surveyor
 from extender.deciding.page import Page
 from extender.deciding.terrain import Terrain
 from extender.deciding.verdict import NotAtHandError, Verdict
+from extender.state.objects import parse_node_object
+from extender.state.state import EventType
 from tests.extender.clusters import (
     DRIVER,
     Object,

@@ -20,13 +20,13 @@ from allocator.model.json import parse_claim
 from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
 from allocator.policies import POLICIES
-from extender.cluster.objects import NodeObject
-from extender.cluster.snapshot import InFlight, Snapshot
-from extender.cluster.state import ClusterState, Event, EventType
 from extender.deciding.decider import AtHand, Decider
 from extender.deciding.verdict import UNKNOWN_NODE, NotAtHandError, Verdict
 from extender.kube.api import RESOURCES, RawObject
 from extender.solver import Solver
+from extender.state.objects import NodeObject
+from extender.state.snapshot import InFlight, Snapshot
+from extender.state.state import ClusterState, Event, EventType
 from tests.extender.clusters import DRIVER, claim, device_class, node, solver, taint_rule
 
 EXAMPLES = int(os.environ.get("DECIDING_EXAMPLES", "300"))

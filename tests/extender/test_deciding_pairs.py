@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from allocator.errors import AllocatorError
 from allocator.model.features import ALL_FEATURES, Features
 from allocator.outcome import Allocation
-from extender.cluster.state import EventType
+from extender.state.state import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, node, taint_rule
 from tests.extender.deciding_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
 

@@ -6,7 +6,6 @@ import orjson
 import pytest
 
 from extender.auditing import AUDITED, listed
-from extender.cluster.live import usable_api
 from extender.inquiry import EXPLAINED
 from extender.kube.api import (
     BUDGETS,
@@ -27,6 +26,7 @@ from extender.kube.api import (
 from extender.kube.credentials import ConnectError
 from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.remote import Patience, RemoteApi
+from extender.state.live import usable_api
 from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
 from tests.extender.livecluster import SERVED, half
 from tests.extender.virtualtime import run

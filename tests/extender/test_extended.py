@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects import Pod, RequestMapping, parse_pod
 from extender.extended import DemandError, demand, wanted
+from extender.state.objects import Pod, RequestMapping, parse_pod
 from tests.extender.clusters import pod
 
 GPU, NIC = "example.com/gpu", "example.com/nic"

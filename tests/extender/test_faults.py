@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.cluster.events import Note
-from extender.cluster.objects import Pod
 from extender.config.settings import Settings
 from extender.embedded import EmbeddedCluster
 from extender.explain.explaining import Explainer
@@ -20,6 +19,7 @@ from extender.metrics import Metrics
 from extender.service import RefusedError, Service
 from extender.serving import make_service
 from extender.simulation import simulate
+from extender.state.objects import Pod
 from extender.unserved import PATIENCE, Unserved
 from extender.verbs.case import held_for_nominated
 from extender.verbs.filter import filter_nodes

@@ -10,13 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.features import Features
 from extender import __version__
-from extender.cluster.live import LiveCluster
-from extender.cluster.state import ClusterState, Event, EventType
 from extender.deciding.decider import Decider
 from extender.gauges import ClusterGauges
 from extender.journal import Journal
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
 from extender.kube.request_counts import NO_ANSWER
+from extender.state.live import LiveCluster
+from extender.state.state import ClusterState, Event, EventType
 from extender.verbs.filter import filter_nodes
 from extender.views.devices import DeviceCounts, DeviceState
 from extender.views.overview import Overview

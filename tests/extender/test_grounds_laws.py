@@ -9,8 +9,8 @@ from allocator.errors import AllocatorError
 from allocator.model import Claim
 from allocator.model.features import ALL_FEATURES
 from extender.claims import PodClaims
-from extender.cluster.objects import ClaimObject, Pod
-from extender.cluster.snapshot import Snapshot
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
 from extender.verbs.case import Case
 from extender.verbs.grounds import rests
 from tests.extender.clusters import solver

@@ -13,12 +13,12 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator.model import AllocationResult
-from extender.cluster.state import ClusterState
 from extender.config.settings import Settings, load
 from extender.http.openapi import VERBS as DOCUMENTED
 from extender.kube.api import NODES
 from extender.metrics import VERBS, Metrics
 from extender.serving import make_service
+from extender.state.state import ClusterState
 from tests.extender.clusters import (
     DRIVER,
     Cluster,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from extender.cluster.state import key_of
 from extender.kube.api import CLAIMS, ApiError
 from extender.kube.transport import Request
+from extender.state.state import key_of
 from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import api_over, make_claim
 from tests.extender.virtualtime import run

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.state import ClusterState
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.state.state import ClusterState
 from extender.verbs.losses import Losses
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, Transport, memory_api

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from extender.cluster.memory import merge_patch
-from extender.cluster.state import ClusterState
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, ApiError, ObjectKey, RawObject
+from extender.state.state import ClusterState
 from tests.extender.apis import NOW_TEXT, memory_api
 from tests.extender.clusters import claim, device_class, node, pod
 

@@ -7,11 +7,11 @@ import orjson
 import pytest
 
 from allocator.model.json.text import Verbatim
-from extender.cluster.edit import Unreadable, read
-from extender.cluster.kinds import all_kinds
-from extender.cluster.state import ClusterState, Event, EventType, key_of
 from extender.kube.api import RESOURCES, RawObject
 from extender.kube.encoding import dumps, loads
+from extender.state.edit import Unreadable, read
+from extender.state.kinds import all_kinds
+from extender.state.state import ClusterState, Event, EventType, key_of
 from tests.allocator.test_parse_robustness import OBJECTS, places, put
 
 CONTAINER = {

@@ -8,12 +8,12 @@ import pytest
 
 from allocator.model.features import Features
 from extender.cluster.events import Note
-from extender.cluster.objects import Pod
 from extender.cluster.readiness import PATIENCE
-from extender.cluster.state import ClusterState
 from extender.cluster.writer import Writer
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.state.objects import Pod
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.filter import FilterResult, filter_nodes

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.state import ClusterState, Event, EventType
 from extender.kube.api import RESOURCES, ObjectKey
+from extender.state.state import ClusterState, Event, EventType
 from extender.verbs.filter import filter_nodes
 from extender.waking.relief import EVERYWHERE, NO_RELIEF, Relief, relief
 from tests.extender.clusters import (

@@ -8,13 +8,13 @@ from prometheus_client import CollectorRegistry
 
 from allocator.model.quantity import Quantity
 from extender.cluster.manifests import RawObject
-from extender.cluster.objects import parse_pod
 from extender.config.settings import Settings
 from extender.embedded import EmbeddedCluster
 from extender.metrics import Metrics
 from extender.plugins import asked
 from extender.serving import make_service
 from extender.simulation import Placement, overlooked, scheduler_reason, simulate
+from extender.state.objects import parse_pod
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, solver
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.objects import parse_claim_object
 from extender.cluster.reservation import FINALIZER
 from extender.cluster.writer import Writer
 from extender.extended import is_ours
 from extender.kube.api import CLAIMS, CLASSES, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.state.objects import parse_claim_object
 from extender.verbs.bind import Binder
 from extender.verbs.clashes import Clashes
 from extender.verbs.preempt import Victims, choose_victims

@@ -7,9 +7,9 @@ import pytest
 from allocator.errors import InvalidObjectError, Problem
 from allocator.model.json import parse_claim, read_claim_spec
 from allocator.model.json.fields import Fields
-from extender.cluster.specs import Specs
-from extender.cluster.state import ClusterState
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
+from extender.state.spec_cache import Specs
+from extender.state.state import ClusterState
 from tests.extender.clusters import claim, request
 
 V1, V1BETA1 = "resource.k8s.io/v1", "resource.k8s.io/v1beta1"

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
-from extender.cluster.changes import Change, ChangeLog, Topic
 from extender.cluster.check import clash
-from extender.cluster.edit import Edit
-from extender.cluster.kinds import all_kinds
-from extender.cluster.objects import ClaimObject
-from extender.cluster.snapshot import EMPTY, Snapshot
-from extender.cluster.state import ClusterState, Event, EventType
 from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
+from extender.state.changes import Change, ChangeLog, Topic
+from extender.state.edit import Edit
+from extender.state.kinds import all_kinds
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import EMPTY, Snapshot
+from extender.state.state import ClusterState, Event, EventType
 from tests.extender import virtualtime
 from tests.extender.clusters import (
     DRIVER,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
 from allocator.usage import Usage
-from extender.cluster.changes import Topic
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.state import ClusterState, Event, EventType, key_of
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject
+from extender.state.changes import Topic
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState, Event, EventType, key_of
 from tests.extender.clusters import (
     DRIVER,
     budget,

@@ -6,8 +6,8 @@ import pytest
 
 from allocator.errors import InvalidObjectError
 from allocator.model.quantity import Quantity
-from extender.cluster.budgets import parse_budget
-from extender.cluster.objects import (
+from extender.state.budgets import parse_budget
+from extender.state.objects import (
     is_extended,
     parse_claim_object,
     parse_node_object,

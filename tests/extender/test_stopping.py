@@ -14,9 +14,9 @@ from httpx import AsyncClient, ConnectError
 
 from extender import serving
 from extender.cluster.memory import MemoryApi
-from extender.cluster.state import ClusterState
 from extender.config.settings import load
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.state.state import ClusterState
 from tests.extender.clusters import DRIVER, NOW, claim, device_class, local_slice, node, pod
 
 OBJECTS = (

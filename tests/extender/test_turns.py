@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.state import Event, EventType
 from extender.kube.api import PODS
+from extender.state.state import Event, EventType
 from extender.verbs.turns import MOST_SECONDS, Turns
 from tests.extender.clusters import Object, parsed, pod, state_of
 from tests.extender.virtualtime import run

@@ -11,9 +11,7 @@ from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
 from extender.cluster.claimrules import ADMIN_LABEL
 from extender.cluster.goals import ATTEMPTS
-from extender.cluster.objects import Pod
 from extender.cluster.reservation import CONFIRMED, FINALIZER, Reservation, WriteRefusedError
-from extender.cluster.state import ClusterState
 from extender.cluster.writer import Outcome, Writer
 from extender.kube.api import (
     CLAIMS,
@@ -27,6 +25,8 @@ from extender.kube.api import (
     UnreachableError,
 )
 from extender.kube.encoding import dumps, loads
+from extender.state.objects import Pod
+from extender.state.state import ClusterState
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, NOW_TEXT, Fault, Transport, memory_api, writes
 from tests.extender.clusters import DRIVER, claim, node, pod

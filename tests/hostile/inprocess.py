@@ -19,7 +19,7 @@ from allocator.cel import CompileError, EvaluationError
 from allocator.cel.selectors import Selectors
 from allocator.model import Device
 from allocator.model.json import parse_slice
-from extender.cluster.state import ClusterState, Event, EventType
+from extender.state.state import ClusterState, Event, EventType
 from tests.extender.clusters import Cluster
 from tests.hostile.findings import Finding, Findings, signature_of
 from tests.hostile.objects import HostileObject, HostileObjects

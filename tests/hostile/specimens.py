@@ -6,7 +6,7 @@ All have names and pools of their own, so that no valid one changes what ordinar
 from collections.abc import Mapping
 from typing import Any, Final
 
-from extender.cluster.objects import SPECIAL
+from extender.state.objects import SPECIAL
 
 Object = dict[str, Any]
 

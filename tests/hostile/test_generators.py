@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.cluster.kinds import all_kinds
 from extender.kube.api import RESOURCES
+from extender.state.kinds import all_kinds
 from tests.extender.clusters import Cluster
 from tests.hostile.objects import HostileObjects, places_in, replaced
 from tests.hostile.requests import GETS, HostileRequests, bodies

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from extender.cluster.follow import Pace
-from extender.cluster.live import Timing, connect
-from extender.cluster.state import ClusterState
 from extender.config.settings import Settings
 from extender.kube.credentials import Origin
 from extender.kube.watch import Rhythm
 from extender.serving import Cluster, run
+from extender.state.follow import Pace
+from extender.state.live import Timing, connect
+from extender.state.state import ClusterState
 
 HURRIED: Final = (sys.executable, "-m", "tests.cluster.harness.hurried")
 

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from extender.cluster.objects import parse_pod
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject
+from extender.state.objects import parse_pod
 from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
 from tests.cluster.harness.waiting import INTERVAL
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from allocator.model import PoolId
-from extender.cluster.objects import ClaimObject
-from extender.cluster.snapshot import Snapshot, pools_of, same_devices
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import Snapshot, pools_of, same_devices
 
 
 def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimObject:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from extender.cluster.follow import Cache, Follower, Pace
 from extender.kube.api import RESOURCES, ApiError, OutcomeUnknownError, Resource
 from extender.kube.connection import open_connection
 from extender.kube.credentials import ConnectError, Origin
@@ -14,6 +13,7 @@ from extender.kube.permissions import denied, needed, to_list
 from extender.kube.remote import Patience, RemoteApi
 from extender.kube.transport import Transport
 from extender.kube.watch import Rhythm, Source
+from extender.state.follow import Cache, Follower, Pace
 
 _CHECKS_PER_STALE = 10
 """How finely staleness is measured."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from extender.cluster.edit import Edit, read
-from extender.cluster.kinds import Kind
-from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey, RawObject
+from extender.state.edit import Edit, read
+from extender.state.kinds import Kind
+from extender.state.snapshot import Snapshot
 
 
 class Version(NamedTuple):

@@ -10,15 +10,15 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from allocator.model import AllocationResult
-from extender.cluster.answers import Answers
-from extender.cluster.changes import Change, ChangeLog, Topic
-from extender.cluster.edit import Edit, read
-from extender.cluster.flights import after_event, moved_pools
-from extender.cluster.kinds import Kind, all_kinds
-from extender.cluster.objects import ClaimObject, revision
-from extender.cluster.relist import Relist, Version, version_of
-from extender.cluster.snapshot import EMPTY, InFlight, Snapshot
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
+from extender.state.assumed import after_event, moved_pools
+from extender.state.changes import Change, ChangeLog, Topic
+from extender.state.edit import Edit, read
+from extender.state.kinds import Kind, all_kinds
+from extender.state.mutation_cache import Answers
+from extender.state.objects import ClaimObject, revision
+from extender.state.relist import Relist, Version, version_of
+from extender.state.snapshot import EMPTY, InFlight, Snapshot
 
 NOT_SYNCED: Final = "not synced yet"
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.model.json.common import ObjectReader
-from extender.cluster.objects import Pod
 from extender.kube.api import ObjectKey
+from extender.state.objects import Pod
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     "In": lambda value, values: value in values,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from allocator.model import ClaimSpec
 from allocator.model.json import read_claim_spec
 from allocator.model.json.fields import Fields
-from extender.cluster.objects import dumped
+from extender.state.objects import dumped
 
 
 @dataclass(slots=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.errors import InvalidObjectError
-from extender.cluster.changes import Topic
-from extender.cluster.flights import after_event, dated, moved_pools
-from extender.cluster.kinds import Kind
-from extender.cluster.objects import ClaimObject, Pod
-from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey, RawObject
+from extender.state.assumed import after_event, dated, moved_pools
+from extender.state.changes import Topic
+from extender.state.kinds import Kind
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
 
 _LONGEST_TEXT: Final = 1000
 """Of an error that no parser foresees."""

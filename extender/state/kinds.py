@@ -7,11 +7,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.model import Slice
 from allocator.model.json import Interner, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
-from extender.cluster.budgets import parse_budget
-from extender.cluster.changes import Topic
-from extender.cluster.objects import Pod, parse_claim_object, parse_node_object, parse_pod
-from extender.cluster.snapshot import Snapshot
-from extender.cluster.specs import Specs
 from extender.kube.api import (
     BUDGETS,
     CLAIMS,
@@ -24,6 +19,11 @@ from extender.kube.api import (
     ObjectKey,
     Resource,
 )
+from extender.state.budgets import parse_budget
+from extender.state.changes import Topic
+from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
+from extender.state.snapshot import Snapshot
+from extender.state.spec_cache import Specs
 
 _T = TypeVar("_T")
 

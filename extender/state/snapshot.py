@@ -14,9 +14,9 @@ from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.model import AllocationResult, ClaimTemplate, DeviceClass, DeviceId, Node, PoolId, Slice, TaintRule
 from allocator.pools import Inventory
 from allocator.usage import Usage
-from extender.cluster.budgets import Budget
-from extender.cluster.objects import ClaimObject, NodeObject, Pod
 from extender.kube.api import ObjectKey
+from extender.state.budgets import Budget
+from extender.state.objects import ClaimObject, NodeObject, Pod
 
 _Key = TypeVar("_Key", bound=Hashable)
 

@@ -13,13 +13,13 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from extender.cluster.relist import Relist
-from extender.cluster.snapshot import EMPTY, Snapshot
-from extender.cluster.state import NOT_SYNCED, Event, Sink, key_of, revision_of
 from extender.kube.api import ApiError, OutcomeUnknownError, Resource, UnreachableError
 from extender.kube.discovery import OPTIONAL, NotServedError
 from extender.kube.transport import TooManyRequestsError
 from extender.kube.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
+from extender.state.relist import Relist
+from extender.state.snapshot import EMPTY, Snapshot
+from extender.state.state import NOT_SYNCED, Event, Sink, key_of, revision_of
 
 _log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ _FAILURES: Final = (ListAgainError, BrokenWatchError, ApiError, OutcomeUnknownEr
 
 
 class Cache(Sink, Protocol):
-    """Where what happens is kept; see `extender.cluster.state.ClusterState`."""
+    """Where what happens is kept; see `extender.state.state.ClusterState`."""
 
     @property
     def snapshot(self) -> Snapshot:

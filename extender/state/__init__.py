@@ -1,0 +1,1 @@
+"""The cluster as it is known: objects, snapshots, changes."""
