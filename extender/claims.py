@@ -9,13 +9,13 @@ from typing import Final
 
 from allocator.model import ClaimSpec
 from allocator.model.features import Features
-from extender.cluster.check import clash, is_in_use
 from extender.cluster.claimrules import MAX_CONSUMERS
-from extender.cluster.readiness import unmet
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.special import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
+from extender.writes.binding_conditions import unmet
+from extender.writes.other_writers import clash, is_in_use
 
 
 @dataclass(frozen=True, slots=True)

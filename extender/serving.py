@@ -32,8 +32,6 @@ from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
-from extender.cluster.events import Recorder
-from extender.cluster.writer import Writer
 from extender.collector import sparing_survivors
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
@@ -55,7 +53,6 @@ from extender.state.state import ClusterState
 from extender.tracing import UNTRACED, Tracing
 from extender.unserved import Unserved
 from extender.verbs.bind import Binder
-from extender.verbs.clashes import Clashes
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.losses import Losses
 from extender.verbs.patience import Patience
@@ -63,6 +60,9 @@ from extender.verbs.sweep import Sweep
 from extender.views.devices import DeviceCounts
 from extender.views.overview import Overview
 from extender.waking.waker import Waker
+from extender.writes.double_allocations import Clashes
+from extender.writes.events import Recorder
+from extender.writes.writer import Writer
 
 _T = TypeVar("_T")
 logger = structlog.get_logger()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from extender.cluster.events import Note
 from extender.faults import Faults
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
+from extender.writes.events import Note
 
 _T = TypeVar("_T")
 

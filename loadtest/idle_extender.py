@@ -15,12 +15,12 @@ import orjson
 import uvicorn
 import uvloop
 
-from extender.cluster.reservation import is_protected, protected, timestamp
 from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.credentials import Origin
 from extender.onewrite import OneWriteProtocol
 from extender.state.live import connect
 from extender.state.state import key_of
+from extender.writes.reservation import is_protected, protected, timestamp
 
 _DRIVER: Final = "idle.example.com"
 _NOT_MADE: Final = "the pod's claims are not made yet"

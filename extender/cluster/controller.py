@@ -6,10 +6,10 @@ Source: the resource claim controller of kube-controller-manager (Kubernetes 1.3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from extender.cluster.reservation import FINALIZER
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
 from extender.state.state import key_of
+from extender.writes.reservation import FINALIZER
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim that was made from a template: its name in ``spec.resourceClaims`` of the pod."""

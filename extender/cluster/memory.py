@@ -14,7 +14,6 @@ from extender.cluster.claimrules import (
     spec_problems,
     status_problems,
 )
-from extender.cluster.reservation import timestamp
 from extender.kube.api import (
     CLAIMS,
     EVENTS,
@@ -32,6 +31,7 @@ from extender.kube.encoding import dumps, loads
 from extender.state.edit import Unreadable, read
 from extender.state.kinds import Kind, all_kinds
 from extender.state.state import Event, EventType, Sink, key_of
+from extender.writes.reservation import timestamp
 
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 

@@ -106,7 +106,7 @@ class Pod:
         claim_statuses: name in ``spec.resourceClaims`` to the name of the claim made for it, None if none is needed.
         containers: those that request extended resources.
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be made on the node that is chosen for it.
-        fence: which fence was the latest (`extender.cluster.writer.Writer.fence`); empty if there was none. Not part of
+        fence: which fence was the latest (`extender.writes.writer.Writer.fence`); empty if there was none. Not part of
             what is compared.
     """
 

@@ -16,11 +16,6 @@ from allocator.errors import AllocatorError
 from allocator.model import AllocationResult
 from allocator.outcome import Allocation
 from extender.claims import Blocked, PodClaims
-from extender.cluster.check import clash, is_in_use
-from extender.cluster.readiness import Failed, unmet
-from extender.cluster.reservation import Reservation, WriteRefusedError, is_reserved
-from extender.cluster.specialclaims import SpecialClaims
-from extender.cluster.writer import Writer, check_unbound
 from extender.deciding.verdict import UNKNOWN_NODE
 from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.offload import Offload, in_thread
@@ -29,8 +24,13 @@ from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.case import Case, found_at_hand, found_on, open_case
-from extender.verbs.clashes import Clashes
 from extender.verbs.grounds import rests
+from extender.writes.binding_conditions import Failed, unmet
+from extender.writes.double_allocations import Clashes
+from extender.writes.other_writers import clash, is_in_use
+from extender.writes.reservation import Reservation, WriteRefusedError, is_reserved
+from extender.writes.special_claims import SpecialClaims
+from extender.writes.writer import Writer, check_unbound
 
 logger = structlog.get_logger()
 

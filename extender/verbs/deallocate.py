@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection
 import structlog
 
 from extender.claims import Blocked, allocated_elsewhere, claims_of
-from extender.cluster.reservation import WriteRefusedError
-from extender.cluster.writer import Writer
 from extender.faults import Faults
 from extender.kube.api import OutcomeUnknownError
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
+from extender.writes.reservation import WriteRefusedError
+from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
 

@@ -12,11 +12,11 @@ import structlog
 
 from allocator.errors import InvalidObjectError
 from extender.claims import claim_keys
-from extender.cluster.events import Note
-from extender.cluster.reservation import is_reserved
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.state.state import ClusterState
+from extender.writes.events import Note
+from extender.writes.reservation import is_reserved
 
 logger = structlog.get_logger()
 

@@ -9,16 +9,16 @@ from datetime import datetime
 
 from allocator.model.features import Features
 from extender.claims import Blocked, PodClaims, claims_of, unready
-from extender.cluster.check import clash
-from extender.cluster.events import Note
-from extender.cluster.readiness import Failed, unmet
-from extender.cluster.reservation import is_reserved
 from extender.faults import Faults
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
-from extender.verbs.clashes import Clashes
+from extender.writes.binding_conditions import Failed, unmet
+from extender.writes.double_allocations import Clashes
+from extender.writes.events import Note
+from extender.writes.other_writers import clash
+from extender.writes.reservation import is_reserved
 
 
 class Patience:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from extender.cluster.readiness import unmet
 from extender.extended import is_ours
 from extender.faults import Faults
 from extender.kube.encoding import loads
@@ -16,6 +15,7 @@ from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
+from extender.writes.binding_conditions import unmet
 
 IDLE: Final = timedelta(seconds=60)
 """A claim for which nothing has happened for so long is not being bound: a bind takes seconds, and is repeated soon."""

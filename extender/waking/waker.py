@@ -13,8 +13,6 @@ import structlog
 
 from allocator.outcome import Allocation
 from extender.claims import Blocked, claim_keys, claims_of
-from extender.cluster.reservation import WriteRefusedError
-from extender.cluster.writer import Writer
 from extender.deciding.decider import Decider
 from extender.deciding.shape import shape_of
 from extender.faults import Faults
@@ -27,6 +25,8 @@ from extender.state.state import ClusterState
 from extender.verbs.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
 from extender.verbs.filter import Bounds, filter_nodes
 from extender.waking.relief import NO_RELIEF, Relief, relief
+from extender.writes.reservation import WriteRefusedError
+from extender.writes.writer import Writer
 
 MOST_PODS: Final = 1024
 """Rejected pods that are remembered; those rejected longest ago are forgotten first."""

@@ -5,8 +5,8 @@ from http import HTTPStatus
 
 import pytest
 
-from extender.cluster.goals import ATTEMPTS
 from extender.kube.api import CLASSES, PODS, ObjectKey, RawObject
+from extender.writes.goals import ATTEMPTS
 from tests.cluster.harness.client import Client, key_of
 from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.harness.extended import add_pod, box, mapped, special_claims

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.conditions import DEVICES_CHANGED
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.writes.conditions import DEVICES_CHANGED
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.driver import Driver
 from tests.cluster.harness.objects import claim, pod, request, requests

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from extender.cluster.writer import Writer
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.clashes import Clashes
+from extender.writes.double_allocations import Clashes
+from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api
 from tests.extender.clusters import device_class, local_slice, node, solver

@@ -4,9 +4,9 @@ from allocator.audit.cluster import device_findings
 from allocator.model.json import parse_node
 from allocator.node_selectors import selector_matches
 from extender.cluster.memory import MemoryApi
-from extender.cluster.reservation import FINALIZER
 from extender.kube.api import CLAIMS, NODES, PODS, RawObject, Resource
 from extender.state.objects import SPECIAL, parse_claim_object
+from extender.writes.reservation import FINALIZER
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, device_class, local_slice, network_slice, node, pod
 

@@ -8,11 +8,11 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from extender.cluster.memory import MemoryApi
-from extender.cluster.writer import Writer
 from extender.kube.api import ObjectKey, Resource
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.clashes import Clashes
+from extender.writes.double_allocations import Clashes
+from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Transport
 from tests.extender.clusters import solver

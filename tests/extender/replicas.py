@@ -16,16 +16,16 @@ import orjson
 
 from extender.claims import allocated_elsewhere, claim_keys
 from extender.cluster.memory import MemoryApi
-from extender.cluster.reservation import is_reserved
-from extender.cluster.writer import Writer
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
 from extender.state.objects import ClaimObject, Pod
 from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.clashes import Clashes
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.sweep import Sweep
+from extender.writes.double_allocations import Clashes
+from extender.writes.reservation import is_reserved
+from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Transport
 from tests.extender.bindlaws import check

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from allocator.model.features import Features
-from extender.cluster.writer import Writer
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.objects import SPECIAL
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.clashes import Clashes
 from extender.verbs.filter import filter_nodes
+from extender.writes.double_allocations import Clashes
+from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api
 from tests.extender.clusters import device_class, local_slice, node, pod, solver

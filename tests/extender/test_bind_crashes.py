@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from extender.cluster.controller import Controller
 from extender.cluster.memory import MemoryApi
-from extender.cluster.reservation import FINALIZER
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.writes.reservation import FINALIZER
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, memory_api, writes
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything

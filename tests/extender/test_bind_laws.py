@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.memory import MemoryApi
-from extender.cluster.writer import Writer
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
 from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.clashes import Clashes
+from extender.writes.double_allocations import Clashes
+from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import pytest
 
-from extender.cluster.writer import Writer
 from extender.kube.api import RESOURCES, RawObject
 from extender.solver import Solver
 from extender.state.state import Event, EventType
 from extender.verbs.bind import MOST_TRIES, Binder
+from extender.writes.writer import Writer
 from tests.extender.binding_scene import DEADLINE, Scene
 from tests.extender.clusters import (
     Object,

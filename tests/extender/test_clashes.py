@@ -3,7 +3,7 @@
 from extender.cluster.memory import MemoryApi
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.state.state import ClusterState
-from extender.verbs.clashes import AT_ONCE, Clashes
+from extender.writes.double_allocations import AT_ONCE, Clashes
 from tests.extender import virtualtime
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, local_slice, node, pod

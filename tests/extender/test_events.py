@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.cluster.events import Note, Pace, Recorder
 from extender.kube.api import EVENTS, ApiError, ObjectKey, RawObject
 from extender.state.objects import Pod, parse_pod
+from extender.writes.events import Note, Pace, Recorder
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, Transport, memory_api
 from tests.extender.clusters import pod

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
-from extender.cluster.events import Note
 from extender.config.settings import Settings
 from extender.embedded import EmbeddedCluster
 from extender.explain.explaining import Explainer
@@ -25,6 +24,7 @@ from extender.verbs.case import held_for_nominated
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims
 from extender.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.clusters import (
     NOW,

@@ -7,8 +7,8 @@ import pytest
 
 from extender.cluster.controller import POD_CLAIM_NAME, Controller
 from extender.cluster.memory import MemoryApi
-from extender.cluster.reservation import FINALIZER
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.writes.reservation import FINALIZER
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, pod, request
 

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from allocator.model.features import Features
-from extender.cluster.events import Note
-from extender.cluster.readiness import PATIENCE
-from extender.cluster.writer import Writer
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
-from extender.verbs.clashes import Clashes
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.verbs.patience import Patience
+from extender.writes.binding_conditions import PATIENCE
+from extender.writes.double_allocations import Clashes
+from extender.writes.events import Note
+from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, NOW_TEXT, Transport, memory_api, writes
 from tests.extender.clusters import DRIVER, claim, device_class, local_slice, node, pod, solver

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from allocator.model import DeviceId
-from extender.cluster.readiness import PATIENCE, Failed, Waiting, unmet
 from extender.state.objects import ClaimObject, parse_claim_object
+from extender.writes.binding_conditions import PATIENCE, Failed, Waiting, unmet
 from tests.extender.clusters import DRIVER, claim
 
 ALLOCATED = datetime(2026, 1, 1, tzinfo=UTC)

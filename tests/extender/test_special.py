@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.reservation import FINALIZER
-from extender.cluster.writer import Writer
 from extender.extended import is_ours
 from extender.kube.api import CLAIMS, CLASSES, PODS, ApiError, ObjectKey, RawObject, Resource
 from extender.state.objects import parse_claim_object
 from extender.verbs.bind import Binder
-from extender.verbs.clashes import Clashes
 from extender.verbs.preempt import Victims, choose_victims
+from extender.writes.double_allocations import Clashes
+from extender.writes.reservation import FINALIZER
+from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, writes
 from tests.extender.clusters import claim, node, pod, solver

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from allocator.audit.cluster import device_findings
 from extender.cluster.memory import MemoryApi
-from extender.cluster.reservation import FINALIZER
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject
 from extender.state.objects import SPECIAL, parse_claim_object
 from extender.verbs.sweep import IDLE, Sweep
+from extender.writes.reservation import FINALIZER
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, memory_api
 from tests.extender.bindlaws import everything

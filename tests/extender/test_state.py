@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
-from extender.cluster.check import clash
 from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
 from extender.state.changes import Change, ChangeLog, Topic
 from extender.state.edit import Edit
@@ -15,6 +14,7 @@ from extender.state.kinds import all_kinds
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.state import ClusterState, Event, EventType
+from extender.writes.other_writers import clash
 from tests.extender import virtualtime
 from tests.extender.clusters import (
     DRIVER,

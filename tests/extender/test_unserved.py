@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.cluster.events import Note
 from extender.faults import Faults
 from extender.kube.api import EVENTS
 from extender.unserved import PATIENCE, REASON, Unserved, summary
 from extender.wire import FilterArgs
+from extender.writes.events import Note
 from tests.extender.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of
 
 NONE_FREE = "no free device for request gpu"

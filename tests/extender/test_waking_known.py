@@ -4,13 +4,13 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from extender.cluster.conditions import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_service
 from extender.waking.waker import MOST_PODS
 from extender.wire import FilterArgs
+from extender.writes.conditions import DEVICES_CHANGED
 from tests.extender.apis import Fault, Transport
 from tests.extender.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver
 from tests.extender.waking_scene import NODE_NAMES, WORLD, Scene, mark, waiting

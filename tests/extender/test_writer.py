@@ -10,9 +10,6 @@ import pytest
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
 from extender.cluster.claimrules import ADMIN_LABEL
-from extender.cluster.goals import ATTEMPTS
-from extender.cluster.reservation import CONFIRMED, FINALIZER, Reservation, WriteRefusedError
-from extender.cluster.writer import Outcome, Writer
 from extender.kube.api import (
     CLAIMS,
     NAMESPACES,
@@ -27,6 +24,9 @@ from extender.kube.api import (
 from extender.kube.encoding import dumps, loads
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
+from extender.writes.goals import ATTEMPTS
+from extender.writes.reservation import CONFIRMED, FINALIZER, Reservation, WriteRefusedError
+from extender.writes.writer import Outcome, Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, NOW_TEXT, Fault, Transport, memory_api, writes
 from tests.extender.clusters import DRIVER, claim, node, pod

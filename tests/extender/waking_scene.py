@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.search.limits import DEFAULT_LIMITS, Limits
-from extender.cluster.conditions import DEVICES_CHANGED
-from extender.cluster.writer import Writer
 from extender.deciding.decider import Decider
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
 from extender.verbs.filter import filter_nodes
 from extender.waking.waker import Waker
+from extender.writes.conditions import DEVICES_CHANGED
+from extender.writes.writer import Writer
 from tests.extender.apis import Transport
 from tests.extender.clusters import DRIVER, NOW, Cluster, Object, claim, device_class, node, pod, solver
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from httpx import ASGITransport, AsyncClient
 
-from extender.cluster.reservation import FINALIZER
 from extender.kube.api import CLAIMS, PODS, ObjectKey
+from extender.writes.reservation import FINALIZER
 from loadtest.idle_extender import IdleExtender
 from tests.extender.clusters import NOW, Cluster, claim, node, pod, request
 

@@ -7,7 +7,10 @@ from typing import Final, NamedTuple
 
 from allocator.errors import InvalidObjectError
 from allocator.model import Claim
-from extender.cluster.reservation import (
+from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.state.objects import without_managers
+from extender.state.state import ClusterState, key_of, revision_of
+from extender.writes.reservation import (
     Reservation,
     WriteRefusedError,
     confirmed,
@@ -16,9 +19,6 @@ from extender.cluster.reservation import (
     protected,
     unprotected,
 )
-from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
-from extender.state.objects import without_managers
-from extender.state.state import ClusterState, key_of, revision_of
 
 ATTEMPTS: Final = 5
 """How often a write is tried while others change the object."""

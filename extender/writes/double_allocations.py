@@ -5,13 +5,13 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Final
 
-from extender.cluster.check import clash
-from extender.cluster.events import Note
 from extender.kube.api import ObjectKey
 from extender.state.changes import Topic
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
+from extender.writes.events import Note
+from extender.writes.other_writers import clash
 
 AT_ONCE: Final = 1_000
 """Claims in one look: others wait for the event loop meanwhile."""

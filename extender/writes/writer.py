@@ -21,12 +21,12 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from allocator.errors import InvalidObjectError
-from extender.cluster.conditions import DEVICES_CHANGED, condition_patch
-from extender.cluster.goals import ATTEMPTS, Claims, Now, Release, Released, Reserved
-from extender.cluster.reservation import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.state.objects import RELEASED, ClaimObject, Pod, parse_pod
 from extender.state.state import ClusterState, key_of, revision_of
+from extender.writes.conditions import DEVICES_CHANGED, condition_patch
+from extender.writes.goals import ATTEMPTS, Claims, Now, Release, Released, Reserved
+from extender.writes.reservation import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
 
 
 class Outcome(NamedTuple):

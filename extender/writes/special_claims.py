@@ -7,12 +7,12 @@ is there already.
 from dataclasses import dataclass, replace
 
 from allocator.errors import InvalidObjectError
-from extender.cluster.reservation import Reservation, WriteRefusedError
-from extender.cluster.writer import pod_of
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, RawObject
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object
 from extender.state.state import ClusterState
+from extender.writes.reservation import Reservation, WriteRefusedError
+from extender.writes.writer import pod_of
 
 ATTEMPTS = 5
 """How often a write is tried while others change the object, or while its outcome is unknown."""

@@ -1,0 +1,1 @@
+"""All that is written to the API server."""
