@@ -9,7 +9,7 @@ from typing import Final
 
 from allocator.model import ClaimSpec
 from allocator.model.features import Features
-from extender.cluster.claimrules import MAX_CONSUMERS
+from extender.fakekube.claim_rules import MAX_CONSUMERS
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.special import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim

@@ -20,12 +20,12 @@ from allocator.printable import printable_lines
 from extender import __version__, serving
 from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.autoscaler.templates import TemplateError
-from extender.cluster.manifests import FileReport, Loaded, duplicates, unauthorized
-from extender.cluster.manifests import load as load_manifests
 from extender.config.settings import Settings, SettingsError
 from extender.config.settings import load as load_settings
 from extender.config.text_file import UnreadableError, read_text
-from extender.embedded import EmbeddedCluster, check_expression
+from extender.fakekube.cluster import EmbeddedCluster, check_expression
+from extender.fakekube.manifests import FileReport, Loaded, duplicates, unauthorized
+from extender.fakekube.manifests import load as load_manifests
 from extender.inquiry import EXPLAINED, Inquiry, InquiryError, asked, explained
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
 from extender.kube.credentials import ConnectError, find_origin

@@ -37,7 +37,7 @@ from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.deciding.decider import Decider
-from extender.embedded import EmbeddedCluster
+from extender.fakekube.cluster import EmbeddedCluster
 from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
 from extender.journal import Journal

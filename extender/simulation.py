@@ -8,8 +8,8 @@ from typing import Final
 from allocator.model import DeviceResult
 from allocator.model.json.fields import Fields
 from extender.claims import claim_keys
-from extender.cluster.manifests import RawObject as Manifest
-from extender.embedded import EmbeddedCluster
+from extender.fakekube.cluster import EmbeddedCluster
+from extender.fakekube.manifests import RawObject as Manifest
 from extender.kube.api import NODES, PODS, RawObject, Resource
 from extender.plugins import PluginCapacity
 from extender.service import RefusedError, Service

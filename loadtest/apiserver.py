@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 import orjson
 import uvloop
 
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import EVENTS, PODS, RESOURCES, ApiError, ObjectKey, RawObject, Resource
 from extender.state.state import Event, revision_of
 from loadtest.fakeserver import DISCOVERY, STREAM_HEAD, chunk, event_line, listed

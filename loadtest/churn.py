@@ -14,9 +14,9 @@ import orjson
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from extender.cluster.controller import Controller
-from extender.cluster.memory import MemoryApi
 from extender.config.settings import Settings
+from extender.fakekube.api import MemoryApi
+from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
 from extender.kube.api import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES, ObjectKey
 from extender.metrics import Metrics

@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from extender.cluster.memory import MemoryApi
 from extender.config.settings import Settings, load
 from extender.explain.explaining import Explainer
 from extender.explain.text import as_text
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES
 from extender.metrics import Metrics
 from extender.service import Service

@@ -26,9 +26,9 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender import logs
-from extender.cluster.memory import MemoryApi
 from extender.collector import sparing_survivors
 from extender.config.settings import LogSettings, load
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics import Metrics
 from extender.serving import make_service, make_solver

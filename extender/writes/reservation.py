@@ -10,7 +10,7 @@ from typing import Final
 
 from allocator.model import AllocationResult, Claim, DeviceResult
 from allocator.model.json.render import allocation_to_json
-from extender.cluster.claimrules import MAX_CONSUMERS
+from extender.fakekube.claim_rules import MAX_CONSUMERS
 from extender.kube.api import PODS, RawObject
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject, Pod

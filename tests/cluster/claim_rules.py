@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from extender.cluster.memory import merge_patch
+from extender.fakekube.api import merge_patch
 from extender.kube.api import CLAIMS, Api, ApiError, RawObject
 from tests.cluster.harness.client import key_of
 from tests.cluster.harness.objects import allocation, claim, consumer

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from extender.cluster.claimrules import ADMIN_LABEL
+from extender.fakekube.claim_rules import ADMIN_LABEL
 from extender.kube.api import CLAIMS, NAMESPACES, PODS, TEMPLATES, Api, ObjectKey, RawObject
 from tests.cluster.claim_rules import FINALIZER, refusal_of
 from tests.cluster.harness.client import key_of

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeVar
 
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES, ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource
 
 _T = TypeVar("_T")

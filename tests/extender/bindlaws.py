@@ -3,7 +3,7 @@
 from allocator.audit.cluster import device_findings
 from allocator.model.json import parse_node
 from allocator.node_selectors import selector_matches
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, PODS, RawObject, Resource
 from extender.state.objects import SPECIAL, parse_claim_object
 from extender.writes.reservation import FINALIZER

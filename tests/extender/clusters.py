@@ -13,9 +13,9 @@ from allocator.cel.selectors import Selectors
 from allocator.model.features import Features
 from allocator.policies import FIRST_FIT
 from allocator.search.limits import Limits
-from extender.cluster.controller import Controller
-from extender.cluster.memory import MemoryApi
 from extender.config.settings import Settings
+from extender.fakekube.api import MemoryApi
+from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
 from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.metrics import Metrics

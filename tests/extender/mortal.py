@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey, Resource
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError

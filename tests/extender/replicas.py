@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import orjson
 
 from extender.claims import allocated_elsewhere, claim_keys
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
 from extender.state.objects import ClaimObject, Pod

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from extender.auditing import audit_snapshot, listed
 from extender.cli import app
-from extender.cluster.manifests import load
-from extender.embedded import EmbeddedCluster
+from extender.fakekube.cluster import EmbeddedCluster
+from extender.fakekube.manifests import load
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.controller import Controller
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
+from extender.fakekube.controllers import Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.writes.reservation import FINALIZER
 from tests.extender import virtualtime

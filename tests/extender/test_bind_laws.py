@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
 from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError

@@ -1,6 +1,6 @@
 """Clashes: an allocation that comes after others for its devices is counted and told once, whoever wrote it."""
 
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.state.state import ClusterState
 from extender.writes.double_allocations import AT_ONCE, Clashes

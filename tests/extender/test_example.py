@@ -12,9 +12,9 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from allocator.model.json import parse_slice
-from extender.cluster.manifests import load, unauthorized
 from extender.config.settings import Settings
-from extender.embedded import EmbeddedCluster, check_expression
+from extender.fakekube.cluster import EmbeddedCluster, check_expression
+from extender.fakekube.manifests import load, unauthorized
 from extender.metrics import Metrics
 from extender.serving import make_service, make_solver
 from extender.simulation import Placement, simulate

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.config.settings import Settings
-from extender.embedded import EmbeddedCluster
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
+from extender.fakekube.cluster import EmbeddedCluster
 from extender.faults import Faults
 from extender.kube.api import PODS, ObjectKey
 from extender.metrics import Metrics

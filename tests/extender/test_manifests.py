@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from extender.cluster.manifests import MOST_MIB, USED, FileReport, Loaded, duplicates, load, unauthorized
+from extender.fakekube.manifests import MOST_MIB, USED, FileReport, Loaded, duplicates, load, unauthorized
 
 REAL = Path(__file__).parents[3] / "shared" / "manifests"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.memory import merge_patch
+from extender.fakekube.api import merge_patch
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, ApiError, ObjectKey, RawObject
 from extender.state.state import ClusterState
 from tests.extender.apis import NOW_TEXT, memory_api

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.controller import POD_CLAIM_NAME, Controller
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
+from extender.fakekube.controllers import POD_CLAIM_NAME, Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.writes.reservation import FINALIZER
 from tests.extender.apis import memory_api

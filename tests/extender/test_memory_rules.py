@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.cluster.controller import Controller
+from extender.fakekube.controllers import Controller
 from extender.kube.api import ObjectKey, RawObject, Resource
 from tests.cluster import controller_rules
 from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, check_claim_rule

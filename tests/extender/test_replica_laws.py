@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from tests.extender import virtualtime
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, device_class, local_slice, node, pod

@@ -7,9 +7,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator.model.quantity import Quantity
-from extender.cluster.manifests import RawObject
 from extender.config.settings import Settings
-from extender.embedded import EmbeddedCluster
+from extender.fakekube.cluster import EmbeddedCluster
+from extender.fakekube.manifests import RawObject
 from extender.metrics import Metrics
 from extender.plugins import asked
 from extender.serving import make_service

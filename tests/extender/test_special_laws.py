@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.audit.cluster import device_findings
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject
 from extender.state.objects import SPECIAL, parse_claim_object

@@ -9,7 +9,7 @@ import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
-from extender.cluster.claimrules import ADMIN_LABEL
+from extender.fakekube.claim_rules import ADMIN_LABEL
 from extender.kube.api import (
     CLAIMS,
     NAMESPACES,

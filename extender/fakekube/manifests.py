@@ -23,8 +23,8 @@ from allocator.model.json import (
 )
 from allocator.model.json.fields import shown
 from allocator.model.rules import validate
-from extender.cluster.claimrules import admin_problems
 from extender.config.yamltext import SyntaxProblem, documents
+from extender.fakekube.claim_rules import admin_problems
 from extender.kube.api import CLAIMS, NAMESPACES, TEMPLATES
 from extender.state.budgets import parse_budget
 from extender.state.objects import parse_namespace, parse_node_object, parse_pod

@@ -10,9 +10,9 @@ from typing import Final
 import structlog
 
 from allocator.cel import CompileError, Environment, compile_expression
-from extender.cluster.controller import Controller
-from extender.cluster.manifests import RawObject as Manifest
-from extender.cluster.memory import MemoryApi
+from extender.fakekube.api import MemoryApi
+from extender.fakekube.controllers import Controller
+from extender.fakekube.manifests import RawObject as Manifest
 from extender.kube.api import NAMESPACES, RESOURCES, ApiError, RawObject, Resource
 from extender.state.state import ClusterState, Event
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
-from extender.cluster.claimrules import (
+from extender.fakekube.claim_rules import (
     admin_problems,
     admin_status_problems,
     drop_freed_devices,
