@@ -5,9 +5,9 @@ from typing import Final
 
 from extender.faults import Faults
 from extender.metrics import Metrics
+from extender.pods.case import refreshed
 from extender.state.snapshot import Snapshot
 from extender.unserved import Unserved
-from extender.verbs.case import refreshed
 from extender.verbs.deallocate import Deallocator
 from extender.verbs.filter import FilterResult
 from extender.verbs.losses import Losses

@@ -24,11 +24,11 @@ from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.metrics import Metrics
 from extender.offload import Offload, in_thread
+from extender.pods.case import refreshed
 from extender.solver import Solver
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.case import refreshed
 from extender.verbs.decisions import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.merits import Merits

@@ -7,11 +7,11 @@ from typing import Final
 
 from allocator.model import DeviceResult
 from allocator.model.json.fields import Fields
-from extender.claims import claim_keys
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject as Manifest
 from extender.kube.api import NODES, PODS, RawObject, Resource
-from extender.plugins import PluginCapacity
+from extender.pods.claims import claim_keys
+from extender.pods.extended_resources.plugins import PluginCapacity
 from extender.service import RefusedError, Service
 from extender.state.objects import Pod, is_extended, parse_node_object, parse_pod
 from extender.state.snapshot import Snapshot

@@ -31,10 +31,10 @@ from extender.config.settings import Settings
 from extender.deciding.decider import AtHand, Decider
 from extender.deciding.verdict import NotAtHandError
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
+from extender.pods.case import found_on
 from extender.serving import make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
-from extender.verbs.case import found_on
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from loadtest.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 

@@ -14,7 +14,6 @@ from allocator.outcome import Cause
 from allocator.pools import NodePool
 from allocator.search.constraints import covers
 from allocator.search.plan import MAX_RESULTS
-from extender.claims import PodClaims
 from extender.explain.administration import (
     correct_class,
     declare,
@@ -38,6 +37,7 @@ from extender.explain.holders import Holders
 from extender.explain.holdings import users
 from extender.explain.repairs import repairs
 from extender.explain.survey import OF_STATE, Survey
+from extender.pods.claims import PodClaims
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 

@@ -6,16 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allocator.explain.names import nearest
-from extender.claims import Blocked, claim_keys, unready
 from extender.deciding.decider import Decider
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.proposals import Trials, best
 from extender.explain.references import advice, remedies, with_claims_made
+from extender.pods.case import held_for_nominated, open_case
+from extender.pods.claims import Blocked, claim_keys, unready
 from extender.solver import Solver
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.case import held_for_nominated, open_case
 
 
 def _no_pause() -> None:

@@ -25,11 +25,11 @@ from extender.explain.merits import ranking, why_here
 from extender.explain.proposals import Trials, one_of_each, promising, proposals_on
 from extender.explain.references import targets_of
 from extender.explain.survey import Survey
+from extender.pods.case import Case
+from extender.pods.extended_resources.special_claim import Needs
 from extender.solver import STOPPED
-from extender.special import Needs
 from extender.state.objects import ClaimObject, NodeObject
 from extender.state.snapshot import Snapshot
-from extender.verbs.case import Case
 from extender.verbs.filter import Question, selector_reason
 
 _AT_ONCE: Final = 100

@@ -15,16 +15,16 @@ import structlog
 from allocator.errors import AllocatorError
 from allocator.model import AllocationResult
 from allocator.outcome import Allocation
-from extender.claims import Blocked, PodClaims
 from extender.deciding.verdict import UNKNOWN_NODE
 from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.offload import Offload, in_thread
+from extender.pods.case import Case, found_at_hand, found_on, open_case
+from extender.pods.claims import Blocked, PodClaims
+from extender.pods.grounds import rests
 from extender.solver import No, Solver
 from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.case import Case, found_at_hand, found_on, open_case
-from extender.verbs.grounds import rests
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.double_allocations import Clashes
 from extender.writes.other_writers import clash, is_in_use

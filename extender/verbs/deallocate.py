@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from extender.claims import Blocked, allocated_elsewhere, claims_of
 from extender.faults import Faults
 from extender.kube.api import OutcomeUnknownError
+from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

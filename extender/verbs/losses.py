@@ -11,8 +11,8 @@ from typing import Final
 import structlog
 
 from allocator.errors import InvalidObjectError
-from extender.claims import claim_keys
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
+from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.state.state import ClusterState
 from extender.writes.events import Note

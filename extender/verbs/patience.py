@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from allocator.model.features import Features
-from extender.claims import Blocked, PodClaims, claims_of, unready
 from extender.faults import Faults
+from extender.pods.claims import Blocked, PodClaims, claims_of, unready
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

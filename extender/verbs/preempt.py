@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 
 from allocator.errors import InvalidClaimError, SelectorError
-from extender.claims import Blocked, claim_keys, without_pods
+from extender.pods.case import after_departures, fits, held_for_nominated, open_case
+from extender.pods.claims import Blocked, claim_keys, without_pods
 from extender.solver import Solver
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.case import after_departures, fits, held_for_nominated, open_case
 
 MAX_TRIALS = 128
 """Sets of additional victims tried on one node, smallest first, before settling for any that can't be made smaller."""

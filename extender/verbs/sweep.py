@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from extender.extended import is_ours
 from extender.faults import Faults
 from extender.kube.encoding import loads
+from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

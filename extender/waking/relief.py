@@ -9,8 +9,8 @@ from typing import Final
 
 from allocator.model import PoolId
 from allocator.usage import FREE, NOTHING_USED
-from extender.claims import claim_keys
 from extender.kube.api import ObjectKey
+from extender.pods.claims import claim_keys
 from extender.state.changes import Change, Topic
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

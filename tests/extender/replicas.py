@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 
-from extender.claims import allocated_elsewhere, claim_keys
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
-from extender.claims import (
+from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, RawObject
+from extender.pods.claims import (
     NOTHING,
     Blocked,
     PodClaims,
@@ -13,7 +14,6 @@ from extender.claims import (
     claims_of,
     without_pods,
 )
-from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, RawObject
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import InFlight, Snapshot
 from extender.state.state import ClusterState, Event, EventType

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.extended import DemandError, demand, wanted
+from extender.pods.extended_resources.requests import DemandError, demand, wanted
 from extender.state.objects import Pod, RequestMapping, parse_pod
 from tests.extender.clusters import pod
 

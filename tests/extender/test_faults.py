@@ -15,12 +15,12 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.faults import Faults
 from extender.kube.api import PODS, ObjectKey
 from extender.metrics import Metrics
+from extender.pods.case import held_for_nominated
 from extender.service import RefusedError, Service
 from extender.serving import make_service
 from extender.simulation import simulate
 from extender.state.objects import Pod
 from extender.unserved import PATIENCE, Unserved
-from extender.verbs.case import held_for_nominated
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims
 from extender.wire import BindArgs, FilterArgs, PreemptArgs

@@ -7,7 +7,7 @@ import pytest
 
 from allocator.errors import SelectorError
 from allocator.search.limits import Limits
-from extender.verbs.case import held_for_nominated
+from extender.pods.case import held_for_nominated
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 from tests.extender.clusters import (
     DRIVER,

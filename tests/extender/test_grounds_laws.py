@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from allocator.errors import AllocatorError
 from allocator.model import Claim
 from allocator.model.features import ALL_FEATURES
-from extender.claims import PodClaims
+from extender.pods.case import Case
+from extender.pods.claims import PodClaims
+from extender.pods.grounds import rests
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.case import Case
-from extender.verbs.grounds import rests
 from tests.extender.clusters import solver
 from tests.extender.test_deciding_laws import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 

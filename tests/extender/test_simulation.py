@@ -11,7 +11,7 @@ from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject
 from extender.metrics import Metrics
-from extender.plugins import asked
+from extender.pods.extended_resources.plugins import asked
 from extender.serving import make_service
 from extender.simulation import Placement, overlooked, scheduler_reason, simulate
 from extender.state.objects import parse_pod

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.extended import is_ours
 from extender.kube.api import CLAIMS, CLASSES, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import parse_claim_object
 from extender.verbs.bind import Binder
 from extender.verbs.preempt import Victims, choose_victims

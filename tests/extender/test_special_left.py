@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import orjson
 
-from extender.extended import demand, special_claim
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
+from extender.pods.extended_resources.requests import demand, special_claim
 from extender.verbs.sweep import IDLE, PERIOD, Sweep
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, writes

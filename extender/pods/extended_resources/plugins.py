@@ -6,7 +6,7 @@ Source: pkg/scheduler/framework/plugins/noderesources/fit.go and k8s.io/componen
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from extender.extended import wanted
+from extender.pods.extended_resources.requests import wanted
 from extender.state.objects import Container, NodeObject, Pod
 
 

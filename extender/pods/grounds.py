@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from allocator.model import PoolId
-from extender.claims import claim_keys
 from extender.kube.api import ObjectKey
+from extender.pods.case import Case
+from extender.pods.claims import claim_keys
 from extender.state.changes import Change, Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
-from extender.verbs.case import Case
 
 _IDLE = frozenset({Topic.TEMPLATE, Topic.BUDGET})
 """What no decision about claims that are there depends on."""

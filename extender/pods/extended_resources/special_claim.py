@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from allocator.model import AllocationResult
 from allocator.node_selectors import selector_matches
-from extender.extended import UNMADE, DemandError, demand, special_claim, wanted
+from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 from extender.state.objects import IMPLICIT_PREFIX, ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.other_writers import clash, is_in_use

@@ -11,7 +11,7 @@ from allocator.model import ClaimSpec
 from allocator.model.features import Features
 from extender.fakekube.claim_rules import MAX_CONSUMERS
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
-from extender.special import NO_SPECIAL, Needs, Special, reaches, special_of
+from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.binding_conditions import unmet

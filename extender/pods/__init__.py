@@ -1,0 +1,1 @@
+"""What a pod needs: its claims and its extended resources."""

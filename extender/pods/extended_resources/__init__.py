@@ -1,0 +1,1 @@
+"""Extended resources that are served by devices (KEP-5004)."""
