@@ -9,11 +9,11 @@ from urllib.parse import quote
 import httpx
 
 from allocator.printable import printable
+from extender.decisions.solver import Solver
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
 from extender.kube.api import BUDGETS, RESOURCES, ObjectKey
-from extender.solver import Solver
 from extender.state.snapshot import Snapshot
 
 _SECONDS: Final = 60.0

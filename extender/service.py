@@ -15,17 +15,17 @@ import anyio.to_thread
 from allocator.model import JSON
 from extender.aftercare import Aftercare
 from extender.config.settings import SchedulingSettings
-from extender.deciding.decider import AtHand, Decider
-from extender.deciding.verdict import NotAtHandError
+from extender.decisions.evaluate import AtHand, Decider
+from extender.decisions.offload import Offload, in_thread
+from extender.decisions.solver import Solver
+from extender.decisions.verdict import NotAtHandError
 from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.metrics import Metrics
-from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
-from extender.solver import Solver
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder, BindError

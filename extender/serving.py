@@ -36,7 +36,9 @@ from extender.collector import sparing_survivors
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
+from extender.decisions.offload import Offload, Searches, in_thread, switching_soon
+from extender.decisions.solver import Solver
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
@@ -44,9 +46,7 @@ from extender.journal import Journal
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
 from extender.metrics import Metrics
-from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
-from extender.solver import Solver
 from extender.state.follow import Pace
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState

@@ -25,9 +25,9 @@ from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import load_templates
 from extender.autoscaler.world import World
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import No, Solver
 from extender.kube.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
-from extender.solver import No, Solver
 from extender.state.objects import parse_node_object, parse_pod
 from extender.state.state import ClusterState
 from loadtest import synthetic

@@ -28,8 +28,8 @@ from rich.table import Table
 
 from allocator.outcome import Allocation
 from extender.config.settings import Settings
-from extender.deciding.decider import AtHand, Decider
-from extender.deciding.verdict import NotAtHandError
+from extender.decisions.evaluate import AtHand, Decider
+from extender.decisions.verdict import NotAtHandError
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.pods.case import found_on
 from extender.serving import make_solver

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from extender.autoscaler.blueprints import local_pools
 from extender.autoscaler.world import World
-from extender.deciding.verdict import UNKNOWN_NODE
+from extender.decisions.verdict import UNKNOWN_NODE
 
 
 @dataclass(frozen=True, slots=True)

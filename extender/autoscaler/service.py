@@ -16,10 +16,10 @@ from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.sessions import Sessions
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.autoscaler.world import World
-from extender.deciding.decider import Decider
-from extender.offload import Offload, in_thread
+from extender.decisions.evaluate import Decider
+from extender.decisions.offload import Offload, in_thread
+from extender.decisions.solver import No, Solver
 from extender.service import RefusedError
-from extender.solver import No, Solver
 from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult
 from extender.verbs.prioritize import score_nodes

@@ -14,11 +14,11 @@ from allocator.model import AllocationResult, Claim, Consumer, PoolId
 from allocator.printable import printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import found_on, refreshed
 from extender.pods.claims import Blocked, claims_of, unready, waits, without_pods
-from extender.solver import No, Solver
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason

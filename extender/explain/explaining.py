@@ -6,14 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allocator.explain.names import nearest
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.proposals import Trials, best
 from extender.explain.references import advice, remedies, with_claims_made
 from extender.pods.case import held_for_nominated, open_case
 from extender.pods.claims import Blocked, claim_keys, unready
-from extender.solver import Solver
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 

@@ -12,8 +12,9 @@ from allocator.explain.conditions import ABSENT, in_words
 from allocator.model import AllocationMode, ConstraintSpec
 from allocator.outcome import Allocation, Merit
 from allocator.search.constraints import covers
-from extender.deciding.decider import Decider
-from extender.deciding.verdict import OUT_OF_TIME
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import STOPPED
+from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.administration import idle_gates
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
@@ -27,7 +28,6 @@ from extender.explain.references import targets_of
 from extender.explain.survey import Survey
 from extender.pods.case import Case
 from extender.pods.extended_resources.special_claim import Needs
-from extender.solver import STOPPED
 from extender.state.objects import ClaimObject, NodeObject
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Question, selector_reason

@@ -15,6 +15,7 @@ from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import DeviceId
 from allocator.outcome import Allocation
 from allocator.search.limits import Limits
+from extender.decisions.solver import Solver
 from extender.explain.bundles import Bundle, Bundles
 from extender.explain.changes import Change, Kind, combined, configured
 from extender.explain.explanation import Proposal
@@ -23,7 +24,6 @@ from extender.explain.survey import Survey
 from extender.kube.api import ObjectKey
 from extender.pods.case import held_for_nominated, open_case
 from extender.pods.claims import Blocked
-from extender.solver import Solver
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
 

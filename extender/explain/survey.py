@@ -12,10 +12,10 @@ from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, Device, DeviceId
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
+from extender.decisions.solver import Solver
 from extender.explain.changes import Target
 from extender.explain.explanation import Fallout, Holder, RequestReport, UnusablePool
 from extender.explain.holders import Holders
-from extender.solver import Solver
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
 

@@ -12,10 +12,10 @@ from allocator.errors import AllocatorError
 from allocator.model import Claim
 from allocator.model.features import Features
 from allocator.outcome import Allocation, Merit
+from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, PodClaims, claim_keys, claims_of
 from extender.pods.extended_resources.special_claim import NO_SPECIAL
-from extender.solver import No, Solver
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from allocator.outcome import Merit
 from allocator.policies import MAX_SCORE, Policy
-from extender.deciding.verdict import Verdict, Verdicts
+from extender.decisions.verdict import Verdict, Verdicts
 from extender.verbs.merits import Merits
 
 _merit: Callable[[Verdict], Merit] = attrgetter("merit")

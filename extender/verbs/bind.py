@@ -15,13 +15,13 @@ import structlog
 from allocator.errors import AllocatorError
 from allocator.model import AllocationResult
 from allocator.outcome import Allocation
-from extender.deciding.verdict import UNKNOWN_NODE
+from extender.decisions.offload import Offload, in_thread
+from extender.decisions.solver import No, Solver
+from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
-from extender.offload import Offload, in_thread
 from extender.pods.case import Case, found_at_hand, found_on, open_case
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.grounds import rests
-from extender.solver import No, Solver
 from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from allocator.errors import InvalidClaimError, SelectorError
 from allocator.model import JSON
 from allocator.printable import printable
-from extender.deciding.decider import AtHand, Decided, Decider
-from extender.deciding.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
+from extender.decisions.evaluate import AtHand, Decided, Decider
+from extender.decisions.solver import Solver
+from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.pods.case import Case, after_departures, fits, held_for_nominated, open_case
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.extended_resources.special_claim import Needs
-from extender.solver import Solver
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
 from extender.verbs.best import Ranking

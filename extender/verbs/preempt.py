@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 
 from allocator.errors import InvalidClaimError, SelectorError
+from extender.decisions.solver import Solver
 from extender.pods.case import after_departures, fits, held_for_nominated, open_case
 from extender.pods.claims import Blocked, claim_keys, without_pods
-from extender.solver import Solver
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 

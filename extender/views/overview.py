@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from allocator.model.features import Features
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
 from extender.journal import Journal
 from extender.kube.api import RESOURCES
 from extender.state.live import LiveCluster

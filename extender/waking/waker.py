@@ -12,14 +12,14 @@ from typing import Final, TypeAlias
 import structlog
 
 from allocator.outcome import Allocation
-from extender.deciding.decider import Decider
-from extender.deciding.shape import shape_of
+from extender.decisions.evaluate import Decider
+from extender.decisions.offload import Offload, in_thread
+from extender.decisions.signature import shape_of
+from extender.decisions.solver import Solver
 from extender.faults import Faults
 from extender.kube.api import PODS, OutcomeUnknownError
-from extender.offload import Offload, in_thread
 from extender.pods.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
 from extender.pods.claims import Blocked, claim_keys, claims_of
-from extender.solver import Solver
 from extender.state.objects import NodeObject, Pod, revision
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

@@ -13,7 +13,7 @@ from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import NodeTemplate, load_templates
 from extender.autoscaler.world import World
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
 from extender.state.objects import NodeObject, parse_node_object
 from extender.state.state import ClusterState
 from tests.extender.clusters import (

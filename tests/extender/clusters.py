@@ -14,6 +14,7 @@ from allocator.model.features import Features
 from allocator.policies import FIRST_FIT
 from allocator.search.limits import Limits
 from extender.config.settings import Settings
+from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
@@ -21,7 +22,6 @@ from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_autoscaler, make_service, read_catalog
-from extender.solver import Solver
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState, Event, EventType

@@ -6,7 +6,7 @@ from typing import Any
 from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
 from allocator.model.json import parse_claim
 from allocator.model.quantity import Quantity
-from extender.deciding.decider import Decided, Decider
+from extender.decisions.evaluate import Decided, Decider
 from extender.kube.api import RESOURCES
 from extender.state.state import Event, EventType
 from tests.extender.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of

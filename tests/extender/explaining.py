@@ -6,10 +6,10 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from allocator.model.features import Features
+from extender.decisions.solver import Solver
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
-from extender.solver import Solver
 from extender.state.snapshot import InFlight, Snapshot
 from tests.extender.clusters import (
     CREATED,

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.parser import text_string_to_metric_families
 
 from allocator.model.features import Features
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
 from extender.gauges import ClusterGauges, LogGauges
 from extender.journal import Journal
 from extender.kube.api import CLAIMS, SLICES

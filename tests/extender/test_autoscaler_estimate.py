@@ -13,7 +13,7 @@ from extender.auditing import audit_snapshot
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, NodeGroup, Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.world import World
-from extender.solver import No, Solver
+from extender.decisions.solver import No, Solver
 from extender.state.objects import NodeObject
 from tests.extender.autoscaling import (
     GROUP,

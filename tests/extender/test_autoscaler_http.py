@@ -14,7 +14,7 @@ from httpx import AsyncClient
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits
 from extender.config.settings import Settings, load
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
 from extender.http.app import create_app
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.state.state import ClusterState

@@ -17,7 +17,7 @@ from extender.autoscaler.sessions import (
     UnknownSessionError,
 )
 from extender.autoscaler.world import World
-from extender.solver import No
+from extender.decisions.solver import No
 from tests.extender.autoscaling import (
     GPU,
     GROUP,

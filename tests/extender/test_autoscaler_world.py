@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from allocator.model import DeviceId
 from extender.auditing import audit_snapshot
 from extender.autoscaler.world import World
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import No
 from extender.kube.api import ObjectKey
 from extender.service import RefusedError
-from extender.solver import No
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
 from extender.wire import BindArgs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocator.outcome import Merit
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from extender.config.settings import SchedulingSettings, Settings
-from extender.deciding.verdict import Verdict, Verdicts
+from extender.decisions.verdict import Verdict, Verdicts
 from extender.verbs.best import Ranking
 from extender.wire import FilterArgs
 from tests.extender.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod

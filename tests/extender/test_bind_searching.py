@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
+from extender.decisions.solver import Solver
 from extender.kube.api import RESOURCES, RawObject
-from extender.solver import Solver
 from extender.state.state import Event, EventType
 from extender.verbs.bind import MOST_TRIES, Binder
 from extender.writes.writer import Writer

@@ -11,11 +11,11 @@ from allocator.cel.selectors import Selectors
 from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
 from allocator.model.features import Features
 from allocator.search.limits import Limits
-from extender.deciding.decider import AT_HAND, AtHand, Decided, Decider
-from extender.deciding.outlook import Numbers, Surveyor
-from extender.deciding.page import Page
-from extender.deciding.terrain import Terrain
-from extender.deciding.verdict import NotAtHandError, Verdict
+from extender.decisions.evaluate import AT_HAND, AtHand, Decided, Decider
+from extender.decisions.index import Page
+from extender.decisions.node_view import Numbers, Surveyor
+from extender.decisions.node_views import Terrain
+from extender.decisions.verdict import NotAtHandError, Verdict
 from extender.state.objects import parse_node_object
 from extender.state.state import EventType
 from tests.extender.clusters import (

@@ -20,10 +20,10 @@ from allocator.model.json import parse_claim
 from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
 from allocator.policies import POLICIES
-from extender.deciding.decider import AtHand, Decider
-from extender.deciding.verdict import UNKNOWN_NODE, NotAtHandError, Verdict
+from extender.decisions.evaluate import AtHand, Decider
+from extender.decisions.solver import Solver
+from extender.decisions.verdict import UNKNOWN_NODE, NotAtHandError, Verdict
 from extender.kube.api import RESOURCES, RawObject
-from extender.solver import Solver
 from extender.state.objects import NodeObject
 from extender.state.snapshot import InFlight, Snapshot
 from extender.state.state import ClusterState, Event, EventType

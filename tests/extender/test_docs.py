@@ -10,7 +10,7 @@ from allocator.outcome import Cause, Reason, Unsatisfiable
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
 from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
 from extender.config.settings import keys, variable
-from extender.deciding.verdict import OUT_OF_TIME, UNKNOWN_NODE
+from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.openapi import AUTOSCALER_VERBS, VERBS
 from extender.verbs.filter import WAITING
 from tests.extender.clusters import Cluster, client_of

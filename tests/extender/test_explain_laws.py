@@ -11,12 +11,12 @@ from allocator.cel.selectors import Selectors
 from allocator.explain.conditions import conditions, without
 from allocator.model import AllocationMode, AllocationResult, Claim, ClaimSpec, Consumer, DeviceId, DeviceResult, Node
 from allocator.model.quantity import Quantity
+from extender.decisions.solver import Solver
 from extender.explain.changes import Change, combined, configured
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation, Verdict
 from extender.explain.text import as_text
-from extender.solver import Solver
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.verbs.filter import filter_nodes

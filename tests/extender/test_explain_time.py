@@ -1,7 +1,7 @@
 """An explanation has a time of its own, and then says what is known."""
 
-from extender.deciding.decider import Decider
-from extender.deciding.verdict import OUT_OF_TIME
+from extender.decisions.evaluate import Decider
+from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation, Verdict
 from extender.kube.api import ObjectKey

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.features import Features
 from extender import __version__
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
 from extender.gauges import ClusterGauges
 from extender.journal import Journal
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError

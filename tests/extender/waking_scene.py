@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.search.limits import DEFAULT_LIMITS, Limits
-from extender.deciding.decider import Decider
+from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
 from extender.verbs.filter import filter_nodes
 from extender.waking.waker import Waker

@@ -8,7 +8,7 @@ from typing import Final, Optional
 from allocator.model import Node, PoolId
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, PoolUsage
-from extender.deciding.outlook import Ground, Outlook, Surveyor
+from extender.decisions.node_view import Ground, Outlook, Surveyor
 from extender.state.changes import Change, Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot

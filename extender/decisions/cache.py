@@ -1,6 +1,6 @@
 """What is known of one shape: verdicts, and what nodes have in common that get the same.
 
-Several threads may add to it at once; see `extender.deciding.decider`.
+Several threads may add to it at once; see `extender.decisions.evaluate`.
 """
 
 from collections.abc import Callable, Hashable
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from allocator.equivalence.fingerprint import AttributeReads, runs_of
 from allocator.equivalence.single_device import Found, NotFound, Single
 from allocator.usage import PoolUsage
-from extender.deciding.outlook import Numbers, Outlook
-from extender.deciding.page import Page
-from extender.deciding.verdict import NotAtHandError, Verdict
-from extender.solver import Solver
+from extender.decisions.index import Page
+from extender.decisions.node_view import Numbers, Outlook
+from extender.decisions.solver import Solver
+from extender.decisions.verdict import NotAtHandError, Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
-from extender.deciding.terrain import Terrain
-from extender.deciding.verdict import NOT_KNOWN, Verdict, Verdicts
+from extender.decisions.node_views import Terrain
+from extender.decisions.verdict import NOT_KNOWN, Verdict, Verdicts
 
 _SHARE: Final = 8
 """When one name of so many lies somewhere else, all are laid out anew."""

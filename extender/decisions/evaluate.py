@@ -17,13 +17,13 @@ from allocator.equivalence.single_device import Found, NotFound, Single, is_sing
 from allocator.errors import SearchLimitError
 from allocator.model import Claim
 from allocator.outcome import Allocation
-from extender.deciding.memory import Known, Memory
-from extender.deciding.outlook import Numbers, Outlook, Surveyor
-from extender.deciding.page import Page
-from extender.deciding.shape import shape_of
-from extender.deciding.terrain import Terrain
-from extender.deciding.verdict import NOT_KNOWN, TOO_LATE, NotAtHandError, Verdict, Verdicts
-from extender.solver import No, Solver, stopped_by
+from extender.decisions.cache import Known, Memory
+from extender.decisions.index import Page
+from extender.decisions.node_view import Numbers, Outlook, Surveyor
+from extender.decisions.node_views import Terrain
+from extender.decisions.signature import shape_of
+from extender.decisions.solver import No, Solver, stopped_by
+from extender.decisions.verdict import NOT_KNOWN, TOO_LATE, NotAtHandError, Verdict, Verdicts
 from extender.state.changes import Change
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
