@@ -13,8 +13,8 @@ from extender.verbs.filter import FilterResult
 from extender.verbs.losses import Losses
 from extender.verbs.patience import Patience
 from extender.verbs.sweep import Sweep
+from extender.verbs.wire import FilterArgs
 from extender.waking.waker import Waker
-from extender.wire import FilterArgs
 
 PAUSE_SECONDS: Final = 0.2
 """Between two times that it is looked what there is to do."""

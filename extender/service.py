@@ -29,14 +29,14 @@ from extender.pods.case import refreshed
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.decisions import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
-from extender.verbs.turns import Turns
+from extender.verbs.recent import Decision, DecisionStore
+from extender.verbs.volume_gate import Turns
+from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.views.overview import Overview
-from extender.wire import BindArgs, FilterArgs, PreemptArgs
 
 _T = TypeVar("_T")
 

@@ -15,7 +15,7 @@ from extender.pods.extended_resources.plugins import PluginCapacity
 from extender.service import RefusedError, Service
 from extender.state.objects import Pod, is_extended, parse_node_object, parse_pod
 from extender.state.snapshot import Snapshot
-from extender.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 
 _IGNORED: Final[Sequence[tuple[Resource, str, Callable[[Fields], bool]]]] = (
     (PODS, "requests of CPU and memory", lambda spec: any(map(_asks_for_more, spec.children("containers")))),

@@ -39,7 +39,7 @@ from extender.state.objects import Pod
 from extender.tracing import Call
 from extender.verbs.filter import FilterResult
 from extender.verbs.preempt import Victims
-from extender.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 
 _T = TypeVar("_T")
 

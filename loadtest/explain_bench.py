@@ -26,7 +26,7 @@ from extender.serving import make_service, make_solver
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from loadtest import synthetic
 from loadtest.allocate_bench import calibration, median_micros
 

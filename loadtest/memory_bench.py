@@ -34,7 +34,7 @@ from extender.metrics import Metrics
 from extender.serving import make_service, make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
-from extender.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from loadtest import synthetic
 from loadtest.churn import Churn
 from loadtest.footprint import MEGABYTE, Footprint, alone, footprint, resident, resident_peak

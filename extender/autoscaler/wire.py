@@ -1,6 +1,6 @@
 """The autoscaler's JSON: requests to values, answers to bytes; names in the style of kube-scheduler's extender/v1.
 
-``filter`` and ``prioritize`` have the very requests and answers of the scheduler's verbs (`extender.wire`); the others
+``filter`` and ``prioritize`` have the very requests and answers of the scheduler's verbs (`extender.verbs.wire`); the others
 are described in docs/api.md.
 """
 
@@ -10,14 +10,14 @@ from typing import Final
 
 from allocator.errors import InvalidObjectError
 from allocator.model import JSON
-from extender import wire
 from extender.autoscaler.demand import Room, parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.readiness import Readiness
-from extender.body import WireError, as_object, as_pod, name_of, optional, required, root_of, text
 from extender.config.wording import suggestion
 from extender.state.objects import NodeObject, Pod, parse_node_object
+from extender.verbs import wire
+from extender.verbs.body import WireError, as_object, as_pod, name_of, optional, required, root_of, text
 
 DEFAULT_EXPANDER: Final = "least-waste"
 

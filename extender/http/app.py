@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from extender import __version__, wire
+from extender import __version__
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
@@ -30,6 +30,7 @@ from extender.http.scheduler import add_verbs
 from extender.http.views import add_views
 from extender.service import Service
 from extender.tracing import UNTRACED, Tracing
+from extender.verbs import wire
 
 _MOST_PROBLEMS: Final = 10
 """That an answer names: looking for the parameter that was meant takes longest of all."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from anyio.to_thread import run_sync
 from starlette.requests import Request
 
-from extender import wire as scheduler_wire
 from extender.autoscaler import wire
 from extender.autoscaler.service import AutoscalerVerbs
 from extender.config.settings import AUTOSCALER_PREFIX, Settings
@@ -18,6 +17,7 @@ from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.metrics import Metrics
 from extender.tracing import Tracing
+from extender.verbs import wire as scheduler_wire
 
 SESSION = "session"
 """The header."""

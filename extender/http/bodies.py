@@ -6,7 +6,7 @@ from typing import Final, Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from extender.body import WireError
+from extender.verbs.body import WireError
 
 FREE_BYTES: Final = 256 * 1024
 """Of each body, which do not count: the names of 5,000 nodes are half of it. 256 connections hold 64 MiB of them."""

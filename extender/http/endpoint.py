@@ -17,13 +17,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator.errors import InvalidObjectError
-from extender import wire
-from extender.body import WireError
 from extender.http.bodies import SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.openapi import VerbDoc
 from extender.http.origins import Callers
 from extender.metrics import Metrics
 from extender.service import RefusedError
+from extender.verbs import wire
+from extender.verbs.body import WireError
 
 logger = structlog.get_logger()
 

@@ -13,8 +13,6 @@ from starlette.responses import Response
 
 from allocator.errors import InvalidObjectError
 from allocator.model import JSON
-from extender import wire
-from extender.body import WireError, as_pod, optional, root_of
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
@@ -24,6 +22,8 @@ from extender.http.negotiation import Format, format_for
 from extender.kube.api import ObjectKey
 from extender.service import RefusedError, Service
 from extender.state.objects import Pod
+from extender.verbs import wire
+from extender.verbs.body import WireError, as_pod, optional, root_of
 
 
 class Nodes(BaseModel):

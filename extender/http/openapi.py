@@ -27,7 +27,7 @@ class VerbDoc:
     is_small: bool = False
 
     def as_openapi(self) -> dict[str, object]:
-        """The parts of an OpenAPI operation that FastAPI can't know: the body is decoded by `extender.wire`."""
+        """The parts of an OpenAPI operation that FastAPI can't know: the body is decoded by `extender.verbs.wire`."""
         ok = {"description": 'The answer, or {"Error": "..."}.', "content": _content(self.reply)}
         return {
             "parameters": [

@@ -12,8 +12,9 @@ from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
-from extender import __version__, wire
+from extender import __version__
 from extender.service import Service
+from extender.verbs import wire
 
 _PAUSE: Final = 9
 """Times as long as the last rendering took, before the next one: it takes a tenth of the time at most."""

@@ -8,7 +8,6 @@ from typing import Final
 
 from starlette.requests import Request
 
-from extender import wire
 from extender.config.settings import Settings
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
@@ -17,6 +16,7 @@ from extender.journal import Draft
 from extender.kube.api import ObjectKey
 from extender.service import SchedulerVerbs, Service
 from extender.tracing import Tracing
+from extender.verbs import wire
 from extender.views.overview import Overview
 
 _IN_VAIN: Final = "evicting pods would not suffice"

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.model import JSON
-from extender import wire
 from extender.http.negotiation import Format, format_for
 from extender.kube.api import RESOURCES
+from extender.verbs import wire
 from extender.views.claims import ClaimState, claims
 from extender.views.devices import DeviceState, devices, pools
 from extender.views.overview import Overview

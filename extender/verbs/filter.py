@@ -18,8 +18,8 @@ from extender.pods.claims import Blocked, unready, waits
 from extender.pods.extended_resources.special_claim import Needs
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
-from extender.verbs.best import Ranking
 from extender.verbs.merits import Merits
+from extender.verbs.ranking import Ranking
 
 WAITING = "waiting for devices of terminating pods"
 

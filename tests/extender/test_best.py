@@ -11,8 +11,8 @@ from allocator.outcome import Merit
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.verdict import Verdict, Verdicts
-from extender.verbs.best import Ranking
-from extender.wire import FilterArgs
+from extender.verbs.ranking import Ranking
+from extender.verbs.wire import FilterArgs
 from tests.extender.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
 
 HIGH, LOW = Merit(preference=8), Merit(preference=7)

@@ -11,12 +11,12 @@ from httpx import AsyncClient
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from extender.body import WireError
 from extender.config.settings import load
 from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.operations import Shared
 from extender.metrics import VERBS
-from extender.wire import decode_filter
+from extender.verbs.body import WireError
+from extender.verbs.wire import decode_filter
 from tests.extender import virtualtime
 from tests.extender.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
 

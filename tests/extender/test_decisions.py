@@ -1,8 +1,8 @@
 """What filter found is remembered for the pods filtered last."""
 
 from allocator.outcome import Merit
-from extender.verbs.decisions import Decision, DecisionStore
 from extender.verbs.merits import Merits
+from extender.verbs.recent import Decision, DecisionStore
 from tests.extender.clusters import parsed, pod
 
 

@@ -23,7 +23,7 @@ from extender.state.objects import Pod
 from extender.unserved import PATIENCE, Unserved
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims
-from extender.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.clusters import (

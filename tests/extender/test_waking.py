@@ -10,8 +10,8 @@ from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_service
+from extender.verbs.wire import FilterArgs
 from extender.waking.waker import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
-from extender.wire import FilterArgs
 from tests.extender.clusters import (
     Object,
     claim,

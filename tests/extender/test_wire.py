@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender import wire
-from extender.body import WireError
-from extender.names import Names
+from extender.verbs import wire
+from extender.verbs.body import WireError
+from extender.verbs.names import Names
 from extender.verbs.preempt import Victims
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}

@@ -13,7 +13,8 @@ import msgspec
 import orjson
 
 from allocator.model import JSON
-from extender.body import (
+from extender.state.objects import Pod
+from extender.verbs.body import (
     NAME,
     NAMESPACE,
     WireError,
@@ -27,8 +28,7 @@ from extender.body import (
     root_of,
     text,
 )
-from extender.names import Names
-from extender.state.objects import Pod
+from extender.verbs.names import Names
 from extender.verbs.preempt import Victims
 
 
