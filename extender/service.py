@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from allocator.model import JSON
-from extender.aftercare import Aftercare
+from extender.background.runner import Aftercare
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import AtHand, Decider
 from extender.decisions.offload import Offload, in_thread

@@ -27,11 +27,17 @@ from allocator.cel.selectors import Selectors
 from allocator.policies import POLICIES
 from allocator.search.limits import Clock, Limits
 from extender import logs
-from extender.aftercare import Aftercare
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
+from extender.background.binding_timeout import Patience
+from extender.background.deallocate import Deallocator
+from extender.background.lost_claims import Losses
+from extender.background.orphans import Sweep
+from extender.background.requeue import Waker
+from extender.background.runner import Aftercare
+from extender.background.unserved import Unserved
 from extender.collector import sparing_survivors
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
@@ -51,15 +57,9 @@ from extender.state.follow import Pace
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState
 from extender.tracing import UNTRACED, Tracing
-from extender.unserved import Unserved
 from extender.verbs.bind import Binder
-from extender.verbs.deallocate import Deallocator
-from extender.verbs.losses import Losses
-from extender.verbs.patience import Patience
-from extender.verbs.sweep import Sweep
 from extender.views.devices import DeviceCounts
 from extender.views.overview import Overview
-from extender.waking.waker import Waker
 from extender.writes.double_allocations import Clashes
 from extender.writes.events import Recorder
 from extender.writes.writer import Writer

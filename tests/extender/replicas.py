@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 
+from extender.background.deallocate import Deallocator
+from extender.background.orphans import Sweep
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
@@ -21,8 +23,6 @@ from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.state import ClusterState, Event
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.deallocate import Deallocator
-from extender.verbs.sweep import Sweep
 from extender.writes.double_allocations import Clashes
 from extender.writes.reservation import is_reserved
 from extender.writes.writer import Writer

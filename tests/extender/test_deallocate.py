@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from extender.background.deallocate import claim_in_the_way
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.objects import RELEASED
-from extender.verbs.deallocate import claim_in_the_way
 from extender.verbs.filter import filter_nodes
 from extender.verbs.wire import FilterArgs
 from tests.extender.clusters import (

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
+from extender.background.unserved import PATIENCE, Unserved
 from extender.config.settings import Settings
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
@@ -20,7 +21,6 @@ from extender.service import RefusedError, Service
 from extender.serving import make_service
 from extender.simulation import simulate
 from extender.state.objects import Pod
-from extender.unserved import PATIENCE, Unserved
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from extender.background.lost_claims import Losses
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.state import ClusterState
-from extender.verbs.losses import Losses
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, Transport, memory_api
 from tests.extender.clusters import claim, node, pod

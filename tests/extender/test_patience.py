@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from allocator.model.features import Features
+from extender.background.binding_timeout import Patience
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.verbs.filter import FilterResult, filter_nodes
-from extender.verbs.patience import Patience
 from extender.writes.binding_conditions import PATIENCE
 from extender.writes.double_allocations import Clashes
 from extender.writes.events import Note

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.background.queueing_hints import EVERYWHERE, NO_RELIEF, Relief, relief
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.state.state import ClusterState, Event, EventType
 from extender.verbs.filter import filter_nodes
-from extender.waking.relief import EVERYWHERE, NO_RELIEF, Relief, relief
 from tests.extender.clusters import (
     DRIVER,
     Object,

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.audit.cluster import device_findings
+from extender.background.orphans import IDLE, Sweep
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject
 from extender.state.objects import SPECIAL, parse_claim_object
-from extender.verbs.sweep import IDLE, Sweep
 from extender.writes.reservation import FINALIZER
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, memory_api

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import orjson
 
+from extender.background.orphans import IDLE, PERIOD, Sweep
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from extender.pods.extended_resources.requests import demand, special_claim
-from extender.verbs.sweep import IDLE, PERIOD, Sweep
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, writes
 from tests.extender.clusters import claim, device_class, local_slice, node

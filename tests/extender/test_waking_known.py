@@ -4,12 +4,12 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
+from extender.background.requeue import MOST_PODS
 from extender.config.settings import Settings
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.metrics import Metrics
 from extender.serving import make_service
 from extender.verbs.wire import FilterArgs
-from extender.waking.waker import MOST_PODS
 from extender.writes.conditions import DEVICES_CHANGED
 from tests.extender.apis import Fault, Transport
 from tests.extender.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver

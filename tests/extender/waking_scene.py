@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.search.limits import DEFAULT_LIMITS, Limits
+from extender.background.requeue import Waker
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
 from extender.verbs.filter import filter_nodes
-from extender.waking.waker import Waker
 from extender.writes.conditions import DEVICES_CHANGED
 from extender.writes.writer import Writer
 from tests.extender.apis import Transport

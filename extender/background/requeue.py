@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from allocator.outcome import Allocation
+from extender.background.queueing_hints import NO_RELIEF, Relief, relief
 from extender.decisions.evaluate import Decider
 from extender.decisions.offload import Offload, in_thread
 from extender.decisions.signature import shape_of
@@ -24,7 +25,6 @@ from extender.state.objects import NodeObject, Pod, revision
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.filter import Bounds, filter_nodes
-from extender.waking.relief import NO_RELIEF, Relief, relief
 from extender.writes.reservation import WriteRefusedError
 from extender.writes.writer import Writer
 

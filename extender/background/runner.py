@@ -3,18 +3,18 @@
 import asyncio
 from typing import Final
 
+from extender.background.binding_timeout import Patience
+from extender.background.deallocate import Deallocator
+from extender.background.lost_claims import Losses
+from extender.background.orphans import Sweep
+from extender.background.requeue import Waker
+from extender.background.unserved import Unserved
 from extender.faults import Faults
 from extender.metrics import Metrics
 from extender.pods.case import refreshed
 from extender.state.snapshot import Snapshot
-from extender.unserved import Unserved
-from extender.verbs.deallocate import Deallocator
 from extender.verbs.filter import FilterResult
-from extender.verbs.losses import Losses
-from extender.verbs.patience import Patience
-from extender.verbs.sweep import Sweep
 from extender.verbs.wire import FilterArgs
-from extender.waking.waker import Waker
 
 PAUSE_SECONDS: Final = 0.2
 """Between two times that it is looked what there is to do."""
