@@ -9,7 +9,7 @@ from allocator.cel.selectors import Selectors
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
 from extender.kube.credentials import Origin
 from extender.kube.discovery import OPTIONAL, NotServedError
-from extender.report import Table
+from extender.observe.tables.terminal import Table
 from extender.state.live import connect
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

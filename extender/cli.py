@@ -29,6 +29,7 @@ from extender.fakekube.manifests import load as load_manifests
 from extender.inquiry import EXPLAINED, Inquiry, InquiryError, asked, explained
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
 from extender.kube.credentials import ConnectError, find_origin
+from extender.observe.tables.terminal import Table, print_table
 from extender.options import (
     ConfigOption,
     ContextOption,
@@ -43,7 +44,6 @@ from extender.options import (
     PolicyOption,
     spread,
 )
-from extender.report import Table, print_table
 from extender.simulation import Placement, overlooked, simulate
 from extender.state.snapshot import Snapshot
 from extender.streams import OutputError, give_up_output, open_standard_streams

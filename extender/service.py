@@ -24,7 +24,8 @@ from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
+from extender.observe.overview import Overview
 from extender.pods.case import refreshed
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
@@ -36,7 +37,6 @@ from extender.verbs.prioritize import score_nodes
 from extender.verbs.recent import Decision, DecisionStore
 from extender.verbs.volume_gate import Turns
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
-from extender.views.overview import Overview
 
 _T = TypeVar("_T")
 

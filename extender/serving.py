@@ -26,7 +26,6 @@ from starlette.types import ASGIApp
 from allocator.cel.selectors import Selectors
 from allocator.policies import POLICIES
 from allocator.search.limits import Clock, Limits
-from extender import logs
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
@@ -46,20 +45,21 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.offload import Offload, Searches, in_thread, switching_soon
 from extender.decisions.solver import Solver
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.gauges import ClusterGauges, LogGauges
 from extender.http.app import create_app, create_operations_app
-from extender.journal import Journal
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
-from extender.metrics import Metrics
+from extender.observe import logs
+from extender.observe.decision_log import Journal
+from extender.observe.gauges import ClusterGauges, LogGauges
+from extender.observe.metrics import Metrics
+from extender.observe.overview import Overview
+from extender.observe.tables.devices import DeviceCounts
 from extender.service import Service
 from extender.state.follow import Pace
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState
 from extender.tracing import UNTRACED, Tracing
 from extender.verbs.bind import Binder
-from extender.views.devices import DeviceCounts
-from extender.views.overview import Overview
 from extender.writes.double_allocations import Clashes
 from extender.writes.events import Recorder
 from extender.writes.writer import Writer

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
-from extender.linewriter import write_all
+from extender.observe.line_writer import write_all
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
 from extender.config.yamltext import SyntaxProblem, documents
-from extender.report import Table, print_table
+from extender.observe.tables.terminal import Table, print_table
 
 RawObject: TypeAlias = Mapping[str, Any]
 

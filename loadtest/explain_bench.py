@@ -20,7 +20,7 @@ from extender.explain.explaining import Explainer
 from extender.explain.text import as_text
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_service, make_solver
 from extender.state.objects import Pod, parse_pod

@@ -10,7 +10,7 @@ from extender.background.orphans import Sweep
 from extender.background.requeue import Waker
 from extender.background.unserved import Unserved
 from extender.faults import Faults
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.pods.case import refreshed
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult

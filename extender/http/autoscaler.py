@@ -15,7 +15,7 @@ from extender.config.settings import AUTOSCALER_PREFIX, Settings
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import AUTOSCALER_VERBS
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.tracing import Tracing
 from extender.verbs import wire as scheduler_wire
 

@@ -20,7 +20,7 @@ from allocator.errors import InvalidObjectError
 from extender.http.bodies import SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.openapi import VerbDoc
 from extender.http.origins import Callers
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.service import RefusedError
 from extender.verbs import wire
 from extender.verbs.body import WireError

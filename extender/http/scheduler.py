@@ -12,12 +12,12 @@ from extender.config.settings import Settings
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import VERBS
-from extender.journal import Draft
 from extender.kube.api import ObjectKey
+from extender.observe.decision_log import Draft
+from extender.observe.overview import Overview
 from extender.service import SchedulerVerbs, Service
 from extender.tracing import Tracing
 from extender.verbs import wire
-from extender.views.overview import Overview
 
 _IN_VAIN: Final = "evicting pods would not suffice"
 

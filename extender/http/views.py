@@ -13,12 +13,12 @@ from starlette.responses import Response
 from allocator.model import JSON
 from extender.http.negotiation import Format, format_for
 from extender.kube.api import RESOURCES
+from extender.observe.overview import Overview
+from extender.observe.tables.claims import ClaimState, claims
+from extender.observe.tables.devices import DeviceState, devices, pools
+from extender.observe.tables.service import decisions, kinds, problems
+from extender.observe.tables.table import TokenError, View, page
 from extender.verbs import wire
-from extender.views.claims import ClaimState, claims
-from extender.views.devices import DeviceState, devices, pools
-from extender.views.overview import Overview
-from extender.views.service import decisions, kinds, problems
-from extender.views.table import TokenError, View, page
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500

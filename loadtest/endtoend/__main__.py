@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from extender.report import print_table
+from extender.observe.tables.terminal import print_table
 from loadtest.endtoend import machine
 from loadtest.endtoend.campaign import Campaign
 from loadtest.endtoend.files import FileError, read

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.report import Table
+from extender.observe.tables.terminal import Table
 from loadtest.endtoend.results import Results, Run
 from loadtest.endtoend.workload import IDLE, IN_TREE, ORDER, OURS, SubjectName
 

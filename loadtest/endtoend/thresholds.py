@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from extender.report import Table
+from extender.observe.tables.terminal import Table
 from loadtest.endtoend.figures import Group, share, times
 from loadtest.endtoend.files import Record
 from loadtest.endtoend.workload import IN_TREE, Positive, Text

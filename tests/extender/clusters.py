@@ -19,7 +19,7 @@ from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
 from extender.kube.api import PODS, RESOURCES, ObjectKey
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.service import Service
 from extender.serving import make_autoscaler, make_service, read_catalog
 from extender.state.objects import Pod, parse_pod

@@ -9,13 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allocator.model.features import Features
 from extender.decisions.evaluate import Decider
-from extender.gauges import ClusterGauges, LogGauges
-from extender.journal import Journal
 from extender.kube.api import CLAIMS, SLICES
-from extender.metrics import Metrics
+from extender.observe.decision_log import Journal
+from extender.observe.gauges import ClusterGauges, LogGauges
+from extender.observe.metrics import Metrics
+from extender.observe.overview import Overview
+from extender.observe.tables.devices import DeviceCounts
 from extender.state.state import ClusterState
-from extender.views.devices import DeviceCounts
-from extender.views.overview import Overview
 from tests.extender.clusters import NOW, local_slice, solver
 from tests.extender.fakeapi import FakeApi
 from tests.extender.livecluster import following, make_claim

@@ -14,7 +14,7 @@ from starlette.types import Message, Receive
 from extender.config.settings import load
 from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.operations import Shared
-from extender.metrics import VERBS
+from extender.observe.metrics import VERBS
 from extender.verbs.body import WireError
 from extender.verbs.wire import decode_filter
 from tests.extender import virtualtime

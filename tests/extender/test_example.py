@@ -15,7 +15,7 @@ from allocator.model.json import parse_slice
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster, check_expression
 from extender.fakekube.manifests import load, unauthorized
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.serving import make_service, make_solver
 from extender.simulation import Placement, simulate
 

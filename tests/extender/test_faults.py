@@ -15,7 +15,7 @@ from extender.explain.explanation import Verdict
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.faults import Faults
 from extender.kube.api import PODS, ObjectKey
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.pods.case import held_for_nominated
 from extender.service import RefusedError, Service
 from extender.serving import make_service

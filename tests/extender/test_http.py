@@ -16,7 +16,7 @@ from allocator.model import AllocationResult
 from extender.config.settings import Settings, load
 from extender.http.openapi import VERBS as DOCUMENTED
 from extender.kube.api import NODES
-from extender.metrics import VERBS, Metrics
+from extender.observe.metrics import VERBS, Metrics
 from extender.serving import make_service
 from extender.state.state import ClusterState
 from tests.extender.clusters import (

@@ -8,8 +8,8 @@ import pytest
 import structlog
 from structlog.contextvars import get_contextvars
 
-from extender.journal import Journal
 from extender.kube.api import ObjectKey
+from extender.observe.decision_log import Journal
 
 POD = ObjectKey("ns", "p")
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from extender import logs
 from extender.config.settings import LogSettings
+from extender.observe import logs
 
 logger = structlog.get_logger()
 

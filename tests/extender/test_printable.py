@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from allocator.cel.errors import CompileError
 from allocator.model.json.fields import shown
 from allocator.printable import printable, printable_lines
-from extender import logs
 from extender.cli import FOUND_PROBLEMS, app
 from extender.config.settings import LogSettings
 from extender.inquiry import Answer
-from extender.report import Table, plain_lines, print_table
-from extender.views.table import Row, View, page
+from extender.observe import logs
+from extender.observe.tables.table import Row, View, page
+from extender.observe.tables.terminal import Table, plain_lines, print_table
 from tests.extender.clusters import Cluster, claim, client_of, device_class, local_slice, node, pod
 
 ATTACKS = {

@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from extender.report import Table, plain_lines, print_table
+from extender.observe.tables.terminal import Table, plain_lines, print_table
 
 TABLE = Table(("pod", "reason"), [("ns/p", "3 no [free] device"), ("ns/longer", "-")], title="Pods")
 LINES = ["Pods", "POD         REASON", "ns/p        3 no [free] device", "ns/longer   -"]

@@ -10,7 +10,7 @@ from allocator.model.quantity import Quantity
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.pods.extended_resources.plugins import asked
 from extender.serving import make_service
 from extender.simulation import Placement, overlooked, scheduler_reason, simulate

@@ -22,7 +22,7 @@ from extender.http.app import create_app
 from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import Request as Asking
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.serving import make_autoscaler, make_service, read_catalog
 from extender.spans import Spans
 from tests.extender.clusters import (

@@ -9,7 +9,7 @@ from allocator.search.limits import Limits
 from extender.background.requeue import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
-from extender.metrics import Metrics
+from extender.observe.metrics import Metrics
 from extender.serving import make_service
 from extender.verbs.wire import FilterArgs
 from tests.extender.clusters import (

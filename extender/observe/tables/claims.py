@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from enum import Enum
 from functools import partial
 
+from extender.observe.tables.table import Item, Row, View, matches
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
-from extender.views.table import Item, Row, View, matches
 
 
 class ClaimState(Enum):

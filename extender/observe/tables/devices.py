@@ -12,8 +12,8 @@ from allocator.model import JSON, Device, DeviceId, PoolId, Slice
 from allocator.model.features import Features
 from allocator.pools import Pool
 from allocator.usage import FREE, NOTHING_USED, PoolUsage
+from extender.observe.tables.table import Item, Row, View, matches
 from extender.state.snapshot import Snapshot
-from extender.views.table import Item, Row, View, matches
 
 
 class DeviceState(Enum):

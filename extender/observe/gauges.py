@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 
 from extender import __version__
 from extender.kube.request_counts import SECONDS
+from extender.observe.overview import Overview
 from extender.state.live import LiveCluster
-from extender.views.overview import Overview
 
 _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and the value."""

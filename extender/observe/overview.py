@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from allocator.model.features import Features
 from extender.decisions.evaluate import Decider
-from extender.journal import Journal
 from extender.kube.api import RESOURCES
+from extender.observe.decision_log import Journal
+from extender.observe.tables.devices import DeviceCounts
 from extender.state.live import LiveCluster
 from extender.state.state import ClusterState
-from extender.views.devices import DeviceCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from allocator.printable import printable, printable_lines
 from extender.config.settings import LogSettings
-from extender.linewriter import LineWriter, write_all
+from extender.observe.line_writer import LineWriter, write_all
 
 _DESCRIPTOR: Final = 2
 """Of standard error."""

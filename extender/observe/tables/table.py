@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import orjson
 
 from allocator.model import JSON
-from extender.report import Table, plain_lines
+from extender.observe.tables.terminal import Table, plain_lines
 
 Key: TypeAlias = tuple[str, ...]
 """What a row is named by; rows come in the order of their keys."""

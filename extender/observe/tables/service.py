@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from extender.journal import Entry
+from extender.observe.decision_log import Entry
+from extender.observe.overview import KindHealth
+from extender.observe.tables.table import Item, Row, View, matches
 from extender.state.snapshot import Snapshot
-from extender.views.overview import KindHealth
-from extender.views.table import Item, Row, View, matches
 
 
 def kinds(found: Iterable[KindHealth]) -> View:
