@@ -47,7 +47,7 @@ from extender.options import (
 from extender.simulation import Placement, overlooked, simulate
 from extender.state.snapshot import Snapshot
 from extender.streams import OutputError, give_up_output, open_standard_streams
-from extender.tracing import TracingError, open_tracing
+from extender.tracing.tracing import TracingError, open_tracing
 
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
 

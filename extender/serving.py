@@ -58,7 +58,7 @@ from extender.service import Service
 from extender.state.follow import Pace
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState
-from extender.tracing import UNTRACED, Tracing
+from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs.bind import Binder
 from extender.writes.double_allocations import Clashes
 from extender.writes.events import Recorder

@@ -29,7 +29,7 @@ from extender.http.origins import Callers
 from extender.http.scheduler import add_verbs
 from extender.http.views import add_views
 from extender.service import Service
-from extender.tracing import UNTRACED, Tracing
+from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs import wire
 
 _MOST_PROBLEMS: Final = 10

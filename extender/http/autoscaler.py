@@ -16,7 +16,7 @@ from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.openapi import AUTOSCALER_VERBS
 from extender.observe.metrics import Metrics
-from extender.tracing import Tracing
+from extender.tracing.tracing import Tracing
 from extender.verbs import wire as scheduler_wire
 
 SESSION = "session"

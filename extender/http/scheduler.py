@@ -16,7 +16,7 @@ from extender.kube.api import ObjectKey
 from extender.observe.decision_log import Draft
 from extender.observe.overview import Overview
 from extender.service import SchedulerVerbs, Service
-from extender.tracing import Tracing
+from extender.tracing.tracing import Tracing
 from extender.verbs import wire
 
 _IN_VAIN: Final = "evicting pods would not suffice"

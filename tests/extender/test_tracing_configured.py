@@ -20,7 +20,7 @@ from starlette.requests import Request
 from extender.config.settings import Settings, TracingSettings
 from extender.decisions.offload import in_thread
 from extender.serving import make_autoscaler, read_catalog
-from extender.tracing import UNTRACED, TracingError, open_tracing
+from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
 from tests.extender.clusters import (
     DRIVER,
     Cluster,
@@ -81,7 +81,7 @@ async def test_without_them_nothing_is_around_anything() -> None:
 
 
 async def test_without_them_nothing_of_the_extra_is_loaded() -> None:
-    code = "import sys, extender.cli; print(*({'opentelemetry.sdk', 'requests', 'extender.spans'} & {*sys.modules}))"
+    code = "import sys, extender.cli; print(*({'opentelemetry.sdk', 'requests', 'extender.tracing.spans'} & {*sys.modules}))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=ROOT)
     loaded, _ = await process.communicate()
     assert loaded == b"\n"
@@ -91,7 +91,7 @@ async def test_without_them_nothing_of_the_extra_is_loaded() -> None:
 def test_wanted_without_the_extra_it_is_named(
     settings: TracingSettings, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "extender.spans")
+    monkeypatch.delitem(sys.modules, "extender.tracing.spans")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(TracingError, match=r"pip install 'dra-extender\[opentelemetry\]'"):
         open_tracing(settings, environment)

@@ -36,7 +36,7 @@ from extender.kube.request_counts import asked
 from extender.kube.transport import Reply, Request, Stream, Transport
 from extender.service import SchedulerVerbs
 from extender.state.objects import Pod
-from extender.tracing import Call
+from extender.tracing.tracing import Call
 from extender.verbs.filter import FilterResult
 from extender.verbs.preempt import Victims
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
@@ -68,7 +68,7 @@ def exported(settings: TracingSettings) -> "Spans":
 
 
 class Spans:
-    """Puts spans around things; implements `extender.tracing.Tracing`.
+    """Puts spans around things; implements `extender.tracing.tracing.Tracing`.
 
     Args:
         provider: makes spans, and knows where they go.

@@ -1,7 +1,7 @@
 """Tracing: what is put around verbs, solves and requests where somebody wants traces.
 
 Where nobody does, nothing is put around anything: what is handed in comes back as it is. What makes spans is in
-`extender.spans`, which is imported only if traces are configured, for it needs what the extra installs.
+`extender.tracing.spans`, which is imported only if traces are configured, for it needs what the extra installs.
 """
 
 import importlib
@@ -102,7 +102,7 @@ def open_tracing(settings: TracingSettings, environment: Mapping[str, str]) -> T
     if protocol != _SPOKEN:
         raise TracingError(f"traces are sent by {_SPOKEN} only, not by {protocol}: its port is 4318 as a rule")
     try:
-        spans = importlib.import_module("extender.spans")
+        spans = importlib.import_module("extender.tracing.spans")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise

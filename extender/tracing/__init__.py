@@ -1,0 +1,1 @@
+"""Spans around verbs, searches and requests, where traces are wanted."""
