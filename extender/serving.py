@@ -40,12 +40,12 @@ from extender.background.unserved import Unserved
 from extender.collector import sparing_survivors
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
-from extender.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.decisions.evaluate import Decider
 from extender.decisions.offload import Offload, Searches, in_thread, switching_soon
 from extender.decisions.solver import Solver
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.http.app import create_app, create_operations_app
+from extender.http.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
 from extender.observe import logs

@@ -15,9 +15,9 @@ import orjson
 import uvicorn
 import uvloop
 
+from extender.http.one_write import OneWriteProtocol
 from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.credentials import Origin
-from extender.onewrite import OneWriteProtocol
 from extender.state.live import connect
 from extender.state.state import key_of
 from extender.writes.reservation import is_protected, protected, timestamp

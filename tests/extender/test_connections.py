@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from extender import connections
 from extender.config.settings import Settings
-from extender.connections import VERBS, BoundedServer, ListenerLimits, Pacer, sweep
+from extender.http import connections
+from extender.http.connections import VERBS, BoundedServer, ListenerLimits, Pacer, sweep
 from extender.serving import server_config
 from tests.extender import virtualtime
 

@@ -19,7 +19,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from extender.onewrite import OneWriteProtocol
+from extender.http.one_write import OneWriteProtocol
 
 HEAD_BYTES: Final = 32 * 1024
 """Request line, headers and trailers of one request. Those of kube-scheduler are 200 bytes; nginx takes 32 KiB too."""
