@@ -18,7 +18,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from extender.auditing import audit_snapshot, listed
+from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, PODS, ObjectKey
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.aftermath import is_allocated, losses, why_pending

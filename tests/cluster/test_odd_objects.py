@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 
-from extender.auditing import listed_live
+from extender.cli.audit import listed_live
 from extender.kube.api import CLAIMS, NODES, PODS, SLICES, ObjectKey, RawObject, Resource
 from extender.kube.credentials import Origin
 from tests.cluster.harness.access import EXTENDER

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.auditing import audit_snapshot, listed_live
+from extender.cli.audit import audit_snapshot, listed_live
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey
 from extender.kube.credentials import Origin
 from tests.cluster.harness.access import EXTENDER

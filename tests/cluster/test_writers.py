@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import httpx
 
-from extender.auditing import audit_snapshot, listed
+from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, EVENTS, NODES, PODS, ObjectKey
 from tests.cluster.harness.access import SCHEDULER
 from tests.cluster.harness.aftermath import is_allocated, losses, wait_settled

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.auditing import audit_snapshot
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, NodeGroup, Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.world import World
+from extender.cli.audit import audit_snapshot
 from extender.decisions.solver import No, Solver
 from extender.state.objects import NodeObject
 from tests.extender.autoscaling import (

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.model import DeviceId
-from extender.auditing import audit_snapshot
 from extender.autoscaler.world import World
+from extender.cli.audit import audit_snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.api import ObjectKey

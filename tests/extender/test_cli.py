@@ -12,9 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from extender import __version__
-from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
+from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
+from extender.cli.options import spread
 from extender.config.settings import load
-from extender.options import spread
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 
 RUNNER = CliRunner()

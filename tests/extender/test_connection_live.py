@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from extender.auditing import AUDITED, listed_live
+from extender.cli.audit import AUDITED, listed_live
+from extender.cli.explain import EXPLAINED
 from extender.config.settings import load
-from extender.inquiry import EXPLAINED
 from extender.kube.api import CLAIMS, RESOURCES, Resource
 from extender.kube.credentials import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES

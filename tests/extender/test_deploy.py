@@ -13,7 +13,7 @@ from click import Command
 from typer.main import get_command
 
 from extender import __version__
-from extender.cli import app
+from extender.cli.main import app
 from extender.config.settings import keys, load, variable
 from extender.http.app import create_operations_app
 from tests.extender.clusters import Cluster

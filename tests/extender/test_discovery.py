@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 import orjson
 import pytest
 
-from extender.auditing import AUDITED, listed
-from extender.inquiry import EXPLAINED
+from extender.cli.audit import AUDITED, listed
+from extender.cli.explain import EXPLAINED
 from extender.kube.api import (
     BUDGETS,
     CLAIMS,

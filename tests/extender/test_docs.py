@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from allocator.outcome import Cause, Reason, Unsatisfiable
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
-from extender.cli import FOUND_PROBLEMS, OK, USAGE, app
+from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.config.settings import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.openapi import AUTOSCALER_VERBS, VERBS

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.background.unserved import PATIENCE, Unserved
+from extender.cli.simulate import simulate
 from extender.config.settings import Settings
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
@@ -19,7 +20,6 @@ from extender.observe.metrics import Metrics
 from extender.pods.case import held_for_nominated
 from extender.service import RefusedError, Service
 from extender.serving import make_service
-from extender.simulation import simulate
 from extender.state.objects import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims

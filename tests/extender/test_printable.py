@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from allocator.cel.errors import CompileError
 from allocator.model.json.fields import shown
 from allocator.printable import printable, printable_lines
-from extender.cli import FOUND_PROBLEMS, app
+from extender.cli.explain import Answer
+from extender.cli.main import FOUND_PROBLEMS, app
 from extender.config.settings import LogSettings
-from extender.inquiry import Answer
 from extender.observe import logs
 from extender.observe.tables.table import Row, View, page
 from extender.observe.tables.terminal import Table, plain_lines, print_table

@@ -7,13 +7,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator.model.quantity import Quantity
+from extender.cli.simulate import Placement, overlooked, scheduler_reason, simulate
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject
 from extender.observe.metrics import Metrics
 from extender.pods.extended_resources.plugins import asked
 from extender.serving import make_service
-from extender.simulation import Placement, overlooked, scheduler_reason, simulate
 from extender.state.objects import parse_pod
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, solver
 

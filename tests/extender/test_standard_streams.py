@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from extender.cli import FOUND_PROBLEMS, OK, USAGE
+from extender.cli.main import FOUND_PROBLEMS, OK, USAGE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "config" / "example")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from extender.cli import FOUND_PROBLEMS, USAGE, app
+from extender.cli.main import FOUND_PROBLEMS, USAGE, app
 from extender.config.text_file import UnreadableError, read_text
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from extender.auditing import audit_snapshot, listed
+from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.harness.client import Client
 from tests.cluster.harness.objects import claim, is_bound, pod

@@ -18,19 +18,10 @@ from rich.console import Console
 from allocator.model import JSON
 from allocator.printable import printable_lines
 from extender import __version__, serving
-from extender.auditing import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.autoscaler.templates import TemplateError
-from extender.config.settings import Settings, SettingsError
-from extender.config.settings import load as load_settings
-from extender.config.text_file import UnreadableError, read_text
-from extender.fakekube.cluster import EmbeddedCluster, check_expression
-from extender.fakekube.manifests import FileReport, Loaded, duplicates, unauthorized
-from extender.fakekube.manifests import load as load_manifests
-from extender.inquiry import EXPLAINED, Inquiry, InquiryError, asked, explained
-from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
-from extender.kube.credentials import ConnectError, find_origin
-from extender.observe.tables.terminal import Table, print_table
-from extender.options import (
+from extender.cli.audit import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
+from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, asked, explained
+from extender.cli.options import (
     ConfigOption,
     ContextOption,
     ExplainOutput,
@@ -44,9 +35,18 @@ from extender.options import (
     PolicyOption,
     spread,
 )
-from extender.simulation import Placement, overlooked, simulate
+from extender.cli.simulate import Placement, overlooked, simulate
+from extender.cli.streams import OutputError, give_up_output, open_standard_streams
+from extender.config.settings import Settings, SettingsError
+from extender.config.settings import load as load_settings
+from extender.config.text_file import UnreadableError, read_text
+from extender.fakekube.cluster import EmbeddedCluster, check_expression
+from extender.fakekube.manifests import FileReport, Loaded, duplicates, unauthorized
+from extender.fakekube.manifests import load as load_manifests
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
+from extender.kube.credentials import ConnectError, find_origin
+from extender.observe.tables.terminal import Table, print_table
 from extender.state.snapshot import Snapshot
-from extender.streams import OutputError, give_up_output, open_standard_streams
 from extender.tracing.tracing import TracingError, open_tracing
 
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
