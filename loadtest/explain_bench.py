@@ -22,7 +22,7 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES
 from extender.observe.metrics import Metrics
 from extender.service import Service
-from extender.serving import make_service, make_solver
+from extender.serving.run import make_service, make_solver
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

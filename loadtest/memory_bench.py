@@ -25,13 +25,13 @@ from typing import Final
 import orjson
 from prometheus_client import CollectorRegistry
 
-from extender.collector import sparing_survivors
 from extender.config.settings import LogSettings, load
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.observe import logs
 from extender.observe.metrics import Metrics
-from extender.serving import make_service, make_solver
+from extender.serving.collector import sparing_survivors
+from extender.serving.run import make_service, make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.wire import FilterArgs

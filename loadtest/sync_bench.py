@@ -21,12 +21,12 @@ from typing import Final
 import orjson
 import uvloop
 
-from extender.collector import sparing_survivors
 from extender.config.settings import LogSettings
 from extender.kube.connection import open_connection
 from extender.kube.credentials import Origin
 from extender.kube.transport import Request
 from extender.observe import logs
+from extender.serving.collector import sparing_survivors
 from extender.state.live import connect
 from extender.state.state import ClusterState
 from loadtest.footprint import MEGABYTE, resident_peak

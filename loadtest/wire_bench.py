@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.config.settings import Settings
-from extender.serving import server_config
+from extender.serving.run import server_config
 from loadtest.stage import (
     NAMESPACE,
     Connection,

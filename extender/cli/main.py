@@ -17,7 +17,7 @@ from rich.console import Console
 
 from allocator.model import JSON
 from allocator.printable import printable_lines
-from extender import __version__, serving
+from extender import __version__
 from extender.autoscaler.templates import TemplateError
 from extender.cli.audit import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, asked, explained
@@ -46,6 +46,7 @@ from extender.fakekube.manifests import load as load_manifests
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
 from extender.kube.credentials import ConnectError, find_origin
 from extender.observe.tables.terminal import Table, print_table
+from extender.serving import run as serving
 from extender.state.snapshot import Snapshot
 from extender.tracing.tracing import TracingError, open_tracing
 

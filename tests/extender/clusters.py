@@ -21,7 +21,7 @@ from extender.http.app import create_app
 from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.service import Service
-from extender.serving import make_autoscaler, make_service, read_catalog
+from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState, Event, EventType

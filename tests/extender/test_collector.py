@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from extender.collector import sparing_survivors
+from extender.serving.collector import sparing_survivors
 
 
 class Cycle:

@@ -15,7 +15,7 @@ from extender.kube.api import CLAIMS, RESOURCES, Resource
 from extender.kube.credentials import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.transport import Request
-from extender.serving import live
+from extender.serving.run import live
 from extender.state.live import connect
 from extender.state.state import ClusterState
 from tests.extender.cannedserver import (

@@ -20,7 +20,7 @@ import uvloop
 from extender.config.settings import Settings
 from extender.http import connections
 from extender.http.connections import VERBS, BoundedServer, ListenerLimits, Pacer, sweep
-from extender.serving import server_config
+from extender.serving.run import server_config
 from tests.extender import virtualtime
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n"

@@ -17,7 +17,7 @@ from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster, check_expression
 from extender.fakekube.manifests import load, unauthorized
 from extender.observe.metrics import Metrics
-from extender.serving import make_service, make_solver
+from extender.serving.run import make_service, make_solver
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]

@@ -19,7 +19,7 @@ from extender.kube.api import PODS, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.pods.case import held_for_nominated
 from extender.service import RefusedError, Service
-from extender.serving import make_service
+from extender.serving.run import make_service
 from extender.state.objects import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims

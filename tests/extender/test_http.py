@@ -17,7 +17,7 @@ from extender.config.settings import Settings, load
 from extender.http.openapi import VERBS as DOCUMENTED
 from extender.kube.api import NODES
 from extender.observe.metrics import VERBS, Metrics
-from extender.serving import make_service
+from extender.serving.run import make_service
 from extender.state.state import ClusterState
 from tests.extender.clusters import (
     DRIVER,

@@ -5,7 +5,7 @@ import pytest
 from allocator.cel import parse as parsing
 from allocator.model import Device, DeviceId
 from extender.config.settings import Settings
-from extender.serving import make_solver
+from extender.serving.run import make_solver
 
 
 def test_no_pod_pays_for_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject
 from extender.observe.metrics import Metrics
 from extender.pods.extended_resources.plugins import asked
-from extender.serving import make_service
+from extender.serving.run import make_service
 from extender.state.objects import parse_pod
 from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, solver
 

@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 from httpx import AsyncClient, ConnectError
 
-from extender import serving
 from extender.config.settings import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.serving import run as serving
 from extender.state.state import ClusterState
 from tests.extender.clusters import DRIVER, NOW, claim, device_class, local_slice, node, pod
 

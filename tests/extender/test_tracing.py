@@ -23,7 +23,7 @@ from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import Request as Asking
 from extender.observe.metrics import Metrics
-from extender.serving import make_autoscaler, make_service, read_catalog
+from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.tracing.spans import Spans
 from tests.extender.clusters import (
     DRIVER,

@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from extender.config.settings import Settings, TracingSettings
 from extender.decisions.offload import in_thread
-from extender.serving import make_autoscaler, read_catalog
+from extender.serving.run import make_autoscaler, read_catalog
 from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
 from tests.extender.clusters import (
     DRIVER,

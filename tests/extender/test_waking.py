@@ -10,7 +10,7 @@ from extender.background.requeue import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_S
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.observe.metrics import Metrics
-from extender.serving import make_service
+from extender.serving.run import make_service
 from extender.verbs.wire import FilterArgs
 from tests.extender.clusters import (
     Object,

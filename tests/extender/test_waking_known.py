@@ -8,7 +8,7 @@ from extender.background.requeue import MOST_PODS
 from extender.config.settings import Settings
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.observe.metrics import Metrics
-from extender.serving import make_service
+from extender.serving.run import make_service
 from extender.verbs.wire import FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED
 from tests.extender.apis import Fault, Transport

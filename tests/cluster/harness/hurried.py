@@ -14,7 +14,7 @@ from typing import Final
 from extender.config.settings import Settings
 from extender.kube.credentials import Origin
 from extender.kube.watch import Rhythm
-from extender.serving import Cluster, run
+from extender.serving.run import Cluster, run
 from extender.state.follow import Pace
 from extender.state.live import Timing, connect
 from extender.state.state import ClusterState
@@ -30,7 +30,7 @@ TIMING: Final = Timing(
 
 @asynccontextmanager
 async def hurried(origin: Origin) -> AsyncIterator[Cluster]:
-    """As `extender.serving.live`."""
+    """As `extender.serving.run.live`."""
     async with connect(origin, random=random.random, timing=TIMING) as cluster, asyncio.TaskGroup() as tasks:
         state = ClusterState()
         following = tasks.create_task(cluster.run(state))

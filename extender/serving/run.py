@@ -37,7 +37,6 @@ from extender.background.orphans import Sweep
 from extender.background.requeue import Waker
 from extender.background.runner import Aftercare
 from extender.background.unserved import Unserved
-from extender.collector import sparing_survivors
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
@@ -55,6 +54,7 @@ from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import DeviceCounts
 from extender.service import Service
+from extender.serving.collector import sparing_survivors
 from extender.state.follow import Pace
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState
