@@ -19,9 +19,9 @@ from extender.decisions.evaluate import AtHand, Decider
 from extender.decisions.offload import Offload, in_thread
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NotAtHandError
-from extender.explain.courtesy import Courtesy
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
+from extender.explain.verb_priority import Courtesy
 from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.observe.metrics import Metrics

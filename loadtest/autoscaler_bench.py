@@ -23,8 +23,8 @@ from extender.autoscaler.estimate import NodeGroup, PendingPod, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates import load_templates
-from extender.autoscaler.world import World
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES

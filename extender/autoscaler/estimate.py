@@ -21,7 +21,7 @@ from immutables import Map
 from extender.autoscaler.counts import free_devices, least_devices, typical_devices
 from extender.autoscaler.demand import Demand, Room
 from extender.autoscaler.expander import Expander, Offer
-from extender.autoscaler.world import Placed, World, place, with_claims
+from extender.autoscaler.simulated_cluster import Placed, World, place, with_claims
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import class_serving

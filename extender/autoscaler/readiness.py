@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from extender.autoscaler.blueprints import local_pools
-from extender.autoscaler.world import World
+from extender.autoscaler.simulated_cluster import World
 from extender.decisions.verdict import UNKNOWN_NODE
 
 

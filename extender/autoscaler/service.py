@@ -14,8 +14,8 @@ from extender.autoscaler.estimate import Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.sessions import Sessions
+from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
-from extender.autoscaler.world import World
 from extender.decisions.evaluate import Decider
 from extender.decisions.offload import Offload, in_thread
 from extender.decisions.solver import No, Solver

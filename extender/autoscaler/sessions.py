@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from extender.autoscaler.world import World
+from extender.autoscaler.simulated_cluster import World
 from extender.service import RefusedError
 from extender.state.snapshot import Snapshot
 

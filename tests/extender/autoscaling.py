@@ -11,8 +11,8 @@ from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates import NodeTemplate, load_templates
-from extender.autoscaler.world import World
 from extender.decisions.evaluate import Decider
 from extender.state.objects import NodeObject, parse_node_object
 from extender.state.state import ClusterState

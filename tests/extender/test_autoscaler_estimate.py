@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, NodeGroup, Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
-from extender.autoscaler.world import World
+from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
 from extender.decisions.solver import No, Solver
 from extender.state.objects import NodeObject

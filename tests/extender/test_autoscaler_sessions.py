@@ -16,7 +16,7 @@ from extender.autoscaler.sessions import (
     SessionTooLargeError,
     UnknownSessionError,
 )
-from extender.autoscaler.world import World
+from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No
 from tests.extender.autoscaling import (
     GPU,

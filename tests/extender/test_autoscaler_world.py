@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.model import DeviceId
-from extender.autoscaler.world import World
+from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from extender.cli.explain import Inquiry, InquiryError, asked
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.config.settings import load
-from extender.explain.courtesy import Courtesy
+from extender.explain.verb_priority import Courtesy
 from extender.kube.api import PODS, ObjectKey
 from extender.state.state import ClusterState
 from tests.extender.clusters import (
