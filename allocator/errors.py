@@ -1,49 +1,7 @@
 """Errors that carry data: who is at fault, where, and with which value. The text is made from the data."""
 
-from dataclasses import dataclass
-from typing import Final
-
 from allocator.model import DeviceId
-
-_MOST_PROBLEMS: Final = 10
-_LONGEST_PROBLEM: Final = 300
-"""Characters. Of objects that can't be read, these stay in memory and go into answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with an object, e.g. ``spec.devices[3].capacity[memory].value``."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
-
-
-class AllocatorError(Exception):
-    """Base of all errors of this package. Not the answer "no": that is a value, `Unsatisfiable`."""
-
-
-class InvalidObjectError(AllocatorError):
-    """An API object that cannot be used; all of its problems, not only the first."""
-
-    def __init__(self, kind: str, name: str, problems: tuple[Problem, ...]) -> None:
-        self.kind = kind
-        self.name = name
-        self.problems = problems
-        super().__init__("; ".join(f"{kind} {name}: {problem}" for problem in problems))
-
-    @property
-    def summary(self) -> str:
-        """The first problems, without the object: short, however many there are and however long their paths are."""
-        texts = [_cut(str(problem)) for problem in self.problems[:_MOST_PROBLEMS]]
-        more = len(self.problems) - len(texts)
-        return "; ".join([*texts, *([f"and {more} more"] if more else [])])
+from allocator.model.problems import AllocatorError
 
 
 class InvalidClaimError(AllocatorError):

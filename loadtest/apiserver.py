@@ -21,7 +21,7 @@ import uvloop
 
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import EVENTS, PODS, RESOURCES, ApiError, ObjectKey, RawObject, Resource
-from extender.state.state import Event, revision_of
+from extender.kube.raw import Event, revision_of
 from loadtest.fakeserver import DISCOVERY, STREAM_HEAD, chunk, event_line, listed
 
 _RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS)}

@@ -19,9 +19,10 @@ from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
 from extender.kube.api import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES, ObjectKey
+from extender.kube.raw import key_of
 from extender.observe.metrics import Metrics
 from extender.serving.run import make_autoscaler, make_service, make_solver, read_catalog
-from extender.state.state import ClusterState, key_of
+from extender.state.state import ClusterState
 from loadtest.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 
 WHOLE: Final = 'device.attributes["gpu.example.com"].profile == "whole"'

@@ -18,9 +18,9 @@ import uvloop
 from extender.http.one_write import OneWriteProtocol
 from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.credentials import Origin
+from extender.kube.raw import key_of, timestamp
 from extender.state.live import connect
-from extender.state.state import key_of
-from extender.writes.reservation import is_protected, protected, timestamp
+from extender.writes.reservation import is_protected, protected
 
 _DRIVER: Final = "idle.example.com"
 _NOT_MADE: Final = "the pod's claims are not made yet"

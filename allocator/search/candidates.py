@@ -13,7 +13,7 @@ from allocator.checks.check import Asked, Refusal, Situation
 from allocator.checks.matching import failure
 from allocator.checks.table import Checks, checks_for, first_refusal
 from allocator.checks.taint_rules import TaintRules
-from allocator.errors import AllocatorError, CapacityError, SearchLimitError, SelectorError
+from allocator.errors import CapacityError, SearchLimitError, SelectorError
 from allocator.model import (
     AttributeValue,
     ConstraintSpec,
@@ -26,6 +26,7 @@ from allocator.model import (
     Slice,
 )
 from allocator.model.features import Features
+from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool

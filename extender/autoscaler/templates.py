@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from allocator.errors import InvalidObjectError, Problem
 from allocator.model import Node
 from allocator.model.features import Features
 from allocator.model.json import parse_slice
 from allocator.model.json.fields import Fields, shown
+from allocator.model.problems import InvalidObjectError, Problem
 from allocator.model.rules import validate
 from allocator.pools import Inventory
 from extender.autoscaler.blueprints import Blueprint

@@ -1,15 +1,15 @@
 """The autoscaler's JSON: requests to values, answers to bytes; names in the style of kube-scheduler's extender/v1.
 
-``filter`` and ``prioritize`` have the very requests and answers of the scheduler's verbs (`extender.verbs.wire`); the others
-are described in docs/api.md.
+``filter`` and ``prioritize`` have the very requests and answers of the scheduler's verbs (`extender.verbs.wire`);
+the others are described in docs/api.md.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.errors import InvalidObjectError
 from allocator.model import JSON
+from allocator.model.problems import InvalidObjectError
 from extender.autoscaler.demand import Room, parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan
 from extender.autoscaler.expander import EXPANDERS

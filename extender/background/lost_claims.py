@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from allocator.errors import InvalidObjectError
+from allocator.model.problems import InvalidObjectError
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod

@@ -19,9 +19,10 @@ from extender.decisions.signature import shape_of
 from extender.decisions.solver import Solver
 from extender.faults import Faults
 from extender.kube.api import PODS, OutcomeUnknownError
+from extender.kube.raw import revision
 from extender.pods.case import NOTHING_TO_ALLOCATE, found_on, holding, refreshed
 from extender.pods.claims import Blocked, claim_keys, claims_of
-from extender.state.objects import NodeObject, Pod, revision
+from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.filter import Bounds, filter_nodes

@@ -9,9 +9,10 @@ from allocator.allocate import Task, allocate
 from allocator.cel.selectors import Selectors
 from allocator.equivalence.fingerprint import AttributeReads, attribute_reads_of
 from allocator.equivalence.single_device import Single, single_of
-from allocator.errors import AllocatorError, NodeUnsuitableError, SearchLimitError
+from allocator.errors import NodeUnsuitableError, SearchLimitError
 from allocator.model import Claim, DeviceClass, Node
 from allocator.model.features import Features
+from allocator.model.problems import AllocatorError
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import BEST_FIT, Policy
 from allocator.pools import NodePool

@@ -9,8 +9,8 @@ from allocator.model import Claim
 from extender.explain.changes import Change, Kind, Target
 from extender.explain.edits import rename_reference, use_class
 from extender.explain.holdings import users
-from extender.fakekube.claim_rules import MAX_CONSUMERS
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
+from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.state.objects import ClaimObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 

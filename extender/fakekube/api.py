@@ -7,13 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
-from extender.fakekube.claim_rules import (
-    admin_problems,
-    admin_status_problems,
-    drop_freed_devices,
-    spec_problems,
-    status_problems,
-)
 from extender.kube.api import (
     CLAIMS,
     EVENTS,
@@ -27,11 +20,18 @@ from extender.kube.api import (
     RawObject,
     Resource,
 )
+from extender.kube.claim_rules import (
+    admin_problems,
+    admin_status_problems,
+    drop_freed_devices,
+    spec_problems,
+    status_problems,
+)
 from extender.kube.encoding import dumps, loads
+from extender.kube.raw import Event, EventType, key_of, timestamp
 from extender.state.edit import Unreadable, read
 from extender.state.kinds import Kind, all_kinds
-from extender.state.state import Event, EventType, Sink, key_of
-from extender.writes.reservation import timestamp
+from extender.state.state import Sink
 
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 

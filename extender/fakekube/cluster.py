@@ -14,7 +14,8 @@ from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import RawObject as Manifest
 from extender.kube.api import NAMESPACES, RESOURCES, ApiError, RawObject, Resource
-from extender.state.state import ClusterState, Event
+from extender.kube.raw import Event
+from extender.state.state import ClusterState
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
 

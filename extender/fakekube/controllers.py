@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
-from extender.state.state import key_of
-from extender.writes.reservation import FINALIZER
+from extender.kube.claim_rules import FINALIZER
+from extender.kube.raw import key_of
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim that was made from a template: its name in ``spec.resourceClaims`` of the pod."""

@@ -13,7 +13,6 @@ from typing import Final
 
 import orjson
 
-from allocator.errors import InvalidObjectError, Problem
 from allocator.model.json import (
     parse_claim,
     parse_claim_template,
@@ -22,10 +21,11 @@ from allocator.model.json import (
     parse_taint_rule,
 )
 from allocator.model.json.fields import shown
+from allocator.model.problems import InvalidObjectError, Problem
 from allocator.model.rules import validate
 from extender.config.yamltext import SyntaxProblem, documents
-from extender.fakekube.claim_rules import admin_problems
 from extender.kube.api import CLAIMS, NAMESPACES, TEMPLATES
+from extender.kube.claim_rules import admin_problems
 from extender.state.budgets import parse_budget
 from extender.state.objects import parse_namespace, parse_node_object, parse_pod
 

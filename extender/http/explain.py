@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from allocator.errors import InvalidObjectError
 from allocator.model import JSON
+from allocator.model.problems import InvalidObjectError
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text

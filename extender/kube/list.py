@@ -12,9 +12,9 @@ import orjson
 from extender.kube.api import ApiError, Listing, OutcomeUnknownError, RawObject, Resource
 from extender.kube.discovery import Served
 from extender.kube.encoding import dumps, loads
+from extender.kube.raw import revision
 from extender.kube.relevance import Relevance
 from extender.kube.transport import Reply, Request, succeeded
-from extender.state.objects import revision
 
 _T = TypeVar("_T")
 

@@ -10,6 +10,7 @@ from extender.kube.api import PODS, Listing, ObjectKey, OutcomeUnknownError, Raw
 from extender.kube.discovery import Served, discover
 from extender.kube.encoding import dumps
 from extender.kube.list import list_all
+from extender.kube.raw import key_of
 from extender.kube.request_counts import TalliedTransport, Tally
 from extender.kube.transport import (
     JSON_TYPE,
@@ -22,7 +23,6 @@ from extender.kube.transport import (
     decoded,
     send,
 )
-from extender.state.state import key_of
 
 _T = TypeVar("_T")
 

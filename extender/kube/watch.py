@@ -15,10 +15,10 @@ import orjson
 from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, Resource
 from extender.kube.encoding import loads
 from extender.kube.list import pages
+from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import Reply, Request, Stream, TransportError, decoded
-from extender.state.state import Event, EventType, revision_of
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the list at the start of a stream."""

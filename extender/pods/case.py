@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator.errors import AllocatorError
 from allocator.model import Claim
 from allocator.model.features import Features
+from allocator.model.problems import AllocatorError
 from allocator.outcome import Allocation, Merit
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey

@@ -9,8 +9,8 @@ from typing import Final
 
 from allocator.model import ClaimSpec
 from allocator.model.features import Features
-from extender.fakekube.claim_rules import MAX_CONSUMERS
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
+from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot

@@ -15,11 +15,12 @@ import structlog
 
 from extender.kube.api import ApiError, OutcomeUnknownError, Resource, UnreachableError
 from extender.kube.discovery import OPTIONAL, NotServedError
+from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.transport import TooManyRequestsError
 from extender.kube.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY, Snapshot
-from extender.state.state import NOT_SYNCED, Event, Sink, key_of, revision_of
+from extender.state.state import NOT_SYNCED, Sink
 
 _log = structlog.get_logger()
 

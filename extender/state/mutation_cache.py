@@ -5,8 +5,8 @@ A write is told twice: by its answer, and by the watch. What has the same versio
 
 from dataclasses import dataclass, field
 
+from extender.kube.raw import Version
 from extender.state.objects import ClaimObject
-from extender.state.relist import Version
 
 
 @dataclass(slots=True)

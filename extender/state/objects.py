@@ -1,6 +1,5 @@
 """What we keep of API objects: the parts that decide, small enough to keep by the ten thousand."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +11,7 @@ from allocator.model.json.fields import Fields, shown
 from allocator.model.quantity import Quantity
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumps
+from extender.kube.raw import revision
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """An extended resource with this prefix asks for the device class that the rest names (KEP-5004)."""
@@ -19,8 +19,6 @@ IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation, "true", of a claim that a scheduler has made for a pod's extended resources."""
 
-_REVISION: Final = re.compile(r"[0-9]{1,20}")
-"""A number of 64 bits."""
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
 """Condition of a pod whose claims were released: its bind failed, or it can't go where their devices are."""
@@ -365,8 +363,3 @@ def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
 def dumped(value: object) -> bytes:
     """JSON to be kept: what orjson gives out keeps its buffer, which may be many times as large."""
     return memoryview(dumps(value)).tobytes()
-
-
-def revision(resource_version: str) -> int:
-    """A resourceVersion as a number, which orders the writes of one API server; 0 for anything else."""
-    return int(resource_version) if _REVISION.fullmatch(resource_version) else 0

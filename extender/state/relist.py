@@ -1,33 +1,14 @@
 """A list of all objects of a kind, taken in bit by bit; nothing of it is seen before it is complete."""
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.raw import Version, version_of
 from extender.state.edit import Edit, read
 from extender.state.kinds import Kind
 from extender.state.snapshot import Snapshot
-
-
-class Version(NamedTuple):
-    """Which state of which object: two objects with the same one are the same in all that they say."""
-
-    api_version: str
-    uid: str
-    resource_version: str
-
-
-def version_of(obj: RawObject) -> Version | None:
-    """The version of an object; None for one that has not come from an API server."""
-    metadata = obj.get("metadata")
-    found = metadata if isinstance(metadata, dict) else {}
-    texts = obj.get("apiVersion"), found.get("uid"), found.get("resourceVersion")
-    api_version, uid, resource_version = (text if isinstance(text, str) else "" for text in texts)
-    if not uid or not resource_version:
-        return None
-    return Version(sys.intern(api_version), uid, resource_version)
 
 
 @dataclass(slots=True)

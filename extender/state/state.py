@@ -5,39 +5,22 @@ One writer, the event loop; everybody else reads snapshots.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from allocator.model import AllocationResult
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.state.assumed import after_event, moved_pools
 from extender.state.changes import Change, ChangeLog, Topic
 from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, all_kinds
 from extender.state.mutation_cache import Answers
-from extender.state.objects import ClaimObject, revision
-from extender.state.relist import Relist, Version, version_of
+from extender.state.objects import ClaimObject
+from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY, InFlight, Snapshot
 
 NOT_SYNCED: Final = "not synced yet"
-
-
-class EventType(Enum):
-    """What happened to an object; the values are those of the watch API."""
-
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event of a watch; of a deleted object its last state."""
-
-    type: EventType
-    resource: Resource
-    object: RawObject
 
 
 class Sink(Protocol):
@@ -249,18 +232,3 @@ def _is_older(version: Version | None, known: Version | None) -> bool:
     if version is None or known is None:
         return False
     return 0 < revision(version.resource_version) < revision(known.resource_version)
-
-
-def key_of(obj: RawObject) -> ObjectKey:
-    """Namespace and name of an object; empty where they are missing or no strings."""
-    metadata = obj.get("metadata")
-    found = metadata if isinstance(metadata, dict) else {}
-    namespace, name = found.get("namespace"), found.get("name")
-    return ObjectKey(namespace if isinstance(namespace, str) else "", name if isinstance(name, str) else "")
-
-
-def revision_of(obj: RawObject) -> int:
-    """The resourceVersion of an object as a number; 0 where there is none."""
-    metadata = obj.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    return revision(version) if isinstance(version, str) else 0

@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from allocator.errors import AllocatorError
 from allocator.model import AllocationResult
+from allocator.model.problems import AllocatorError
 from allocator.outcome import Allocation
 from extender.decisions.offload import Offload, in_thread
 from extender.decisions.solver import No, Solver

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 import orjson
 
-from allocator.errors import InvalidObjectError
 from allocator.model import JSON
+from allocator.model.problems import InvalidObjectError
 from extender.state.objects import Pod, parse_pod
 
 _T = TypeVar("_T")

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from extender.state.objects import Pod, revision
+from extender.kube.raw import revision
+from extender.state.objects import Pod
 from extender.state.state import ClusterState
 
 MOST_SECONDS: Final = 0.2

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from extender.kube.api import RawObject
-from extender.writes.reservation import timestamp
+from extender.kube.raw import timestamp
 
 DEVICES_CHANGED: Final = "dra-extender/DevicesChanged"
 """A node that was rejected for the pod has the devices that it needs: its scheduler is to look again."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from allocator.errors import InvalidObjectError
 from allocator.model import Claim
+from allocator.model.problems import InvalidObjectError
 from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.raw import key_of, revision_of
 from extender.state.objects import without_managers
-from extender.state.state import ClusterState, key_of, revision_of
+from extender.state.state import ClusterState
 from extender.writes.reservation import (
     Reservation,
     WriteRefusedError,

@@ -5,18 +5,16 @@ Fields that we don't know are kept as they are.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from allocator.model import AllocationResult, Claim, DeviceResult
 from allocator.model.json.render import allocation_to_json
-from extender.fakekube.claim_rules import MAX_CONSUMERS
 from extender.kube.api import PODS, RawObject
+from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
+from extender.kube.raw import timestamp
 from extender.state.objects import ClaimObject, Pod
-
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Finalizer of claims that are allocated: deleting them waits until they are released."""
 
 CONFIRMED: Final = "dra-extender/confirmed"
 """Annotation of a claim: the pod that it was last confirmed to be reserved for, and that pod's latest fence then."""
@@ -197,8 +195,3 @@ def deallocated(claim: ClaimObject) -> RawObject:
     status = raw.get("status") or {}
     gone = {"allocation", "devices", "reservedFor"}
     return {**raw, "status": {name: value for name, value in status.items() if name not in gone}}
-
-
-def timestamp(at: datetime) -> str:
-    """A time as API objects have it: UTC, whole seconds."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -20,10 +20,11 @@ from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from allocator.errors import InvalidObjectError
+from allocator.model.problems import InvalidObjectError
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.raw import key_of, revision_of
 from extender.state.objects import RELEASED, ClaimObject, Pod, parse_pod
-from extender.state.state import ClusterState, key_of, revision_of
+from extender.state.state import ClusterState
 from extender.writes.conditions import DEVICES_CHANGED, condition_patch
 from extender.writes.goals import ATTEMPTS, Claims, Now, Release, Released, Reserved
 from extender.writes.reservation import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved

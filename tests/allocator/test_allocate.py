@@ -5,16 +5,9 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import (
-    AllocatorError,
-    InvalidClaimError,
-    InvalidObjectError,
-    NodeUnsuitableError,
-    Problem,
-    SearchLimitError,
-    SelectorError,
-)
+from allocator.errors import InvalidClaimError, NodeUnsuitableError, SearchLimitError, SelectorError
 from allocator.model import Capacity, Claim, Device, DeviceClass, DeviceId, DeviceTaint, Request, RequestPolicy
+from allocator.model.problems import AllocatorError, InvalidObjectError, Problem
 from allocator.outcome import Cause, Reason, Unsatisfiable
 from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES
 from allocator.search.limits import Limits

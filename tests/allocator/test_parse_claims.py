@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import InvalidObjectError
 from allocator.model import (
     AllocatedConfig,
     AllocationMode,
@@ -29,6 +28,7 @@ from allocator.model.json import (
     parse_taint_rule,
 )
 from allocator.model.json.render import allocation_to_json, claim_spec_to_json
+from allocator.model.problems import InvalidObjectError
 from allocator.model.quantity import Quantity
 
 GROUP = "resource.k8s.io"

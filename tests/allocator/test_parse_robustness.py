@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.errors import InvalidObjectError
 from allocator.model.json import (
     parse_claim,
     parse_claim_template,
@@ -18,6 +17,7 @@ from allocator.model.json import (
     parse_slice,
     parse_taint_rule,
 )
+from allocator.model.problems import InvalidObjectError
 from allocator.model.rules import validate
 
 Parse = Callable[[Mapping[str, object]], object]

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import InvalidObjectError
 from allocator.model import (
     DeviceId,
     DeviceTaint,
@@ -16,6 +15,7 @@ from allocator.model import (
     Requirement,
 )
 from allocator.model.json import Interner, parse_node, parse_slice
+from allocator.model.problems import InvalidObjectError
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 

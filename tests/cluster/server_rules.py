@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from extender.fakekube.claim_rules import ADMIN_LABEL
 from extender.kube.api import CLAIMS, NAMESPACES, PODS, TEMPLATES, Api, ObjectKey, RawObject
+from extender.kube.claim_rules import ADMIN_LABEL
 from tests.cluster.claim_rules import FINALIZER, refusal_of
 from tests.cluster.harness.client import key_of
 from tests.cluster.harness.objects import claim, pod, request, requests, template

@@ -7,11 +7,11 @@ from typing import Any
 
 from allocator.allocate import Task, allocate
 from allocator.cel.selectors import Selectors
-from allocator.errors import AllocatorError
 from allocator.model import AllocationResult, Claim, DeviceClass, DeviceId, Node
 from allocator.model.features import NO_FEATURES, Features
 from allocator.model.json import parse_claim, parse_device_class, parse_node, parse_slice
 from allocator.model.json.render import allocation_to_json
+from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy

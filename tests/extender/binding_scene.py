@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
-from extender.state.state import ClusterState, Event
+from extender.kube.raw import Event
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import Clashes
 from extender.writes.writer import Writer

@@ -5,8 +5,8 @@ from allocator.model.json import parse_node
 from allocator.node_selectors import selector_matches
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, PODS, RawObject, Resource
+from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import SPECIAL, parse_claim_object
-from extender.writes.reservation import FINALIZER
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, device_class, local_slice, network_slice, node, pod
 

@@ -19,12 +19,13 @@ from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
 from extender.kube.api import PODS, RESOURCES, ObjectKey
+from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
 from extender.service import Service
 from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState, Event, EventType
+from extender.state.state import ClusterState
 
 Object = dict[str, Any]
 

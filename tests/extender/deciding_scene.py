@@ -8,7 +8,7 @@ from allocator.model.json import parse_claim
 from allocator.model.quantity import Quantity
 from extender.decisions.evaluate import Decided, Decider
 from extender.kube.api import RESOURCES
-from extender.state.state import Event, EventType
+from extender.kube.raw import Event, EventType
 from tests.extender.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of
 
 NAMES = ("a", "b", "c")

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import orjson
 
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.raw import key_of
 from extender.kube.transport import NotSentError, Reply, Request, TransportError
-from extender.state.state import key_of
 
 BOOKMARK_SECONDS = 60.0
 """Between bookmarks; there is another one two seconds before a watch ends."""

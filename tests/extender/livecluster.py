@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager, suppress
 
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.discovery import Served
+from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import Patience, RemoteApi
 from extender.kube.watch import Rhythm, Source
 from extender.state.live import LiveCluster, Timing
 from extender.state.relist import Relist
-from extender.state.state import ClusterState, Event, key_of, revision_of
+from extender.state.state import ClusterState
 from tests.extender.fakeapi import FakeApi
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})

@@ -19,9 +19,10 @@ from extender.background.orphans import Sweep
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.kube.raw import Event
 from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
-from extender.state.state import ClusterState, Event
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import Clashes
 from extender.writes.reservation import is_reserved

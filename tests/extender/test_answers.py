@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.errors import InvalidObjectError
+from allocator.model.problems import InvalidObjectError
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
+from extender.kube.raw import Event, EventType, version_of
 from extender.state.mutation_cache import Answers
 from extender.state.objects import parse_claim_object
-from extender.state.relist import version_of
-from extender.state.state import ClusterState, Event, EventType
+from extender.state.state import ClusterState
 from tests.extender.clusters import claim
 
 KEY = ObjectKey("ns", "gpu")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from extender.kube.api import CLASSES, NODES, PODS, ObjectKey, RawObject
+from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import parse_pod
 from extender.verbs.bind import BindError
 from extender.writes.goals import ATTEMPTS
-from extender.writes.reservation import FINALIZER
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, writes
 from tests.extender.binding_scene import ALLOCATE, BIND, DEADLINE, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
-from extender.writes.reservation import FINALIZER
+from extender.kube.claim_rules import FINALIZER
 from tests.extender import virtualtime
 from tests.extender.apis import Fault, memory_api, writes
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything

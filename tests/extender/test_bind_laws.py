@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
-from extender.state.state import ClusterState, Event
+from extender.kube.raw import Event
+from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import Clashes
 from extender.writes.writer import Writer

@@ -10,7 +10,7 @@ import pytest
 
 from extender.decisions.solver import Solver
 from extender.kube.api import RESOURCES, RawObject
-from extender.state.state import Event, EventType
+from extender.kube.raw import Event, EventType
 from extender.verbs.bind import MOST_TRIES, Binder
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import DEADLINE, Scene

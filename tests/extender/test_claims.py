@@ -6,6 +6,7 @@ import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, RawObject
+from extender.kube.raw import Event, EventType
 from extender.pods.claims import (
     NOTHING,
     Blocked,
@@ -16,7 +17,7 @@ from extender.pods.claims import (
 )
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import InFlight, Snapshot
-from extender.state.state import ClusterState, Event, EventType
+from extender.state.state import ClusterState
 from tests.extender.clusters import claim, device_class, node, pod, request, snapshot_of
 
 TEMPLATE = {

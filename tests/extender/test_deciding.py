@@ -16,8 +16,8 @@ from extender.decisions.index import Page
 from extender.decisions.node_view import Numbers, Surveyor
 from extender.decisions.node_views import Terrain
 from extender.decisions.verdict import NotAtHandError, Verdict
+from extender.kube.raw import EventType
 from extender.state.objects import parse_node_object
-from extender.state.state import EventType
 from tests.extender.clusters import (
     DRIVER,
     Object,

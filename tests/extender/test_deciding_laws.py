@@ -13,10 +13,10 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.errors import AllocatorError
 from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
 from allocator.model.features import ALL_FEATURES, Features
 from allocator.model.json import parse_claim
+from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
 from allocator.outcome import Allocation
 from allocator.policies import POLICIES
@@ -24,9 +24,10 @@ from extender.decisions.evaluate import AtHand, Decider
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import UNKNOWN_NODE, NotAtHandError, Verdict
 from extender.kube.api import RESOURCES, RawObject
+from extender.kube.raw import Event, EventType
 from extender.state.objects import NodeObject
 from extender.state.snapshot import InFlight, Snapshot
-from extender.state.state import ClusterState, Event, EventType
+from extender.state.state import ClusterState
 from tests.extender.clusters import DRIVER, claim, device_class, node, solver, taint_rule
 
 EXAMPLES = int(os.environ.get("DECIDING_EXAMPLES", "300"))

@@ -12,10 +12,10 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.errors import AllocatorError
 from allocator.model.features import ALL_FEATURES, Features
+from allocator.model.problems import AllocatorError
 from allocator.outcome import Allocation
-from extender.state.state import EventType
+from extender.kube.raw import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, node, taint_rule
 from tests.extender.deciding_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
 

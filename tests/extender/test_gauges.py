@@ -12,13 +12,14 @@ from allocator.model.features import Features
 from extender import __version__
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
+from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
 from extender.observe.decision_log import Journal
 from extender.observe.gauges import ClusterGauges
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import DeviceCounts, DeviceState
 from extender.state.live import LiveCluster
-from extender.state.state import ClusterState, Event, EventType
+from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.extender.clusters import (
     DRIVER,

@@ -3,8 +3,8 @@
 import pytest
 
 from extender.kube.api import CLAIMS, ApiError
+from extender.kube.raw import key_of
 from extender.kube.transport import Request
-from extender.state.state import key_of
 from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import api_over, make_claim
 from tests.extender.virtualtime import run

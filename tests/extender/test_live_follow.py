@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.kube.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, RawObject, Resource
+from extender.kube.raw import Event, key_of
 from extender.kube.transport import Request
 from extender.state.follow import Pace
 from extender.state.live import Timing
-from extender.state.state import NOT_SYNCED, ClusterState, Event, key_of
+from extender.state.state import NOT_SYNCED, ClusterState
 from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
 from tests.extender.livecluster import RecordingState, default, following, make_claim, make_node, make_pod, now
 from tests.extender.virtualtime import run

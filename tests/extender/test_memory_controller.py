@@ -8,7 +8,7 @@ import pytest
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import POD_CLAIM_NAME, Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
-from extender.writes.reservation import FINALIZER
+from extender.kube.claim_rules import FINALIZER
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, pod, request
 

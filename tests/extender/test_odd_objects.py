@@ -9,9 +9,10 @@ import pytest
 from allocator.model.json.text import Verbatim
 from extender.kube.api import RESOURCES, RawObject
 from extender.kube.encoding import dumps, loads
+from extender.kube.raw import Event, EventType, key_of
 from extender.state.edit import Unreadable, read
 from extender.state.kinds import all_kinds
-from extender.state.state import ClusterState, Event, EventType, key_of
+from extender.state.state import ClusterState
 from tests.allocator.test_parse_robustness import OBJECTS, places, put
 
 CONTAINER = {

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from extender.background.queueing_hints import EVERYWHERE, NO_RELIEF, Relief, relief
 from extender.kube.api import RESOURCES, ObjectKey
-from extender.state.state import ClusterState, Event, EventType
+from extender.kube.raw import Event, EventType
+from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.extender.clusters import (
     DRIVER,

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from extender.kube.api import CLAIMS, CLASSES, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.claim_rules import FINALIZER
 from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import parse_claim_object
 from extender.verbs.bind import Binder
 from extender.verbs.preempt import Victims, choose_victims
 from extender.writes.double_allocations import Clashes
-from extender.writes.reservation import FINALIZER
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, writes

@@ -10,8 +10,8 @@ from extender.background.orphans import IDLE, Sweep
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject
+from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import SPECIAL, parse_claim_object
-from extender.writes.reservation import FINALIZER
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, memory_api
 from tests.extender.bindlaws import everything

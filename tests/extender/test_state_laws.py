@@ -11,9 +11,10 @@ from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
 from allocator.usage import Usage
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject
+from extender.kube.raw import Event, EventType, key_of
 from extender.state.changes import Topic
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState, Event, EventType, key_of
+from extender.state.state import ClusterState
 from tests.extender.clusters import (
     DRIVER,
     budget,

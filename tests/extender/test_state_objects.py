@@ -4,16 +4,11 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import InvalidObjectError
+from allocator.model.problems import InvalidObjectError
 from allocator.model.quantity import Quantity
+from extender.kube.raw import revision
 from extender.state.budgets import parse_budget
-from extender.state.objects import (
-    is_extended,
-    parse_claim_object,
-    parse_node_object,
-    parse_pod,
-    revision,
-)
+from extender.state.objects import is_extended, parse_claim_object, parse_node_object, parse_pod
 from tests.extender.clusters import budget, claim, node, pod
 
 

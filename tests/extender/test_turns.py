@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.kube.api import PODS
-from extender.state.state import Event, EventType
+from extender.kube.raw import Event, EventType
 from extender.verbs.volume_gate import MOST_SECONDS, Turns
 from tests.extender.clusters import Object, parsed, pod, state_of
 from tests.extender.virtualtime import run

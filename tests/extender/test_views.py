@@ -9,7 +9,7 @@ from httpx import AsyncClient
 
 from extender.config.settings import load
 from extender.kube.api import NODES, SLICES, ObjectKey
-from extender.state.state import Event, EventType
+from extender.kube.raw import Event, EventType
 from tests.extender.clusters import (
     DRIVER,
     Cluster,

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from extender.kube.api import CLAIMS, NODES, PODS, ApiError, OutcomeUnknownError, Resource
+from extender.kube.raw import Event, key_of
 from extender.kube.relevance import passed_revision, pod_may_need_devices
 from extender.kube.transport import Reply, Request, TooManyRequestsError, TransportError
 from extender.kube.watch import (
@@ -23,7 +24,6 @@ from extender.kube.watch import (
     Source,
     UnendingListError,
 )
-from extender.state.state import Event, key_of
 from tests.extender.fakeapi import FakeApi, FakeStream, Fault
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
 from tests.extender.virtualtime import run

@@ -9,7 +9,6 @@ import pytest
 
 from allocator.model import AllocationResult, DeviceId, DeviceResult
 from allocator.model.quantity import Quantity
-from extender.fakekube.claim_rules import ADMIN_LABEL
 from extender.kube.api import (
     CLAIMS,
     NAMESPACES,
@@ -21,11 +20,12 @@ from extender.kube.api import (
     Resource,
     UnreachableError,
 )
+from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.writes.goals import ATTEMPTS
-from extender.writes.reservation import CONFIRMED, FINALIZER, Reservation, WriteRefusedError
+from extender.writes.reservation import CONFIRMED, Reservation, WriteRefusedError
 from extender.writes.writer import Outcome, Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, NOW_TEXT, Fault, Transport, memory_api, writes

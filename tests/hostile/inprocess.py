@@ -19,7 +19,8 @@ from allocator.cel import CompileError, EvaluationError
 from allocator.cel.selectors import Selectors
 from allocator.model import Device
 from allocator.model.json import parse_slice
-from extender.state.state import ClusterState, Event, EventType
+from extender.kube.raw import Event, EventType
+from extender.state.state import ClusterState
 from tests.extender.clusters import Cluster
 from tests.hostile.findings import Finding, Findings, signature_of
 from tests.hostile.objects import HostileObject, HostileObjects

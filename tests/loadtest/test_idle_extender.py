@@ -6,7 +6,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey
-from extender.writes.reservation import FINALIZER
+from extender.kube.claim_rules import FINALIZER
 from loadtest.idle_extender import IdleExtender
 from tests.extender.clusters import NOW, Cluster, claim, node, pod, request
 

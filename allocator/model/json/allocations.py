@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from allocator.errors import Problem
 from allocator.model import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
 from allocator.model.json.common import node_selector_or_none, opaque, refuse, tolerations
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
+from allocator.model.problems import Problem
 
 
 def parse_allocation_result(obj: Mapping[str, object]) -> AllocationResult:

@@ -6,7 +6,6 @@ v1beta1 keeps the fields of ``exactly`` in the request itself.
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from allocator.errors import Problem
 from allocator.model import (
     AllocationMode,
     Claim,
@@ -26,6 +25,7 @@ from allocator.model.json.allocations import allocation_or_none
 from allocator.model.json.common import GROUP, V1BETA1, VERSIONS, ObjectReader, opaque, refuse, taint, tolerations
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
+from allocator.model.problems import Problem
 from allocator.model.quantity import Quantity
 
 _MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}

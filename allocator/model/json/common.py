@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.errors import InvalidObjectError, Problem
 from allocator.model import (
     DeviceTaint,
     Node,
@@ -15,6 +14,7 @@ from allocator.model import (
 )
 from allocator.model.json import text as jsontext
 from allocator.model.json.fields import Fields, shown
+from allocator.model.problems import InvalidObjectError, Problem
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta2", "v1beta1"))

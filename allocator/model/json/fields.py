@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypeGuard
 
-from allocator.errors import Problem
 from allocator.model.json import text as jsontext
+from allocator.model.problems import Problem
 from allocator.printable import printable
 
 _INT64: Final = 2**63

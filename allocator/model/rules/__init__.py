@@ -6,9 +6,9 @@ of the object's own version. Source: pkg/apis/resource/validation, Kubernetes 1.
 
 from collections.abc import Callable, Mapping
 
-from allocator.errors import Problem
 from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.json.fields import Fields
+from allocator.model.problems import Problem
 from allocator.model.rules import shared as rules
 from allocator.model.rules.claims import ClaimRules, check_class, check_taint_rule
 from allocator.model.rules.names import dns_label, dns_subdomain

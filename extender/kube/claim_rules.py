@@ -8,6 +8,9 @@ from typing import Final
 
 from extender.kube.api import TEMPLATES, RawObject
 
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+"""Finalizer of claims that are allocated: deleting them waits until they are released."""
+
 MAX_CONSUMERS: Final = 256
 """How many entries ``status.reservedFor`` can hold."""
 
