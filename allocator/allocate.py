@@ -15,7 +15,7 @@ from allocator.policies.merit import merit
 from allocator.pools import NodePool
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.ledger import Ledger
-from allocator.search.limits import DEFAULT_LIMITS, Clock, Effort, Limits, TimedSelectors
+from allocator.search.limits import DEFAULT_LIMITS, Clock, Limits, SearchBudget, TimedSelectors
 from allocator.search.plan import Plan, Slot, plan
 from allocator.search.result import Chosen, allocation_result
 from allocator.search.search import Place, Search
@@ -61,7 +61,7 @@ def allocate(
         SearchLimitError: the search was stopped before it knew.
     """
     usable = tuple([pool for pool in task.pools if not pool.problem])
-    effort = Effort(limits, clock)
+    effort = SearchBudget(limits, clock)
     timed = TimedSelectors(selectors, effort)
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)

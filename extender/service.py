@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from allocator.model import JSON
-from extender.background.runner import Aftercare
+from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import AtHand, Decider
 from extender.decisions.offload import Offload, in_thread
@@ -21,7 +21,7 @@ from extender.decisions.solver import Solver
 from extender.decisions.verdict import NotAtHandError
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
-from extender.explain.verb_priority import Courtesy
+from extender.explain.verb_priority import VerbPriority
 from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.observe.metrics import Metrics
@@ -35,7 +35,7 @@ from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
 from extender.verbs.recent import Decision, DecisionStore
-from extender.verbs.volume_gate import Turns
+from extender.verbs.volume_gate import VolumeGate
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 
 _T = TypeVar("_T")
@@ -92,7 +92,7 @@ class Service:
         self,
         decider: Decider,
         binder: Binder,
-        aftercare: Aftercare,
+        aftercare: BackgroundRunner,
         metrics: Metrics,
         overview: Overview,
         *,
@@ -110,8 +110,8 @@ class Service:
         self._most = scheduling.most_nodes
         self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._turns = Turns(overview.state, binder.is_binding)
-        self._courtesy = Courtesy()
+        self._volume_gate = VolumeGate(overview.state, binder.is_binding)
+        self._verb_priority = VerbPriority()
         self._explaining = anyio.CapacityLimiter(1)
         self._stopping = False
 
@@ -162,11 +162,11 @@ class Service:
             self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
         solver = self._for_call()
-        await self._turns.wait(pod)
+        await self._volume_gate.wait(pod)
         snapshot = self._known()
         result = await self._filter(args, snapshot, solver)
         if result.passed:
-            self._turns.give(pod)
+            self._volume_gate.give(pod)
         self.aftercare.note(args, result, snapshot)
         return result
 
@@ -227,7 +227,7 @@ class Service:
         """
         snapshot = self._known()
         until = self._solver.clock() + _EXPLAINING_SECONDS
-        explainer = Explainer(snapshot, self._decider, self._courtesy.turn(), until)
+        explainer = Explainer(snapshot, self._decider, self._verb_priority.turn(), until)
         call = partial(explainer.explain, refreshed(pod, snapshot), nodes)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
@@ -286,5 +286,5 @@ class Service:
 
     async def _solve(self, work: Callable[[], _T]) -> _T:
         """Run a verb in a thread."""
-        with self._courtesy.verb():
+        with self._verb_priority.verb():
             return await self._off_loop(work)

@@ -22,7 +22,7 @@ from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
 from allocator.policies import Policy
 from allocator.policies.policy import DeviceKind, Sizes, sizes_of
 from allocator.search.candidates import SUITS, Alternative, Candidates
-from allocator.search.limits import Effort, TimedSelectors
+from allocator.search.limits import SearchBudget, TimedSelectors
 from allocator.search.plan import plan
 from allocator.usage import Usage
 
@@ -143,7 +143,7 @@ class Single:
                 yield device.if_held if state == 1 else device.refused or Cause.COUNTERS
 
 
-def single_of(task: Task, selectors: Selectors, policy: Policy, effort: Effort) -> Single | None:
+def single_of(task: Task, selectors: Selectors, policy: Policy, effort: SearchBudget) -> Single | None:
     """For all nodes that differ from the task's only in what is held; None where it takes a search to tell.
 
     Args:

@@ -27,7 +27,7 @@ class Limits:
 DEFAULT_LIMITS: Final = Limits()
 
 
-class Effort:
+class SearchBudget:
     """Counts the steps of one decision and watches its time, from now on.
 
     Attributes:
@@ -77,7 +77,7 @@ class TimedSelectors:
 
     __slots__ = ("_effort", "_expired", "_selectors")
 
-    def __init__(self, selectors: Selectors, effort: Effort) -> None:
+    def __init__(self, selectors: Selectors, effort: SearchBudget) -> None:
         self._selectors = selectors
         self._effort = effort
         self._expired = effort.expired

@@ -13,7 +13,7 @@ from allocator.errors import NodeUnsuitableError
 from allocator.outcome import Cause
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.ledger import Ledger
-from allocator.search.limits import Effort
+from allocator.search.limits import SearchBudget
 from allocator.search.plan import MAX_RESULTS, Plan
 from allocator.search.pruning import Pruning
 
@@ -59,7 +59,7 @@ class Search:
         candidates: Candidates,
         ledger: Ledger,
         orders: Callable[[Alternative], Sequence[int]],
-        effort: Effort,
+        effort: SearchBudget,
     ) -> None:
         self._plan = plan
         self._candidates = candidates

@@ -15,13 +15,13 @@ from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
-from extender.writes.other_writers import clash
+from extender.writes.other_writers import double_allocation
 from extender.writes.reservation import is_reserved
 
 
-class Patience:
+class BindingTimeout:
     """Looks after pods that were rejected for claims that are not ready, or void.
 
     Args:
@@ -39,7 +39,7 @@ class Patience:
         state: ClusterState,
         features: Features,
         binder: Binder,
-        clashes: Clashes,
+        double_allocations: DoubleAllocations,
         now: Callable[[], datetime],
         tell: Callable[[Pod, Note], None],
         faults: Faults,
@@ -47,7 +47,7 @@ class Patience:
         self._state = state
         self._features = features
         self._binder = binder
-        self._clashes = clashes
+        self._double_allocations = double_allocations
         self._now = now
         self._tell = tell
         self._faults = faults
@@ -60,7 +60,7 @@ class Patience:
 
     def look(self) -> None:
         """Give back what is void, and what has failed or waited for too long."""
-        self._clashes.look(self._state)
+        self._double_allocations.look(self._state)
         snapshot = self._state.snapshot
         for uid, pod in list(self._pods.items()):
             with self._faults.of(f"pod {pod}"):
@@ -89,7 +89,9 @@ class Patience:
     def _hopeless(self, claims: PodClaims | Blocked, snapshot: Snapshot) -> Iterator[tuple[ClaimObject, Note]]:
         if isinstance(claims, Blocked):
             if claims.void is not None:
-                self._clashes.found(claims.void, clash(snapshot, claims.void.claim.uid), snapshot)
+                self._double_allocations.found(
+                    claims.void, double_allocation(snapshot, claims.void.claim.uid), snapshot
+                )
                 yield claims.void, Note("ClaimsGivenBack", claims.reason)
             return
         for each in (*claims.allocated, *claims.special.made):

@@ -36,7 +36,7 @@ def claim_in_the_way(pod: Pod, reasons: Collection[str], snapshot: Snapshot) -> 
 
 
 def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
-    is_flying = found.claim.uid in snapshot.in_flight
+    is_flying = found.claim.uid in snapshot.assumed
     return not is_flying and all(consumer.uid == pod.uid for consumer in found.claim.reserved_for)
 
 
@@ -73,7 +73,7 @@ class Deallocator:
         while self._proposed:
             uid = next(iter(self._proposed))
             claim, pod = self._proposed.pop(uid)
-            if self._is_binding(pod.uid) or uid in self._state.snapshot.in_flight:
+            if self._is_binding(pod.uid) or uid in self._state.snapshot.assumed:
                 continue
             with self._faults.of(f"pod {pod}"):
                 if await self._is_deallocated(claim, pod):

@@ -24,7 +24,7 @@ PERIOD: Final = timedelta(seconds=10)
 """Between sweeps."""
 
 
-class Sweep:
+class OrphanCollector:
     """Sweeps a cluster from time to time.
 
     Args:
@@ -39,14 +39,14 @@ class Sweep:
         self._binder = binder
         self._now = now
         self._faults = faults
-        self._swept: datetime | None = None
+        self._collected: datetime | None = None
 
     def look(self) -> None:
         """Sweep, if it is time to."""
         now = self._now()
-        if self._state.not_ready or (self._swept is not None and now - self._swept < PERIOD):
+        if self._state.not_ready or (self._collected is not None and now - self._collected < PERIOD):
             return
-        self._swept = now
+        self._collected = now
         snapshot = self._state.snapshot
         for uid in list(snapshot.special):
             with self._faults.of(f"the special claims of the pod with uid {uid}"):
@@ -66,7 +66,7 @@ def orphans(uid: str, snapshot: Snapshot, now: datetime) -> Iterator[tuple[Pod, 
 
 def _is_used(claim: ClaimObject, pod: Pod | None, snapshot: Snapshot) -> bool:
     """A bound pod names it in its status; or it waits for its devices, which takes longer; or a write is under way."""
-    if pod is None or claim.claim.uid in snapshot.in_flight:
+    if pod is None or claim.claim.uid in snapshot.assumed:
         return pod is not None
     if pod.node_name:
         return pod.extended_claim is not None and pod.extended_claim.claim_name == claim.claim.name

@@ -17,7 +17,7 @@ from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
+class QueueingHint:
     """Where rejected pods may fit now.
 
     Attributes:
@@ -31,11 +31,11 @@ class Relief:
     claims: frozenset[ObjectKey] = frozenset()
 
 
-NO_RELIEF: Final = Relief()
-EVERYWHERE: Final = Relief(everywhere=True)
+NO_HINT: Final = QueueingHint()
+EVERYWHERE: Final = QueueingHint(everywhere=True)
 
 
-def relief(changes: Iterable[Change] | None, before: Snapshot, after: Snapshot) -> Relief:
+def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Snapshot) -> QueueingHint:
     """What can be better after some changes.
 
     Args:
@@ -65,7 +65,7 @@ def relief(changes: Iterable[Change] | None, before: Snapshot, after: Snapshot) 
                 return EVERYWHERE
             case Topic.POD, ObjectKey() if _gave_up_nomination(key, before, after):
                 return EVERYWHERE
-    return Relief(nodes=frozenset(nodes), claims=frozenset(claims))
+    return QueueingHint(nodes=frozenset(nodes), claims=frozenset(claims))
 
 
 def _has_more(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from allocator.outcome import Allocation
-from extender.background.queueing_hints import NO_RELIEF, Relief, relief
+from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.decisions.evaluate import Decider
 from extender.decisions.offload import Offload, in_thread
 from extender.decisions.signature import shape_of
@@ -88,7 +88,7 @@ class _Rejected:
         self.again = now + self.pause
         self.pause = min(2 * self.pause, LONGEST_SECONDS)
 
-    def targets(self, pod: Pod, news: Relief, snapshot: Snapshot) -> Sequence[str]:
+    def targets(self, pod: Pod, news: QueueingHint, snapshot: Snapshot) -> Sequence[str]:
         """The nodes to look at."""
         is_open = self.attention is _Attention.NOW or news.everywhere
         if is_open or (news.claims and not news.claims.isdisjoint(claim_keys(pod))):
@@ -108,7 +108,7 @@ _Candidate: TypeAlias = tuple[_Rejected, Pod, Sequence[str]]
 """A rejected pod, as it is now, and nodes that may take it."""
 
 
-class Waker:
+class Requeue:
     """Remembers pods that filter left no node, and wakes each once when one of its nodes would take it.
 
     Args:
@@ -157,8 +157,8 @@ class Waker:
         if not self._rejected:
             return 0
         self._recall()
-        news = relief(changes, before, snapshot)
-        if news == NO_RELIEF and all(each.attention is not _Attention.NOW for each in self._rejected.values()):
+        news = queueing_hint(changes, before, snapshot)
+        if news == NO_HINT and all(each.attention is not _Attention.NOW for each in self._rejected.values()):
             return 0
         candidates = list(self._candidates(news, snapshot))
         if not candidates:
@@ -199,7 +199,7 @@ class Waker:
         logger.info("pod woken", pod=str(pod))
         return True
 
-    def _candidates(self, news: Relief, snapshot: Snapshot) -> Iterator[_Candidate]:
+    def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Iterator[_Candidate]:
         """Rejected pods that may be helped: the most important first, then who has waited longest."""
         for each in sorted(self._rejected.values(), key=lambda rejected: -rejected.pod.priority):
             pod = refreshed(each.pod, snapshot)

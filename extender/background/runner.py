@@ -3,11 +3,11 @@
 import asyncio
 from typing import Final
 
-from extender.background.binding_timeout import Patience
+from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import Losses
-from extender.background.orphans import Sweep
-from extender.background.requeue import Waker
+from extender.background.orphans import OrphanCollector
+from extender.background.requeue import Requeue
 from extender.background.unserved import Unserved
 from extender.faults import Faults
 from extender.observe.metrics import Metrics
@@ -20,7 +20,7 @@ PAUSE_SECONDS: Final = 0.2
 """Between two times that it is looked what there is to do."""
 
 
-class Aftercare:
+class BackgroundRunner:
     """Gives back what pods wait for in vain or what is in their way, tells why they wait, and wakes them when it helps.
 
     Filter calls of a scheduler bring it about; explanations and sessions don't.
@@ -28,10 +28,10 @@ class Aftercare:
 
     def __init__(  # noqa: PLR0913 - one for each thing that is done
         self,
-        patience: Patience,
-        sweep: Sweep,
+        patience: BindingTimeout,
+        sweep: OrphanCollector,
         deallocator: Deallocator,
-        waker: Waker,
+        requeue: Requeue,
         unserved: Unserved,
         losses: Losses,
         metrics: Metrics,
@@ -40,7 +40,7 @@ class Aftercare:
         self._patience = patience
         self._sweep = sweep
         self._deallocator = deallocator
-        self._waker = waker
+        self._requeue = requeue
         self._unserved = unserved
         self._losses = losses
         self._metrics = metrics
@@ -50,10 +50,10 @@ class Aftercare:
         """Filter has decided on a snapshot."""
         pod = args.pod
         if result.passed:
-            self._waker.forget(pod)
+            self._requeue.forget(pod)
             self._unserved.forget(pod)
             return
-        self._waker.rejected(pod, args.names, snapshot, undecided=result.undecided)
+        self._requeue.rejected(pod, args.names, snapshot, undecided=result.undecided)
         self._patience.rejected(refreshed(pod, snapshot))
         # After the call for the nominated node alone comes the one for all nodes.
         if not result.failed and list(args.names) != [pod.nominated_node]:
@@ -76,7 +76,7 @@ class Aftercare:
         with self._faults.of(type(self._deallocator).__name__):
             helped = await self._deallocator.work()
             for pod in helped:
-                self._waker.forget(pod)
+                self._requeue.forget(pod)
             self._metrics.deallocated(len(helped))
-        with self._faults.of(type(self._waker).__name__):
-            self._metrics.woken(await self._waker.look())
+        with self._faults.of(type(self._requeue).__name__):
+            self._metrics.woken(await self._requeue.look())

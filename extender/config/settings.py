@@ -283,8 +283,8 @@ def load(
     if problems:
         raise SettingsError(problems)
     settings = Settings.model_validate(merged)
-    if clash := _clash(settings):
-        raise SettingsError([clash])
+    if double_allocation := _clash(settings):
+        raise SettingsError([double_allocation])
     return settings
 
 

@@ -16,7 +16,7 @@ from allocator.model.problems import AllocatorError
 from allocator.outcome import Allocation, Unsatisfiable
 from allocator.policies import BEST_FIT, Policy
 from allocator.pools import NodePool
-from allocator.search.limits import Clock, Effort, Limits
+from allocator.search.limits import Clock, Limits, SearchBudget
 from allocator.usage import Usage
 from extender.faults import Faults
 from extender.state.snapshot import Snapshot
@@ -159,7 +159,7 @@ class Solver:
         """
         task = Task(node=node, claims=claims, classes=classes, pools=views, usage=Usage(), features=self.features)
         return self._asked(
-            claims, lambda limits: single_of(task, self.selectors, self.policy, Effort(limits, self.clock))
+            claims, lambda limits: single_of(task, self.selectors, self.policy, SearchBudget(limits, self.clock))
         )
 
     def lens(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:

@@ -133,7 +133,7 @@ def _freed(claim: ClaimObject) -> Fork:
     def fork(snapshot: Snapshot) -> Snapshot:
         found = snapshot.claims[claim.key]
         freed = replace(found, claim=replace(found.claim, allocation=None, reserved_for=()))
-        return snapshot.with_claim(freed).without_in_flight(claim.claim.uid)
+        return snapshot.with_claim(freed).without_assumed(claim.claim.uid)
 
     return fork
 

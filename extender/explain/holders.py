@@ -52,10 +52,10 @@ class Holders:
         return self._pools[pool]
 
     def _holder(self, claim: ClaimObject, device: DeviceId) -> Holder:
-        in_flight = claim.claim.uid in self._snapshot.in_flight
+        assumed = claim.claim.uid in self._snapshot.assumed
         pods = tuple(str(pod) for pod in users(claim, self._snapshot))
         share = tuple((name, str(amount)) for name, amount in share_of(device, claim, self._snapshot).items())
-        return Holder(str(claim.key), pods, "being allocated now" if in_flight else "", share)
+        return Holder(str(claim.key), pods, "being allocated now" if assumed else "", share)
 
     def _kept(self, what: str = "it") -> tuple[Holder, ...]:
         """Nobody holds it, and yet it is not free: it is kept for pods that are nominated for their nodes."""

@@ -34,8 +34,8 @@ def share_of(device: DeviceId, claim: ClaimObject, snapshot: Snapshot) -> Amount
 def users(claim: ClaimObject, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
     """The pods that a claim is reserved for, or that it is just being allocated for."""
     names = {ObjectKey(claim.key.namespace, each.name) for each in claim.claim.reserved_for if each.resource == "pods"}
-    flight = snapshot.in_flight.get(claim.claim.uid)
-    pod = snapshot.pod(flight.pod_uid) if flight else None
+    assumed_allocation = snapshot.assumed.get(claim.claim.uid)
+    pod = snapshot.pod(assumed_allocation.pod_uid) if assumed_allocation else None
     return tuple(sorted(names | ({pod.key} if pod else set())))
 
 

@@ -110,7 +110,7 @@ def _other_names(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> Iterator[
 
 
 def _waits(pod: Pod, claim: ClaimObject, snapshot: Snapshot) -> Iterator[Change]:
-    key, flight = claim.key, snapshot.in_flight.get(claim.claim.uid)
+    key, assumed_allocation = claim.key, snapshot.assumed.get(claim.claim.uid)
     if claim.claim.deleting:
         new = replace(claim.claim, deleting=False, allocation=None, reserved_for=())
         text = f"make claim {key} anew when the old one is gone"
@@ -121,8 +121,8 @@ def _waits(pod: Pod, claim: ClaimObject, snapshot: Snapshot) -> Iterator[Change]
         text = f"wait until one of the {len(claim.claim.reserved_for)} pods that use claim {key} has ended"
         how = f"or give the pod a claim of its own: kubectl get resourceclaim -n {key.namespace} {key.name} -o yaml"
         yield Change(Kind.WAIT, f"claim {key}", text, how, lambda s: s.with_claim(replace(claim, claim=fewer)))
-    elif flight is not None and flight.pod_uid != pod.uid and claim.claim.allocation is None:
-        shared = replace(claim.claim, allocation=flight.allocation)
+    elif assumed_allocation is not None and assumed_allocation.pod_uid != pod.uid and claim.claim.allocation is None:
+        shared = replace(claim.claim, allocation=assumed_allocation.allocation)
         pods = " and ".join(f"pod {each}" for each in users(claim, snapshot)) or "another pod"
         text = f"wait until claim {key} is allocated for {pods}, then share it"
         yield Change(Kind.WAIT, f"claim {key}", text, "", lambda s: s.with_claim(replace(claim, claim=shared)))

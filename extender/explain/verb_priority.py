@@ -15,7 +15,7 @@ _PATIENCE_SECONDS: Final = 1.0
 """For all verbs that one explanation makes way for; from then on it takes turns with them."""
 
 
-class Courtesy:
+class VerbPriority:
     """Counts the verbs under way on the event loop, and holds back those that explain in other threads."""
 
     def __init__(

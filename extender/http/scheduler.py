@@ -59,7 +59,7 @@ class _Verbs:
         self, verb: str, pod: ObjectKey, node: str = "", *, needs_devices: bool
     ) -> AbstractContextManager[Draft]:
         """Notes a decision, but for pods that are none of our business: they would push out all others."""
-        return self.overview.journal.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
+        return self.overview.decision_log.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
 
 
 def add_verbs(

@@ -148,32 +148,36 @@ def add_views(app: FastAPI, overview: Overview) -> None:
     state, features = overview.state, overview.features
     options: dict[str, Any] = {"tags": ["views"], "response_class": Response}
 
-    @app.get("/cluster", summary="How well is each kind of object known?", responses=_answers("cluster"), **options)
+    @app.get(
+        "/cluster", summary="How well is each kind of object known?", responses=_mutation_cache("cluster"), **options
+    )
     async def get_cluster(request: Request, query: Annotated[Paging, Query()]) -> Response:
         return await _reply(request, query, kinds(overview.kinds()))
 
-    @app.get("/pools", summary="Pools, and what is free in them.", responses=_answers("pools"), **options)
+    @app.get("/pools", summary="Pools, and what is free in them.", responses=_mutation_cache("pools"), **options)
     async def get_pools(request: Request, query: Annotated[Pools, Query()]) -> Response:
         return await _reply(request, query, pools(state.snapshot, features, driver=query.driver, node=query.node))
 
-    @app.get("/devices", summary="Devices, and who holds them.", responses=_answers("devices"), **options)
+    @app.get("/devices", summary="Devices, and who holds them.", responses=_mutation_cache("devices"), **options)
     async def get_devices(request: Request, query: Annotated[Devices, Query()]) -> Response:
         wanted = {"driver": query.driver, "pool": query.pool, "node": query.node, "state": _text(query.state)}
         return await _reply(request, query, devices(state.snapshot, features, **wanted, free=query.free))
 
-    @app.get("/claims", summary="Claims, and what they hold.", responses=_answers("claims"), **options)
+    @app.get("/claims", summary="Claims, and what they hold.", responses=_mutation_cache("claims"), **options)
     async def get_claims(request: Request, query: Annotated[Claims, Query()]) -> Response:
         wanted = {"namespace": query.namespace, "state": _text(query.state), "pod": query.pod}
         return await _reply(request, query, claims(state.snapshot, **wanted))
 
-    @app.get("/problems", summary="Objects that can't be read.", responses=_answers("problems"), **options)
+    @app.get("/problems", summary="Objects that can't be read.", responses=_mutation_cache("problems"), **options)
     async def get_problems(request: Request, query: Annotated[Problems, Query()]) -> Response:
         return await _reply(request, query, problems(state.snapshot, kind=query.kind))
 
-    @app.get("/decisions", summary="What was decided, the latest first.", responses=_answers("decisions"), **options)
+    @app.get(
+        "/decisions", summary="What was decided, the latest first.", responses=_mutation_cache("decisions"), **options
+    )
     async def get_decisions(request: Request, query: Annotated[Decisions, Query()]) -> Response:
         wanted = {"namespace": query.namespace, "pod": query.pod, "verb": query.verb or ""}
-        return await _reply(request, query, decisions(overview.journal.entries, **wanted))
+        return await _reply(request, query, decisions(overview.decision_log.entries, **wanted))
 
 
 async def _reply(request: Request, query: Paging, view: View) -> Response:
@@ -188,7 +192,7 @@ async def _reply(request: Request, query: Paging, view: View) -> Response:
     return Response(found.as_text(), media_type="text/plain")
 
 
-def _answers(name: str) -> dict[int | str, dict[str, Any]]:
+def _mutation_cache(name: str) -> dict[int | str, dict[str, Any]]:
     content = {"application/json": {"example": {"items": [_EXAMPLES[name]]}}, "text/plain": {}}
     return {
         200: {

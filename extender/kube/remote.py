@@ -11,7 +11,7 @@ from extender.kube.discovery import Served, discover
 from extender.kube.encoding import dumps
 from extender.kube.list import list_all
 from extender.kube.raw import key_of
-from extender.kube.request_counts import TalliedTransport, Tally
+from extender.kube.request_counts import CountingTransport, RequestCounts
 from extender.kube.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,
@@ -62,8 +62,8 @@ class RemoteApi:
     def __init__(
         self, transport: Transport, served: Served, *, random: Callable[[], float], patience: Patience = Patience()
     ) -> None:
-        self.tally = Tally()
-        self.transport: Transport = TalliedTransport(transport, self.tally, time.perf_counter)
+        self.request_counts = RequestCounts()
+        self.transport: Transport = CountingTransport(transport, self.request_counts, time.perf_counter)
         self.repeats = 0
         self.served = served
         self._random = random

@@ -39,7 +39,7 @@ class Durations:
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestCounts:
     """Answers by what was asked and HTTP status; durations by verb, until the answer or, for watches, its head."""
 
     answers: Counter[tuple[Asked, str]] = field(default_factory=Counter)
@@ -51,12 +51,12 @@ class Tally:
         self.durations.setdefault(asked.verb, Durations()).add(seconds)
 
 
-class TalliedTransport:
+class CountingTransport:
     """A transport whose requests are counted; implements `extender.kube.transport.Transport`."""
 
-    def __init__(self, transport: Transport, tally: Tally, clock: Callable[[], float]) -> None:
+    def __init__(self, transport: Transport, request_counts: RequestCounts, clock: Callable[[], float]) -> None:
         self._transport = transport
-        self._tally = tally
+        self._request_counts = request_counts
         self._clock = clock
 
     async def call(self, request: Request) -> Reply:
@@ -67,7 +67,7 @@ class TalliedTransport:
             code = str(reply.status)
         finally:
             # Also of a call that was given up: that is when it matters most.
-            self._tally.add(asked(request), code, self._clock() - started)
+            self._request_counts.add(asked(request), code, self._clock() - started)
         return reply
 
     @asynccontextmanager
@@ -79,7 +79,7 @@ class TalliedTransport:
                 stream = await stack.enter_async_context(self._transport.stream(request))
                 code = str(stream.status)
             finally:
-                self._tally.add(asked(request), code, self._clock() - started)
+                self._request_counts.add(asked(request), code, self._clock() - started)
             yield stream
 
 

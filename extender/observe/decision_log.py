@@ -66,7 +66,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
-class Journal:
+class DecisionLog:
     """A ring of entries. Logging is set up before one is made: it keeps a logger as it was then.
 
     Args:

@@ -41,7 +41,7 @@ class ClusterGauges(Collector):
         text = "Nodes that were decided from memory, of themselves or of nodes like them, or by search."
         yield _counter("node_verdicts", text, ("source",), verdicts)
         text = "Allocations that are decided and not seen on the API server yet."
-        yield _gauge("allocations_in_flight", text, (), [((), len(snapshot.in_flight))])
+        yield _gauge("allocations_in_flight", text, (), [((), len(snapshot.assumed))])
         if self._overview.live is not None:
             yield from _watches(self._overview.live)
             yield from _requests(self._overview.live)
@@ -84,15 +84,15 @@ def _watches(live: LiveCluster) -> Iterator[Metric]:
 
 
 def _requests(live: LiveCluster) -> Iterator[Metric]:
-    tally = live.api.tally
+    request_counts = live.api.request_counts
     text = 'Requests to the API server by HTTP status ("<error>": no answer). Conflicts are those with 409.'
-    answers = (((asked.verb, asked.resource, code), number) for (asked, code), number in tally.answers.items())
+    answers = (((asked.verb, asked.resource, code), number) for (asked, code), number in request_counts.answers.items())
     yield _counter("api_requests", text, ("verb", "resource", "code"), answers)
     text = "Reads of the API server that were tried again."
     yield _counter("api_read_retries", text, (), [((), live.api.repeats)])
     text = "Time until the API server's answer; of watches, until its head."
     family = HistogramMetricFamily(_name("api_request_duration_seconds"), text, labels=("verb",))
-    for verb, durations in tally.durations.items():
+    for verb, durations in request_counts.durations.items():
         cumulated = [float(number) for number in accumulate(durations.buckets)]
         family.add_metric((verb,), list(zip(_ENDS, cumulated, strict=True)), durations.total)
     yield family

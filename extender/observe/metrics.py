@@ -31,7 +31,7 @@ class Metrics:
         self._steps = Counter(
             "dra_extender_allocator_steps", "Devices tried by the allocator's search.", registry=registry
         )
-        self._clashes = Counter(
+        self._double_allocations = Counter(
             "dra_extender_clashes",
             "Allocations, ours or others', that came after another one for the same devices.",
             registry=registry,
@@ -63,7 +63,7 @@ class Metrics:
 
     def clashed(self) -> None:
         """An allocation came after another one for the same devices."""
-        self._clashes.inc()
+        self._double_allocations.inc()
 
     def lost(self) -> None:
         """A bound pod does not have a claim any more."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from allocator.model.features import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import RESOURCES
-from extender.observe.decision_log import Journal
+from extender.observe.decision_log import DecisionLog
 from extender.observe.tables.devices import DeviceCounts
 from extender.state.live import LiveCluster
 from extender.state.state import ClusterState
@@ -44,7 +44,7 @@ class Overview:
 
     state: ClusterState
     features: Features
-    journal: Journal
+    decision_log: DecisionLog
     devices: DeviceCounts
     decider: Decider
     live: LiveCluster | None = None

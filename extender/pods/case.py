@@ -107,7 +107,7 @@ def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -
     for pool in snapshot.inventory.for_node(node.node, features):
         for uid in snapshot.holders.get(pool.id, ()):
             found = snapshot.claim(uid)
-            if found is not None and uid not in snapshot.in_flight and _is_left(found.claim, snapshot):
+            if found is not None and uid not in snapshot.assumed and _is_left(found.claim, snapshot):
                 released = replace(found.claim, allocation=None, reserved_for=())
                 snapshot = snapshot.with_claim(replace(found, claim=released))
     return snapshot

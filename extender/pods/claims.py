@@ -15,7 +15,7 @@ from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Sp
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.binding_conditions import unmet
-from extender.writes.other_writers import clash, is_in_use
+from extender.writes.other_writers import double_allocation, is_in_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +177,16 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
         consumers = claim.reserved_for
         if len(consumers) >= MAX_CONSUMERS and all(consumer.uid != pod.uid for consumer in consumers):
             raise _BlockedError(f"claim {claim.name} is reserved for {MAX_CONSUMERS} pods already")
-        if not is_in_use(snapshot, claim.uid) and clash(snapshot, claim.uid):
+        if not is_in_use(snapshot, claim.uid) and double_allocation(snapshot, claim.uid):
             raise _BlockedError(f"the allocation of claim {claim.name} is void: others hold its devices", found)
         return found
-    flight = snapshot.in_flight.get(claim.uid)
-    if flight is None:
+    assumed_allocation = snapshot.assumed.get(claim.uid)
+    if assumed_allocation is None:
         _check_classes(claim.spec, snapshot)
         return found
-    if flight.pod_uid != pod.uid:
+    if assumed_allocation.pod_uid != pod.uid:
         raise _BlockedError(f"claim {claim.name} is being allocated for another pod")
-    return replace(found, claim=replace(claim, allocation=flight.allocation))
+    return replace(found, claim=replace(claim, allocation=assumed_allocation.allocation))
 
 
 def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:

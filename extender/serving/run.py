@@ -30,12 +30,12 @@ from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
-from extender.background.binding_timeout import Patience
+from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import Losses
-from extender.background.orphans import Sweep
-from extender.background.requeue import Waker
-from extender.background.runner import Aftercare
+from extender.background.orphans import OrphanCollector
+from extender.background.requeue import Requeue
+from extender.background.runner import BackgroundRunner
 from extender.background.unserved import Unserved
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
@@ -48,7 +48,7 @@ from extender.http.connections import OPERATIONS, VERBS, BoundedConfig, BoundedS
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
 from extender.observe import logs
-from extender.observe.decision_log import Journal
+from extender.observe.decision_log import DecisionLog
 from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
@@ -60,7 +60,7 @@ from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs.bind import Binder
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.writer import Writer
 
@@ -119,24 +119,26 @@ def make_service(
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
     decider = Decider(solver, state.changes_since)
     recorder = Recorder(api, writer.now, instance=socket.gethostname())
-    clashes = Clashes(metrics.clashed, recorder.record)
-    binder = Binder(state, writer, solver, deadline=deadline, clashes=clashes, off_loop=off_loop)
-    patience = Patience(state, solver.features, binder, clashes, writer.now, recorder.record, solver.faults)
+    double_allocations = DoubleAllocations(metrics.clashed, recorder.record)
+    binder = Binder(state, writer, solver, deadline=deadline, double_allocations=double_allocations, off_loop=off_loop)
+    patience = BindingTimeout(
+        state, solver.features, binder, double_allocations, writer.now, recorder.record, solver.faults
+    )
     deallocator = Deallocator(state, writer, binder.is_binding, solver.faults)
-    aftercare = Aftercare(
+    aftercare = BackgroundRunner(
         patience,
-        Sweep(state, binder, writer.now, solver.faults),
+        OrphanCollector(state, binder, writer.now, solver.faults),
         deallocator,
-        Waker(state, decider, writer, off_loop),
+        Requeue(state, decider, writer, off_loop),
         Unserved(state, recorder.record, writer.now, solver.faults),
         Losses(state, api, metrics.lost, recorder.record),
         metrics,
         solver.faults,
     )
-    journal = Journal(
+    decision_log = DecisionLog(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
-    overview = Overview(state, solver.features, journal, DeviceCounts(solver.features), decider, live)
+    overview = Overview(state, solver.features, decision_log, DeviceCounts(solver.features), decider, live)
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider,

@@ -29,15 +29,15 @@ def after_event(snapshot: Snapshot, uid: str) -> Snapshot:
 
     It has if the claim is gone, if it shows the allocation, or if it shows a revision that is late enough to tell.
     """
-    flight, claim = snapshot.in_flight.get(uid), snapshot.claim(uid)
-    if flight is None:
+    assumed_allocation, claim = snapshot.assumed.get(uid), snapshot.claim(uid)
+    if assumed_allocation is None:
         return snapshot
     if claim is not None:
         shown = claim.claim.allocation
-        landed = shown is not None and same_devices(shown, flight.allocation)
-        if not landed and (flight.ends_at is None or claim.revision < flight.ends_at):
+        landed = shown is not None and same_devices(shown, assumed_allocation.allocation)
+        if not landed and (assumed_allocation.ends_at is None or claim.revision < assumed_allocation.ends_at):
             return snapshot
-    return snapshot.without_in_flight(uid)
+    return snapshot.without_assumed(uid)
 
 
 def moved_pools(before: Snapshot, after: Snapshot, uid: str) -> frozenset[PoolId]:

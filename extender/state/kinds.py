@@ -23,7 +23,7 @@ from extender.state.budgets import parse_budget
 from extender.state.changes import Topic
 from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
 from extender.state.snapshot import Snapshot
-from extender.state.spec_cache import Specs
+from extender.state.spec_cache import SpecCache
 
 _T = TypeVar("_T")
 
@@ -132,14 +132,14 @@ def _namespaced_kinds() -> Iterable[Kind[Any]]:
         ),
         Kind(
             CLAIMS,
-            partial(parse_claim_object, read_spec=Specs().read),
+            partial(parse_claim_object, read_spec=SpecCache().read),
             find=lambda s, key: s.claims.get(key),
             put=lambda s, _, claim: s.with_claim(claim),
             drop=lambda s, key: s.without_claim(key),
             keys=lambda s: list(s.claims),
             count=lambda s: len(s.claims),
             touched=partial(_keyed, Topic.CLAIM),
-            parts=("claims", "claim_keys", "special", "usage", "holders", "in_flight"),
+            parts=("claims", "claim_keys", "special", "usage", "holders", "assumed"),
         ),
         Kind(
             TEMPLATES,

@@ -10,7 +10,7 @@ from extender.state.objects import ClaimObject
 
 
 @dataclass(slots=True)
-class Answers:
+class MutationCache:
     """Claims by version, each until it is shown. Bounded: of more than the limit the oldest are forgotten.
 
     Forgetting costs time and nothing else: what is not here is read again.

@@ -22,7 +22,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InFlight:
+class AssumedAllocation:
     """An allocation that is decided, and whose write the watch has not shown yet.
 
     Attributes:
@@ -52,7 +52,7 @@ class Snapshot(NamedTuple):
         holders: pool to the uids of the claims that hold something of it, what is in flight included.
         extended: extended resource name to the device class that serves it.
         special: uid of a pod to the uids of the claims that were made for its extended resources.
-        in_flight: by uid of the claim.
+        assumed: by uid of the claim.
         problems: kind and key of objects that can't be read, to what is wrong with them.
     """
 
@@ -74,7 +74,7 @@ class Snapshot(NamedTuple):
     special: Map[str, Map[str, None]] = Map()
     usage: Usage = Usage()
     holders: Map[PoolId, Map[str, None]] = Map()
-    in_flight: Map[str, InFlight] = Map()
+    assumed: Map[str, AssumedAllocation] = Map()
     problems: Map[tuple[str, ObjectKey], str] = Map()
 
     # --- questions ------------------------------------------------------------------------------------------
@@ -108,11 +108,11 @@ class Snapshot(NamedTuple):
 
     def held_by(self, uid: str) -> tuple[AllocationResult, ...]:
         """What a claim holds: its allocation, and one in flight if that is another one."""
-        claim, flight = self.claim(uid), self.in_flight.get(uid)
+        claim, assumed_allocation = self.claim(uid), self.assumed.get(uid)
         shown = None if claim is None else claim.claim.allocation
         found = [] if shown is None else [shown]
-        if flight is not None and (shown is None or not same_devices(shown, flight.allocation)):
-            found.append(flight.allocation)
+        if assumed_allocation is not None and (shown is None or not same_devices(shown, assumed_allocation.allocation)):
+            found.append(assumed_allocation.allocation)
         return tuple(found)
 
     # --- forks ----------------------------------------------------------------------------------------------
@@ -217,16 +217,16 @@ class Snapshot(NamedTuple):
         claims, keys = self.claims.delete(key), self.claim_keys.delete(uid)
         return self._replace(claims=claims, claim_keys=keys, special=special)._moved(uid, self.held_by(uid))
 
-    def assuming(self, flight: InFlight) -> "Snapshot":
+    def assuming(self, assumed_allocation: AssumedAllocation) -> "Snapshot":
         """With an allocation in flight, instead of the one that is in flight for this claim."""
-        after = self._replace(in_flight=self.in_flight.set(flight.claim_uid, flight))
-        return after._moved(flight.claim_uid, self.held_by(flight.claim_uid))
+        after = self._replace(assumed=self.assumed.set(assumed_allocation.claim_uid, assumed_allocation))
+        return after._moved(assumed_allocation.claim_uid, self.held_by(assumed_allocation.claim_uid))
 
-    def without_in_flight(self, claim_uid: str) -> "Snapshot":
+    def without_assumed(self, claim_uid: str) -> "Snapshot":
         """With nothing in flight for a claim."""
-        if claim_uid not in self.in_flight:
+        if claim_uid not in self.assumed:
             return self
-        after = self._replace(in_flight=self.in_flight.delete(claim_uid))
+        after = self._replace(assumed=self.assumed.delete(claim_uid))
         return after._moved(claim_uid, self.held_by(claim_uid))
 
     def with_problem(self, kind: str, key: ObjectKey, text: str) -> "Snapshot":

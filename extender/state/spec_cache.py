@@ -9,7 +9,7 @@ from extender.state.objects import dumped
 
 
 @dataclass(slots=True)
-class Specs:
+class SpecCache:
     """What was read before, by its JSON and the version of that. Bounded: beyond the limit it forgets all."""
 
     limit: int = 1000

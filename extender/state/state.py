@@ -15,10 +15,10 @@ from extender.state.assumed import after_event, moved_pools
 from extender.state.changes import Change, ChangeLog, Topic
 from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, all_kinds
-from extender.state.mutation_cache import Answers
+from extender.state.mutation_cache import MutationCache
 from extender.state.objects import ClaimObject
 from extender.state.relist import Relist
-from extender.state.snapshot import EMPTY, InFlight, Snapshot
+from extender.state.snapshot import EMPTY, AssumedAllocation, Snapshot
 
 NOT_SYNCED: Final = "not synced yet"
 
@@ -49,7 +49,7 @@ class ClusterState:
         self._seen = dict.fromkeys(RESOURCES, 0)
         self._versions: dict[str, dict[ObjectKey, Version]] = {kind: {} for kind in RESOURCES}
         self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
-        self._answers = Answers()
+        self._mutation_cache = MutationCache()
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class ClusterState:
         if event.type is EventType.DELETED:
             edit.drop(kind, key)
         else:
-            edit.put(kind, key, self._answers.shown(version) or read(kind, event.object), listed=False)
+            edit.put(kind, key, self._mutation_cache.shown(version) or read(kind, event.object), listed=False)
             if version is not None:
                 versions[key] = version
         self._commit(edit)
@@ -137,7 +137,7 @@ class ClusterState:
         relist.apply_to(edit)
         self._versions[resource.kind] = dict(relist.versions)
         if resource == CLAIMS:
-            self._answers.clear()
+            self._mutation_cache.clear()
         self._commit(edit)
         self.trust(resource)
         self.bookmark(resource, at)
@@ -147,7 +147,7 @@ class ClusterState:
         """Everything of a kind is known up to a revision."""
         self._seen[resource.kind] = max(at, self._seen[resource.kind])
         if resource == CLAIMS:
-            self._end_flights_of_missing_claims()
+            self._end_assumptions_of_missing_claims()
         for future, (kind, wanted) in list(self._waiting.items()):
             if kind == resource.kind and wanted <= at and not future.done():
                 future.set_result(None)
@@ -174,12 +174,12 @@ class ClusterState:
             return known
         claim: ClaimObject = self._kinds[CLAIMS.kind].parse(obj)
         if version is not None and claim.revision > self._seen[CLAIMS.kind]:
-            self._answers.keep(version, claim)
+            self._mutation_cache.keep(version, claim)
         return claim
 
     def assume(self, claim_uid: str, allocation: AllocationResult, pod_uid: str) -> None:
         """Hold an allocation that is about to be written; the next snapshot has it."""
-        self._fly(InFlight(claim_uid, pod_uid, allocation))
+        self._hold(AssumedAllocation(claim_uid, pod_uid, allocation))
 
     def settle(self, claim_uid: str, at: int) -> None:
         """From this revision of the claim on, the watch tells what became of the write.
@@ -187,30 +187,34 @@ class ClusterState:
         After a write that succeeded, the revision that it made. After one whose outcome is unknown, the one that
         follows the precondition's: the claim can't pass it by another write without refusing ours.
         """
-        flight = self._snapshot.in_flight.get(claim_uid)
-        if flight is not None:
-            self._fly(replace(flight, ends_at=at))
+        assumed_allocation = self._snapshot.assumed.get(claim_uid)
+        if assumed_allocation is not None:
+            self._hold(replace(assumed_allocation, ends_at=at))
 
     def forget(self, claim_uid: str) -> None:
         """An allocation that was assumed has not been written, and never will be."""
-        before, after = self._snapshot, self._snapshot.without_in_flight(claim_uid)
-        self._commit_flight(before, after, claim_uid)
+        before, after = self._snapshot, self._snapshot.without_assumed(claim_uid)
+        self._commit_assumed(before, after, claim_uid)
 
-    def _fly(self, flight: InFlight) -> None:
-        before, after = self._snapshot, self._snapshot.assuming(flight)
-        if after.claim(flight.claim_uid) is not None:
-            after = after_event(after, flight.claim_uid)
-        self._commit_flight(before, after, flight.claim_uid)
-        self._end_flights_of_missing_claims()
+    def _hold(self, assumed_allocation: AssumedAllocation) -> None:
+        before, after = self._snapshot, self._snapshot.assuming(assumed_allocation)
+        if after.claim(assumed_allocation.claim_uid) is not None:
+            after = after_event(after, assumed_allocation.claim_uid)
+        self._commit_assumed(before, after, assumed_allocation.claim_uid)
+        self._end_assumptions_of_missing_claims()
 
-    def _end_flights_of_missing_claims(self) -> None:
+    def _end_assumptions_of_missing_claims(self) -> None:
         """A claim that was there when it was written, and is not at a later revision, is gone."""
         snapshot, seen = self._snapshot, self._seen[CLAIMS.kind]
-        for uid, flight in snapshot.in_flight.items():
-            if flight.ends_at is not None and flight.ends_at <= seen and snapshot.claim(uid) is None:
+        for uid, assumed_allocation in snapshot.assumed.items():
+            if (
+                assumed_allocation.ends_at is not None
+                and assumed_allocation.ends_at <= seen
+                and snapshot.claim(uid) is None
+            ):
                 self.forget(uid)
 
-    def _commit_flight(self, before: Snapshot, after: Snapshot, uid: str) -> None:
+    def _commit_assumed(self, before: Snapshot, after: Snapshot, uid: str) -> None:
         if after is before:
             return
         edit = Edit(after)

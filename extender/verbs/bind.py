@@ -26,8 +26,8 @@ from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.double_allocations import Clashes
-from extender.writes.other_writers import clash, is_in_use
+from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.other_writers import double_allocation, is_in_use
 from extender.writes.reservation import Reservation, WriteRefusedError, is_reserved
 from extender.writes.special_claims import SpecialClaims
 from extender.writes.writer import Writer, check_unbound
@@ -49,7 +49,7 @@ class GivenBackError(BindError):
     """What the pod's claims have been allocated is of no use; it is given back."""
 
 
-class ClashError(GivenBackError):
+class DoubleAllocationError(GivenBackError):
     """Another writer gave the same devices to another claim before us."""
 
 
@@ -89,7 +89,7 @@ class Binder:
         solver: Solver,
         *,
         deadline: float,
-        clashes: Clashes,
+        double_allocations: DoubleAllocations,
         off_loop: Offload = in_thread,
     ) -> None:
         self._state = state
@@ -97,7 +97,7 @@ class Binder:
         self._special = SpecialClaims(writer.api, state)
         self._solver = solver
         self._deadline = deadline
-        self._clashes = clashes
+        self._double_allocations = double_allocations
         self._off_loop = off_loop
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
@@ -219,8 +219,8 @@ class Binder:
         if case.void is None:
             raise BindError(case.reason)
         made += _given_back(pod, [case.void])
-        self._clashes.found(case.void, clash(snapshot, case.void.claim.uid), snapshot)
-        raise ClashError(case.reason)
+        self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
+        raise DoubleAllocationError(case.reason)
 
     async def _found(self, case: Case, node: NodeObject, until: float) -> Allocation | No:
         """What the pod's claims would get; what takes a search is found out in a thread, before a time of the loop."""
@@ -319,10 +319,10 @@ class Binder:
 
     def _check_against_others(self, claim: ClaimObject, snapshot: Snapshot) -> None:
         """Compare with what others have written before us. A claim that a bound pod uses was checked then."""
-        found = "" if is_in_use(snapshot, claim.claim.uid) else clash(snapshot, claim.claim.uid)
+        found = "" if is_in_use(snapshot, claim.claim.uid) else double_allocation(snapshot, claim.claim.uid)
         if found:
-            self._clashes.found(claim, found, snapshot)
-            raise ClashError(f"claim {claim.key} was allocated after others: {found}")
+            self._double_allocations.found(claim, found, snapshot)
+            raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
 
     def _check_readiness(self, claim: ClaimObject, _snapshot: Snapshot) -> None:
         """See whether the devices are ready to be bound."""
@@ -406,6 +406,6 @@ def _plan(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, sn
 def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> Iterator[Reservation]:
     for each in claims:
         if each.claim.allocation is not None:
-            resumed = each.claim.uid in snapshot.in_flight
+            resumed = each.claim.uid in snapshot.assumed
             frees = resumed or is_reserved(each.claim, pod.uid)
             yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees)

@@ -23,7 +23,7 @@ _MOST_PODS: Final = 16
 """That are remembered. A scheduler filters one pod at a time, and binds or nominates it soon."""
 
 
-class Turns:
+class VolumeGate:
     """Pods that filter has found nodes for, and of which it is not known yet which they take.
 
     Args:

@@ -11,7 +11,7 @@ from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.writes.events import Note
-from extender.writes.other_writers import clash
+from extender.writes.other_writers import double_allocation
 
 AT_ONCE: Final = 1_000
 """Claims in one look: others wait for the event loop meanwhile."""
@@ -19,7 +19,7 @@ AT_ONCE: Final = 1_000
 _REMEMBERED: Final = 10_000
 
 
-class Clashes:
+class DoubleAllocations:
     """Counts and tells them.
 
     Args:
@@ -62,6 +62,6 @@ class Clashes:
         for key in list(islice(self._unseen, AT_ONCE)):
             del self._unseen[key]
             claim = snapshot.claims.get(key) if isinstance(key, ObjectKey) else None
-            how = clash(snapshot, claim.claim.uid) if claim is not None else ""
+            how = double_allocation(snapshot, claim.claim.uid) if claim is not None else ""
             if claim is not None and how:
                 self.found(claim, how, snapshot)

@@ -19,7 +19,7 @@ def is_in_use(snapshot: Snapshot, uid: str) -> bool:
     return any(user is not None and user.node_name for user in users)
 
 
-def clash(snapshot: Snapshot, uid: str) -> str:
+def double_allocation(snapshot: Snapshot, uid: str) -> str:
     """How a claim's allocation clashes with earlier ones; empty if it does not, or if there is none.
 
     The snapshot must have all revisions of claims up to the one that brought the allocation.

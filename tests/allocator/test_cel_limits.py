@@ -18,7 +18,7 @@ from allocator.cel.cost import LIMIT
 from allocator.cel.selectors import Selectors
 from allocator.errors import SearchLimitError
 from allocator.model import Device, DeviceId
-from allocator.search.limits import Effort, Limits, TimedSelectors
+from allocator.search.limits import Limits, SearchBudget, TimedSelectors
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 
@@ -172,9 +172,9 @@ def test_time_that_is_up_is_the_searchs_and_is_not_remembered() -> None:
     clock, selectors = Clock(), Selectors()
     expression = '["a"].all(x, lists.range(2000).all(y, x == "a"))'
     with pytest.raises(SearchLimitError, match="time"):
-        TimedSelectors(selectors, Effort(Limits(seconds=2.0), clock)).matches(expression, DEVICE)
+        TimedSelectors(selectors, SearchBudget(Limits(seconds=2.0), clock)).matches(expression, DEVICE)
     with pytest.raises(SearchLimitError, match="time"):
-        TimedSelectors(selectors, Effort(Limits(seconds=2.0), clock)).derive(expression, DEVICE)
+        TimedSelectors(selectors, SearchBudget(Limits(seconds=2.0), clock)).derive(expression, DEVICE)
     assert selectors.matches(expression, DEVICE) is True
 
 

@@ -17,7 +17,7 @@ from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.pools import Inventory
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.ledger import Ledger
-from allocator.search.limits import Effort, Limits, TimedSelectors
+from allocator.search.limits import Limits, SearchBudget, TimedSelectors
 from allocator.search.plan import plan
 from allocator.usage import Usage
 from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
@@ -111,7 +111,7 @@ def test_the_order_of_claims_does_not_matter_to_feasibility(puzzle: Puzzle) -> N
 @given(puzzles(), st.data())
 def test_undo_restores_the_ledger_exactly(puzzle: Puzzle, data: st.DataObject) -> None:
     task = puzzle.world.task(*puzzle.claims)
-    selectors = TimedSelectors(SELECTORS, Effort(Limits(), ticks()))
+    selectors = TimedSelectors(SELECTORS, SearchBudget(Limits(), ticks()))
     candidates = Candidates(task.node, task.pools, task.usage, task.taint_rules, task.features, selectors)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, task.pools, task.features)

@@ -88,7 +88,7 @@ async def taken(client: Client, namespace: str) -> list[tuple[str, str]]:
     return sorted(device for each in claims if is_allocated(each) for device in held(each))
 
 
-async def clashes(ours: Pair) -> int:
+async def double_allocations(ours: Pair) -> int:
     """How many an extender has counted."""
     async with httpx.AsyncClient(trust_env=False) as http:
         text = (await http.get(f"{ours.extender.url}/metrics")).raise_for_status().text
@@ -101,7 +101,7 @@ async def counted_clashes(ours: Pair, least: int) -> None:
     """Wait until an extender has counted so many: it looks for those of others now and then."""
     async with asyncio.timeout(SECONDS):
         while True:
-            if await clashes(ours) >= least:
+            if await double_allocations(ours) >= least:
                 return
             await asyncio.sleep(INTERVAL)
 
@@ -165,7 +165,7 @@ async def test_of_two_extenders_the_later_gives_way(client: Client, plane: Contr
         first, second = await lands_late(client, namespace, first=ours.name, second=RIVAL, delayed=rival.proxy)
         assert await rejection(client, ObjectKey(namespace, second), about="no free device")
         assert not is_allocated(await client.get(CLAIMS, ObjectKey(namespace, second)))
-        assert await clashes(rival) == 1
+        assert await double_allocations(rival) == 1
         await told_of_clash(client, namespace, second)
         assert await findings(client, namespace) == []
         assert await losses(client, namespace) == []
@@ -206,13 +206,13 @@ class TestInTree:
             assert len(await findings(client, namespace)) == 1, "the audit does"
             assert is_allocated(await client.get(CLAIMS, ObjectKey(namespace, first)))
             await told_of_clash(client, namespace, second)
-            assert await clashes(ours) == 1
+            assert await double_allocations(ours) == 1
 
     async def test_ours_comes_second_and_gives_way(self, client: Client, plane: ControlPlane, namespace: str) -> None:
         async with fleet(client, nodes=1, devices=1), in_tree(plane), pair(client, plane) as ours:
             _, second = await lands_late(client, namespace, first=IN_TREE, second=ours.name, delayed=ours.proxy)
             assert await rejection(client, ObjectKey(namespace, second), about="no free device")
-            assert await clashes(ours) == 1
+            assert await double_allocations(ours) == 1
             await told_of_clash(client, namespace, second)
             assert await findings(client, namespace) == []
             assert await losses(client, namespace) == []

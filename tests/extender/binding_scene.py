@@ -8,7 +8,7 @@ from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.kube.raw import Event
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api
@@ -58,11 +58,16 @@ class Scene:
         writer = Writer(self.transport, self.state, lambda: self.now)
         self.counted: list[None] = []
         self.told: list[tuple[str, str]] = []
-        self.clashes = Clashes(
+        self.double_allocations = DoubleAllocations(
             count=lambda: self.counted.append(None), tell=lambda pod, note: self.told.append((pod.name, note.reason))
         )
         self.binder = Binder(
-            self.state, writer, solver(), deadline=DEADLINE, clashes=self.clashes, off_loop=virtualtime.at_once
+            self.state,
+            writer,
+            solver(),
+            deadline=DEADLINE,
+            double_allocations=self.double_allocations,
+            off_loop=virtualtime.at_once,
         )
 
     async def bind(self, name: str = "p", node_name: str = "n", **more: Any) -> None:

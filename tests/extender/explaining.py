@@ -10,7 +10,7 @@ from extender.decisions.solver import Solver
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
-from extender.state.snapshot import InFlight, Snapshot
+from extender.state.snapshot import AssumedAllocation, Snapshot
 from tests.extender.clusters import (
     CREATED,
     DRIVER,
@@ -126,7 +126,7 @@ def being_allocated(snapshot: Snapshot) -> Snapshot:
     freed = replace(
         snapshot.claims[ObjectKey("ns", "other-gpu")], claim=replace(other, allocation=None, reserved_for=())
     )
-    return snapshot.with_claim(freed).assuming(InFlight(other.uid, "uid-other", other.allocation))
+    return snapshot.with_claim(freed).assuming(AssumedAllocation(other.uid, "uid-other", other.allocation))
 
 
 def shared_claim(users: int) -> Object:

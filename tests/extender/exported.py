@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator.model.features import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, SLICES
-from extender.observe.decision_log import Journal
+from extender.observe.decision_log import DecisionLog
 from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
@@ -60,11 +60,16 @@ async def _scraped() -> str:
     fake.put(SLICES, local_slice("a"))
     async with following(fake, state) as live:
         await asyncio.sleep(1)
-        journal = Journal(1, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "")
+        decision_log = DecisionLog(1, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "")
         metrics.registry.register(
             ClusterGauges(
                 Overview(
-                    state, Features(), journal, DeviceCounts(Features()), Decider(solver(), state.changes_since), live
+                    state,
+                    Features(),
+                    decision_log,
+                    DeviceCounts(Features()),
+                    Decider(solver(), state.changes_since),
+                    live,
                 )
             )
         )

@@ -11,7 +11,7 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey, Resource
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Transport
@@ -70,9 +70,16 @@ class Process:
         self.state = ClusterState()
         api.follow(self.state)
         self.transport = Mortal(api, end)
-        clashes = Clashes(lambda: None, lambda _pod, _note: None)
+        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
         writer = Writer(self.transport, self.state, lambda: NOW)
-        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
+        self.binder = Binder(
+            self.state,
+            writer,
+            solver(),
+            deadline=4,
+            double_allocations=double_allocations,
+            off_loop=virtualtime.at_once,
+        )
 
     async def bind(self, name: str, on: str) -> str:
         """The error; empty for a success."""

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import orjson
 
 from extender.background.deallocate import Deallocator
-from extender.background.orphans import Sweep
+from extender.background.orphans import OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
@@ -24,7 +24,7 @@ from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.reservation import is_reserved
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
@@ -146,9 +146,16 @@ class Replica:
         self.watch = Watch(self.state)
         api.follow(self.watch)
         self.gate = Gate(api, self.note)
-        clashes = Clashes(count=lambda: None, tell=lambda _pod, _note: None)
+        double_allocations = DoubleAllocations(count=lambda: None, tell=lambda _pod, _note: None)
         writer = Writer(self.gate, self.state, lambda: NOW)
-        self.binder = Binder(self.state, writer, solver(), deadline=1000, clashes=clashes, off_loop=virtualtime.at_once)
+        self.binder = Binder(
+            self.state,
+            writer,
+            solver(),
+            deadline=1000,
+            double_allocations=double_allocations,
+            off_loop=virtualtime.at_once,
+        )
         self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults())
         self.tasks = [asyncio.ensure_future(self._work(index, each)) for index, each in enumerate(program)]
 
@@ -208,7 +215,7 @@ class Replica:
         return ""
 
     async def _sweep(self) -> str:
-        Sweep(self.state, self.binder, lambda: NOW + AHEAD, Faults()).look()
+        OrphanCollector(self.state, self.binder, lambda: NOW + AHEAD, Faults()).look()
         await self.binder.finish(1000)
         return ""
 

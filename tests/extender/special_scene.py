@@ -9,7 +9,7 @@ from extender.state.objects import SPECIAL
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.verbs.filter import filter_nodes
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, memory_api
@@ -46,9 +46,16 @@ class Scene:
         self.state = ClusterState()
         self.api.follow(self.state)
         self.transport = Transport(self.api)
-        clashes = Clashes(lambda: None, lambda _pod, _note: None)
+        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
         writer = Writer(self.transport, self.state, lambda: NOW)
-        self.binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
+        self.binder = Binder(
+            self.state,
+            writer,
+            solver(),
+            deadline=4,
+            double_allocations=double_allocations,
+            off_loop=virtualtime.at_once,
+        )
 
     def filter(
         self, name: str = "p", nodes: Sequence[str] = ("n", "m", "o"), features: Features = EVERYTHING

@@ -24,7 +24,7 @@ class TestSuccess:
         assert scene.devices("a") + scene.devices("b") == ["n/gpu-0", "n/gpu-1"]
         assert (scene.users("a"), scene.node_of("p")) == (["p"], "n")
         assert scene.held == {"n/gpu-0", "n/gpu-1"}
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
 
     def test_again_is_a_success_without_writes(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))
@@ -99,7 +99,7 @@ class TestRefused:
         scene = Scene(*there)
         assert scene.run(scene.bind(**arguments)) == [message]
         assert writes(scene.transport.calls) == []
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
 
     def test_what_does_not_fit(self) -> None:
         busy = claim("busy", allocated=["n/gpu-0", "n/gpu-1"], at="n")
@@ -189,7 +189,7 @@ class TestUnknownOutcomes:
         assert scene.run(scene.bind(node_name="m")) == ["node m: claim a is allocated for other nodes"]
         assert scene.run(scene.bind()) == [""]
         assert scene.devices("b") == ["n/gpu-1"]
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
 
     def test_of_the_binding_nothing_is_undone_and_the_next_bind_goes_on(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))

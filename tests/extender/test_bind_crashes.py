@@ -98,7 +98,7 @@ def test_what_is_left_the_next_try_mends(row: Row) -> None:
         process = Process(api)
         assert await process.bind("p", "n") == ""
         assert await left(api) == ("r,r", True)
-        assert not process.state.snapshot.in_flight
+        assert not process.state.snapshot.assumed
 
     virtualtime.run(main())
 
@@ -221,7 +221,7 @@ def test_what_is_left_of_a_special_claim_the_next_try_mends(row: SpecialRow) -> 
         process = Process(api)
         assert await process.bind("p", "n") == ""
         assert await special_left(api) == ("reserved", True, "n")
-        assert not process.state.snapshot.in_flight
+        assert not process.state.snapshot.assumed
 
     virtualtime.run(main())
 
@@ -269,7 +269,7 @@ def test_whatever_dies_when_no_device_is_lost_or_used_twice(
         for name, on in 2 * [(name, on) for name in sorted(CLAIMS_OF) for on in ("n", "m")]:
             await last.bind(name, on)
         await check(api)
-        assert not last.state.snapshot.in_flight
+        assert not last.state.snapshot.assumed
         waiting = [name for name, raw in (await everything(api, PODS)).items() if not raw["spec"].get("nodeName")]
         assert len(waiting) < len(CLAIMS_OF)
         for name in waiting:

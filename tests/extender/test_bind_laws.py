@@ -15,7 +15,7 @@ from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Reso
 from extender.kube.raw import Event
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport
@@ -80,10 +80,14 @@ class Extender:
     def over(cls, api: MemoryApi, random: Random) -> "Extender":
         state, transport = ClusterState(), Transport(api)
         api.follow(LateWatch(state, random))
-        clashes = Clashes(count=lambda: None, tell=lambda _pod, _note: None)
+        double_allocations = DoubleAllocations(count=lambda: None, tell=lambda _pod, _note: None)
         writer = Writer(transport, state, lambda: NOW)
         return cls(
-            state, transport, Binder(state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
+            state,
+            transport,
+            Binder(
+                state, writer, solver(), deadline=4, double_allocations=double_allocations, off_loop=virtualtime.at_once
+            ),
         )
 
     async def bind(self, name: str, node_name: str, *, after: float = 0) -> str:
@@ -126,7 +130,7 @@ async def check_end(api: MemoryApi, extenders: list[Extender]) -> None:
     held = [name for name, raw in claims.items() if raw.get("status", {}).get("allocation")]
     for extender in extenders:
         snapshot = extender.state.snapshot
-        assert not set(snapshot.in_flight) & {f"uid-{name}" for name in held}
+        assert not set(snapshot.assumed) & {f"uid-{name}" for name in held}
     pods = await everything(api, PODS)
     waiting = [name for name, raw in pods.items() if not raw["spec"].get("nodeName")]
     for name in waiting:

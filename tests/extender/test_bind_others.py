@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.kube.api import CLAIMS, ObjectKey
-from extender.verbs.bind import ClashError
+from extender.verbs.bind import DoubleAllocationError
 from tests.extender import virtualtime
 from tests.extender.apis import Fault
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, Scene, action
@@ -37,11 +37,11 @@ class TestOtherWriters:
         scene = Scene(claim("a"), claim("other"), pod("p", "a"))
         scene.transport.script(ALLOCATE, action(stolen(scene, "n/gpu-0")))
 
-        async def clash() -> None:
-            with pytest.raises(ClashError):
+        async def double_allocation() -> None:
+            with pytest.raises(DoubleAllocationError):
                 await scene.bind()
 
-        virtualtime.run(clash())
+        virtualtime.run(double_allocation())
         assert scene.held == {"n/gpu-0"}
 
     def test_first(self) -> None:

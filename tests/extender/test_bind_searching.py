@@ -50,7 +50,12 @@ class Searching(Scene):
         self._meanwhile = meanwhile
         writer = Writer(self.transport, self.state, lambda: self.now)
         self.binder = Binder(
-            self.state, writer, by or solver(), deadline=DEADLINE, clashes=self.clashes, off_loop=self._search
+            self.state,
+            writer,
+            by or solver(),
+            deadline=DEADLINE,
+            double_allocations=self.double_allocations,
+            off_loop=self._search,
         )
 
     async def _search(self, work: Callable[[], _T]) -> _T:

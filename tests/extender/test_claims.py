@@ -16,7 +16,7 @@ from extender.pods.claims import (
     without_pods,
 )
 from extender.state.objects import Pod, parse_pod
-from extender.state.snapshot import InFlight, Snapshot
+from extender.state.snapshot import AssumedAllocation, Snapshot
 from extender.state.state import ClusterState
 from tests.extender.clusters import claim, device_class, node, pod, request, snapshot_of
 
@@ -46,9 +46,9 @@ def owned_by(uid: str) -> RawObject:
     return {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}]}
 
 
-def flying(pod_uid: str, *, claim_uid: str = "uid-gpu") -> InFlight:
+def flying(pod_uid: str, *, claim_uid: str = "uid-gpu") -> AssumedAllocation:
     result = DeviceResult("gpu", DeviceId("gpu.example.com", "n", "gpu-0"))
-    return InFlight(claim_uid, pod_uid, AllocationResult((result,)))
+    return AssumedAllocation(claim_uid, pod_uid, AllocationResult((result,)))
 
 
 def names(claims: PodClaims | Blocked) -> tuple[list[str], list[str]]:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from extender.cli.explain import Inquiry, InquiryError, asked
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.config.settings import load
-from extender.explain.verb_priority import Courtesy
+from extender.explain.verb_priority import VerbPriority
 from extender.kube.api import PODS, ObjectKey
 from extender.state.state import ClusterState
 from tests.extender.clusters import (
@@ -217,9 +217,9 @@ class Time:
 
 def test_an_explanation_waits_while_a_verb_is_under_way_but_not_for_ever() -> None:
     time = Time()
-    courtesy = Courtesy(time, time.sleep)
-    pause = courtesy.turn()
-    with courtesy.verb():
+    verb_priority = VerbPriority(time, time.sleep)
+    pause = verb_priority.turn()
+    with verb_priority.verb():
         pause()
     assert 0.9 < sum(time.slept) < 1.2
     before = len(time.slept)
@@ -229,7 +229,7 @@ def test_an_explanation_waits_while_a_verb_is_under_way_but_not_for_ever() -> No
 
 def test_work_is_in_small_pieces_with_a_breath_between_them() -> None:
     time = Time()
-    pause = Courtesy(time, time.sleep).turn()
+    pause = VerbPriority(time, time.sleep).turn()
     for _ in range(100):
         pause()
     assert len(time.slept) > 20
@@ -243,9 +243,9 @@ def test_a_verb_that_ends_lets_the_explanation_go_on() -> None:
         slept.append(seconds)
         verb.close()
 
-    courtesy = Courtesy(lambda: 0.0, sleep)
-    verb.enter_context(courtesy.verb())
-    courtesy.turn()()
+    verb_priority = VerbPriority(lambda: 0.0, sleep)
+    verb.enter_context(verb_priority.verb())
+    verb_priority.turn()()
     assert len(slept) == 1
 
 

@@ -42,8 +42,8 @@ from tests.extender.clusters import (
     state_of,
 )
 from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned
+from tests.extender.requeue_scene import mark
 from tests.extender.test_simulation import manifests_of
-from tests.extender.waking_scene import mark
 
 SICK, WELL = pod("sick", "sick-c"), pod("well", "well-c")
 CLAIMS = (poison_claim("sick-c"), claim("well-c"))

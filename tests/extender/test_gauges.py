@@ -14,7 +14,7 @@ from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
-from extender.observe.decision_log import Journal
+from extender.observe.decision_log import DecisionLog
 from extender.observe.gauges import ClusterGauges
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import DeviceCounts, DeviceState
@@ -40,8 +40,10 @@ from tests.extender.virtualtime import run
 
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
-    journal = Journal(10, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "id")
-    return Overview(state, Features(), journal, DeviceCounts(Features()), Decider(solver(), state.changes_since), live)
+    decision_log = DecisionLog(10, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "id")
+    return Overview(
+        state, Features(), decision_log, DeviceCounts(Features()), Decider(solver(), state.changes_since), live
+    )
 
 
 def registry_of(overview: Overview) -> CollectorRegistry:

@@ -14,7 +14,7 @@ from extender.pods.grounds import rests
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from tests.extender.clusters import solver
-from tests.extender.test_deciding_laws import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
+from tests.extender.test_decisions_laws import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 
 POD = Pod("ns", "p", "uid-p")
 

@@ -147,7 +147,7 @@ async def test_bind_says_why_not(client: AsyncClient, cluster: Cluster) -> None:
     reply = await post(client, "bind", binding("p", "b"))
     assert "no free device for request gpu" in reply["Error"]
     assert await cluster.node_of("p") == ""
-    assert not cluster.state.snapshot.in_flight
+    assert not cluster.state.snapshot.assumed
 
 
 def _allocation(cluster: Cluster, name: str) -> AllocationResult:

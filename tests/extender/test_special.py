@@ -12,7 +12,7 @@ from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import parse_claim_object
 from extender.verbs.bind import Binder
 from extender.verbs.preempt import Victims, choose_victims
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
 from tests.extender.apis import NOW, Fault, Transport, writes
@@ -110,7 +110,7 @@ class TestBind:
             "resourceClaimName": made["metadata"]["name"],
             "requestMappings": [mapping],
         }
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
 
     def test_where_a_device_plugin_serves_there_is_none(self) -> None:
         scene = Scene(asking())
@@ -156,8 +156,15 @@ class TestBind:
                 return "resource.k8s.io/v1beta1" if resource == CLAIMS else super().api_version(resource)
 
         writer = Writer(Old(scene.api), scene.state, lambda: NOW)
-        clashes = Clashes(lambda: None, lambda _pod, _note: None)
-        scene.binder = Binder(scene.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
+        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
+        scene.binder = Binder(
+            scene.state,
+            writer,
+            solver(),
+            deadline=4,
+            double_allocations=double_allocations,
+            off_loop=virtualtime.at_once,
+        )
         assert scene.bind() == ""
         (made,) = scene.special
         assert made["apiVersion"] == "resource.k8s.io/v1beta1"
@@ -187,7 +194,7 @@ class TestOnce:
         scene.transport.script(call, Fault(reply=fail))
         with suppress(RuntimeError):
             scene.bind()
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
         assert scene.bind() == ""
         assert [devices(each) for each in scene.special] == [["n/gpu-0"]]
 

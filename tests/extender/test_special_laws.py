@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.audit.cluster import device_findings
-from extender.background.orphans import IDLE, Sweep
+from extender.background.orphans import IDLE, OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject
@@ -76,7 +76,7 @@ def test_no_special_claim_is_lost_or_left(lives: list[tuple[End, list[tuple[str,
             await live_and_die(api, [life])
             await check(api)
         last = Process(api)
-        Sweep(last.state, last.binder, lambda: NOW + IDLE, Faults()).look()
+        OrphanCollector(last.state, last.binder, lambda: NOW + IDLE, Faults()).look()
         await asyncio.sleep(10)
         await check(api)
         await check_end(api)

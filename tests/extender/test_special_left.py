@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import orjson
 
-from extender.background.orphans import IDLE, PERIOD, Sweep
+from extender.background.orphans import IDLE, PERIOD, OrphanCollector
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from extender.pods.extended_resources.requests import demand, special_claim
@@ -87,7 +87,7 @@ class TestSweep:
 
     def sweep(self, scene: Scene, *, after: timedelta = IDLE) -> None:
         async def main() -> None:
-            Sweep(scene.state, scene.binder, lambda: NOW + after, Faults()).look()
+            OrphanCollector(scene.state, scene.binder, lambda: NOW + after, Faults()).look()
             await asyncio.sleep(10)
 
         virtualtime.run(main())
@@ -172,7 +172,7 @@ class TestSweep:
         scene = Scene(asking())
         left_behind(scene)
         times = iter([NOW + IDLE - PERIOD / 2, NOW + IDLE, NOW + IDLE + PERIOD / 2])
-        sweep = Sweep(scene.state, scene.binder, lambda: next(times), Faults())
+        sweep = OrphanCollector(scene.state, scene.binder, lambda: next(times), Faults())
 
         async def main() -> list[int]:
             left = []

@@ -15,7 +15,7 @@ from extender.state.kinds import all_kinds
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.state import ClusterState
-from extender.writes.other_writers import clash
+from extender.writes.other_writers import double_allocation
 from tests.extender import virtualtime
 from tests.extender.clusters import (
     DRIVER,
@@ -322,15 +322,15 @@ class TestAllocatedAt:
         state.replace(
             CLAIMS, [at(5, claim("other", allocated=["n/gpu-0"])), at(7, claim("gpu", allocated=["n/gpu-0"]))], 8
         )
-        assert "device held twice" in clash(state.snapshot, "uid-gpu")
+        assert "device held twice" in double_allocation(state.snapshot, "uid-gpu")
 
     def test_one_that_the_first_list_brings_does_not_give_way_to_later_ones(self) -> None:
         state = state_of([])
         state.replace(CLAIMS, [at(4, claim("gpu", allocated=["n/gpu-0"])), at(3, claim("other"))], 4)
         change(state, CLAIMS, claim("other", allocated=["n/gpu-0"]), version=5)
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], users=["p"]), version=6)
-        assert clash(state.snapshot, "uid-gpu") == ""
-        assert "device held twice" in clash(state.snapshot, "uid-other")
+        assert double_allocation(state.snapshot, "uid-gpu") == ""
+        assert "device held twice" in double_allocation(state.snapshot, "uid-other")
 
     def test_another_allocation_is_a_new_one(self) -> None:
         state = state_of([claim("gpu")])
@@ -362,14 +362,14 @@ class TestInFlight:
     def test_ends_when_the_watch_shows_it_and_is_still_held(self) -> None:
         state = self.state()
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
-        assert not state.snapshot.in_flight
+        assert not state.snapshot.assumed
         assert held(state) == {"gpu-0"}
         assert [c.topic for c in state.changes_since(2) or ()] == [Topic.CLAIM]
 
     def test_ends_when_it_is_known_not_to_be_written(self) -> None:
         state = self.state()
         state.forget("uid-gpu")
-        assert not state.snapshot.in_flight
+        assert not state.snapshot.assumed
         assert held(state) == set()
 
     def test_outlives_events_that_can_not_tell(self) -> None:
@@ -387,13 +387,13 @@ class TestInFlight:
     def test_ends_with_the_claim(self) -> None:
         state = self.state()
         delete(state, CLAIMS, claim("gpu"), version=7)
-        assert not state.snapshot.in_flight
+        assert not state.snapshot.assumed
         assert held(state) == set()
 
     def test_ends_when_another_claim_has_the_name(self) -> None:
         state = self.state()
         change(state, CLAIMS, claim("gpu", metadata={"uid": "other"}), version=7)
-        assert not state.snapshot.in_flight
+        assert not state.snapshot.assumed
 
     def test_a_write_of_which_the_revision_is_known_ends_with_it(self) -> None:
         """Written, and undone by somebody before the watch has shown it."""
@@ -408,14 +408,14 @@ class TestInFlight:
         state = self.state()
         change(state, CLAIMS, claim("gpu"), version=8)
         state.settle("uid-gpu", 7)
-        assert not state.snapshot.in_flight
+        assert not state.snapshot.assumed
 
     def test_before_the_watch_has_shown_the_claim(self) -> None:
         state = state_of([])
         state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
         assert held(state) == {"gpu-0"}
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
-        assert not state.snapshot.in_flight
+        assert not state.snapshot.assumed
         assert held(state) == {"gpu-0"}
 
     @pytest.mark.parametrize("order", ["list first", "answer first"])

@@ -191,7 +191,7 @@ def test_a_list_that_comes_bit_by_bit_is_that_list_whatever_happens_meanwhile(
     assert slow.take(relist, 1000)
     assert quick.replace(resource, objects, 1000)
     assert picture(slow.snapshot) == picture(quick.snapshot)
-    assert set(slow.snapshot.in_flight) == set(quick.snapshot.in_flight)
+    assert set(slow.snapshot.assumed) == set(quick.snapshot.assumed)
 
 
 def fly(state: ClusterState, uid: str, what: str, *, shared: bool) -> None:
@@ -226,7 +226,7 @@ def test_usage_and_holders_are_what_claims_and_flights_hold(
 ) -> None:
     for snapshot in play(history, flights):
         usage, holders = Usage(), set()
-        for uid in {*snapshot.claim_keys, *snapshot.in_flight}:
+        for uid in {*snapshot.claim_keys, *snapshot.assumed}:
             for allocation in snapshot.held_by(uid):
                 usage = usage.with_allocation(allocation)
                 holders |= {(result.device.pool_id, uid) for result in allocation.results}

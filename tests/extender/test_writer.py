@@ -114,7 +114,7 @@ class TestReserve:
         assert status["allocation"]["allocationTimestamp"] == NOW_TEXT
         assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
         assert scene.device == "gpu-0"
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
         assert scene.held == {"gpu-0"}
 
     def test_fields_that_we_do_not_know_survive(self) -> None:
@@ -199,7 +199,7 @@ class TestPreconditions:
         scene.transport.script(ALLOCATE, scene.by_others(patch, status=True))
         with pytest.raises(WriteRefusedError, match=message):
             scene.reserve()
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
         assert "p" not in scene.users
 
     def test_allocated_by_others_as_we_would_have(self) -> None:
@@ -323,7 +323,7 @@ class TestUnknownOutcomes:
             await asyncio.sleep(3)
 
         virtualtime.run(unknown())
-        assert (scene.device, scene.users, scene.state.snapshot.in_flight.get("uid-gpu")) == ("gpu-0", ["p"], None)
+        assert (scene.device, scene.users, scene.state.snapshot.assumed.get("uid-gpu")) == ("gpu-0", ["p"], None)
 
     def test_a_claim_that_is_gone_can_not_be_written_any_more(self) -> None:
         scene = Scene()
@@ -352,7 +352,7 @@ class TestUnknownOutcomes:
         with pytest.raises(OutcomeUnknownError):
             scene.reserve()
         virtualtime.run(scene.api.patch(CLAIMS, KEY, LABEL))
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
         assert scene.held == set()
 
     def test_an_unknown_finalizer_is_no_unknown_allocation(self) -> None:
@@ -384,7 +384,7 @@ class TestAnyError:
         scene.transport.script(ALLOCATE, Fault(reply=boom(error)))
         with pytest.raises(OutcomeUnknownError if isinstance(error, Exception) else Boom):
             scene.reserve()
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
         assert scene.held == {"gpu-0"}, "it was written, and the watch has shown it"
 
     @pytest.mark.parametrize("error", [RuntimeError("oops"), RecursionError(), Boom()], ids=repr)
@@ -393,7 +393,7 @@ class TestAnyError:
         scene.transport.script(PROTECT, Fault(reply=boom(error)))
         with pytest.raises(WriteRefusedError if isinstance(error, Exception) else Boom):
             scene.reserve()
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
         assert scene.held == set()
 
     @pytest.mark.parametrize("answer", [{}, {"metadata": {"name": 1}}, {"metadata": None}, {"spec": []}])
@@ -403,7 +403,7 @@ class TestAnyError:
         scene.transport.script(READ, Fault(reply=lambda _: answer))
         with pytest.raises(OutcomeUnknownError):
             scene.reserve()
-        assert not scene.state.snapshot.in_flight
+        assert not scene.state.snapshot.assumed
 
     def test_a_pod_that_is_none_is_an_unknown_outcome(self) -> None:
         scene = Scene()

@@ -41,7 +41,7 @@ def state_of(claim: ClaimObject, snapshot: Snapshot) -> ClaimState:
     if claim.claim.deleting:
         return ClaimState.DELETING
     if claim.claim.allocation is None:
-        return ClaimState.IN_FLIGHT if claim.claim.uid in snapshot.in_flight else ClaimState.PENDING
+        return ClaimState.IN_FLIGHT if claim.claim.uid in snapshot.assumed else ClaimState.PENDING
     return ClaimState.RESERVED if claim.claim.reserved_for else ClaimState.ALLOCATED
 
 

@@ -12,7 +12,7 @@ from allocator.node_selectors import selector_matches
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 from extender.state.objects import IMPLICIT_PREFIX, ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.other_writers import clash, is_in_use
+from extender.writes.other_writers import double_allocation, is_in_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def special_of(pod: Pod, snapshot: Snapshot) -> Special:
         return NO_SPECIAL
     classes = {name: served for name in names if (served := class_serving(name, snapshot)) is not None}
     void = tuple(each for each in found if _is_void(each, snapshot))
-    new = snapshot.in_flight.get(f"{pod.uid}{UNMADE}")
+    new = snapshot.assumed.get(f"{pod.uid}{UNMADE}")
     return Special(
         pod=pod,
         wanted=names,
@@ -169,12 +169,12 @@ def _has_plugin(node: NodeObject, resource: str) -> bool:
 
 def _is_void(claim: ClaimObject, snapshot: Snapshot) -> bool:
     uid = claim.claim.uid
-    return not is_in_use(snapshot, uid) and bool(clash(snapshot, uid))
+    return not is_in_use(snapshot, uid) and bool(double_allocation(snapshot, uid))
 
 
 def _with_flight(claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> ClaimObject:
     """The claim with what is in flight for it."""
-    flight = snapshot.in_flight.get(claim.claim.uid)
-    if claim.claim.allocation is not None or flight is None or flight.pod_uid != pod.uid:
+    assumed_allocation = snapshot.assumed.get(claim.claim.uid)
+    if claim.claim.allocation is not None or assumed_allocation is None or assumed_allocation.pod_uid != pod.uid:
         return claim
-    return replace(claim, claim=replace(claim.claim, allocation=flight.allocation))
+    return replace(claim, claim=replace(claim.claim, allocation=assumed_allocation.allocation))

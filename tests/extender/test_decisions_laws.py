@@ -26,7 +26,7 @@ from extender.decisions.verdict import UNKNOWN_NODE, NotAtHandError, Verdict
 from extender.kube.api import RESOURCES, RawObject
 from extender.kube.raw import Event, EventType
 from extender.state.objects import NodeObject
-from extender.state.snapshot import InFlight, Snapshot
+from extender.state.snapshot import AssumedAllocation, Snapshot
 from extender.state.state import ClusterState
 from tests.extender.clusters import DRIVER, claim, device_class, node, solver, taint_rule
 
@@ -402,7 +402,7 @@ def test_remembered_decisions_are_those_of_a_fresh_solve(
             continue
         base = world = state.snapshot
         if step.held is not None:
-            world = base.assuming(InFlight("uid-other", "uid-nominated", result(*step.held)))
+            world = base.assuming(AssumedAllocation("uid-other", "uid-nominated", result(*step.held)))
         claims = pods[step.wish]
         decider.follow(base)
         wanted = fresh_answers(fresh, world, step.names, claims)

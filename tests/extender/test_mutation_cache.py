@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allocator.model.problems import InvalidObjectError
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, version_of
-from extender.state.mutation_cache import Answers
+from extender.state.mutation_cache import MutationCache
 from extender.state.objects import parse_claim_object
 from extender.state.state import ClusterState
 from tests.extender.clusters import claim
@@ -139,7 +139,7 @@ def test_whatever_is_answered_and_when_the_state_is_that_of_the_events(
 
 
 def test_few_are_kept_the_oldest_not() -> None:
-    answers = Answers(limit=2)
+    answers = MutationCache(limit=2)
     claims = [parse_claim_object(at(n, claim("gpu"))) for n in (1, 2, 3)]
     versions = [version for version in (version_of(at(n, claim("gpu"))) for n in (1, 2, 3)) if version is not None]
     for version, each in zip(versions, claims, strict=True):

@@ -3,7 +3,7 @@
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.state.state import ClusterState
-from extender.writes.double_allocations import AT_ONCE, Clashes
+from extender.writes.double_allocations import AT_ONCE, DoubleAllocations
 from tests.extender import virtualtime
 from tests.extender.apis import memory_api
 from tests.extender.clusters import claim, local_slice, node, pod
@@ -19,7 +19,9 @@ class Scene:
         self.api.follow(self.state)
         self.count = 0
         self.told: list[tuple[str, str]] = []
-        self.clashes = Clashes(self._count, lambda pod, note: self.told.append((pod.name, note.text)))
+        self.double_allocations = DoubleAllocations(
+            self._count, lambda pod, note: self.told.append((pod.name, note.text))
+        )
 
     def _count(self) -> None:
         self.count += 1
@@ -29,10 +31,10 @@ class Scene:
         await self.api.patch_status(CLAIMS, ObjectKey("ns", name), {"status": status})
 
     async def watched(self, *allocations: tuple[str, str, str]) -> None:
-        self.clashes.look(self.state)
+        self.double_allocations.look(self.state)
         for each in allocations:
             await self.allocate(*each)
-        self.clashes.look(self.state)
+        self.double_allocations.look(self.state)
 
 
 def test_the_later_of_two() -> None:
@@ -87,8 +89,8 @@ def test_of_very_many_claims_some_are_looked_at_next_time() -> None:
     state = ClusterState()
     memory_api(*there, claim("x", allocated=["n/gpu-0"]), claim("y", allocated=["n/gpu-0"])).follow(state)
     counted: list[None] = []
-    clashes = Clashes(lambda: counted.append(None), lambda _pod, _note: None)
-    clashes.look(state)
+    double_allocations = DoubleAllocations(lambda: counted.append(None), lambda _pod, _note: None)
+    double_allocations.look(state)
     assert counted == []
-    clashes.look(state)
+    double_allocations.look(state)
     assert len(counted) == 2, "which of the two was first is not known"

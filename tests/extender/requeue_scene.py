@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.search.limits import DEFAULT_LIMITS, Limits
-from extender.background.requeue import Waker
+from extender.background.requeue import Requeue
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
 from extender.verbs.filter import filter_nodes
@@ -45,7 +45,7 @@ class Scene:
         self.transport = Transport(self.cluster.api)
         writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
         self.decider = Decider(self.solver, self.cluster.state.changes_since)
-        self.waker = Waker(self.cluster.state, self.decider, writer)
+        self.requeue = Requeue(self.cluster.state, self.decider, writer)
 
     @classmethod
     def of(cls, *objects: Object, ticking: float = 0.0, limits: Limits = DEFAULT_LIMITS) -> "Scene":
@@ -62,7 +62,7 @@ class Scene:
             asking = snapshot.pods[ObjectKey("ns", name)]
             result = filter_nodes(asking, asked, snapshot, self.solver)
             assert not result.passed
-            self.waker.rejected(asking, asked, snapshot, undecided=result.undecided)
+            self.requeue.rejected(asking, asked, snapshot, undecided=result.undecided)
 
     async def put(self, obj: Object) -> None:
         """Make an object or change it, status and all."""
@@ -86,7 +86,7 @@ class Scene:
     async def woken(self) -> list[str]:
         """Look once; the pods that were changed by that."""
         before = await self._marks()
-        count = await self.waker.look()
+        count = await self.requeue.look()
         after = await self._marks()
         found = sorted(name for name, mark in after.items() if mark != before.get(name, ""))
         assert len(found) == count

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.background.queueing_hints import EVERYWHERE, NO_RELIEF, Relief, relief
+from extender.background.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
@@ -28,15 +28,15 @@ from tests.extender.clusters import (
 )
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
-ON_A = Relief(nodes=frozenset("a"))
+ON_A = QueueingHint(nodes=frozenset("a"))
 
 
-def after(state: ClusterState, *events: tuple[EventType, Object]) -> Relief:
+def after(state: ClusterState, *events: tuple[EventType, Object]) -> QueueingHint:
     """What some events can help."""
     before = state.snapshot
     for kind, obj in events:
         state.apply(Event(kind, RESOURCES[obj["kind"]], obj))
-    return relief(state.changes_since(before.version), before, state.snapshot)
+    return queueing_hint(state.changes_since(before.version), before, state.snapshot)
 
 
 def there(obj: Object) -> tuple[EventType, Object]:
@@ -47,9 +47,9 @@ def gone(obj: Object) -> tuple[EventType, Object]:
     return EventType.DELETED, obj
 
 
-def own(name: str, **fields: Iterable[str]) -> Relief:
+def own(name: str, **fields: Iterable[str]) -> QueueingHint:
     """A claim's own pods may fit anywhere; ``nodes`` for everybody."""
-    return Relief(claims=frozenset({ObjectKey("ns", name)}), nodes=frozenset(fields.get("nodes", ())))
+    return QueueingHint(claims=frozenset({ObjectKey("ns", name)}), nodes=frozenset(fields.get("nodes", ())))
 
 
 WORLD = (
@@ -66,8 +66,8 @@ WORLD = (
     pod("served", "taken", nominated="b"),
 )
 
-CASES: list[tuple[str, tuple[EventType, Object], Relief]] = [
-    ("a slice of a node", there(local_slice("b")), Relief(nodes=frozenset("b"))),
+CASES: list[tuple[str, tuple[EventType, Object], QueueingHint]] = [
+    ("a slice of a node", there(local_slice("b")), QueueingHint(nodes=frozenset("b"))),
     ("a slice with another device", there(local_slice("a", 3)), ON_A),
     ("a slice that is gone", gone(local_slice("a", 2)), ON_A),
     ("a slice for many nodes", there(network_slice("net", 2)), EVERYWHERE),
@@ -77,14 +77,14 @@ CASES: list[tuple[str, tuple[EventType, Object], Relief]] = [
     ("a claim that moves", there(claim("held", allocated=["a/gpu-1"], at="a")), own("held", nodes="a")),
     ("a claim that is new", there(claim("new")), own("new")),
     ("a claim that a nominated pod needed is gone", gone(claim("free")), EVERYWHERE),
-    ("a node that is new", there(node("c")), Relief(nodes=frozenset("c"))),
+    ("a node that is new", there(node("c")), QueueingHint(nodes=frozenset("c"))),
     ("a node with other labels", there(node("a", labels={"zone": "1"})), ON_A),
-    ("a node that is gone", gone(node("a")), NO_RELIEF),
+    ("a node that is gone", gone(node("a")), NO_HINT),
     ("a class", there(device_class()), EVERYWHERE),
     ("a taint rule that is gone", gone(taint_rule("rule", pool="a")), EVERYWHERE),
     ("a taint rule that has changed", there(taint_rule("rule", pool="b")), EVERYWHERE),
-    ("a taint rule that is new", there(taint_rule("new", pool="b")), NO_RELIEF),
-    ("a nominated pod that is bound there", there(pod("served", "taken", nominated="b", on="b")), NO_RELIEF),
+    ("a taint rule that is new", there(taint_rule("new", pool="b")), NO_HINT),
+    ("a nominated pod that is bound there", there(pod("served", "taken", nominated="b", on="b")), NO_HINT),
     (
         "one whose claim is not known to have devices",
         there(pod("nominated", "free", nominated="b", on="b")),
@@ -94,18 +94,18 @@ CASES: list[tuple[str, tuple[EventType, Object], Relief]] = [
     ("a nominated pod that is nominated no more", there(pod("nominated", "free")), EVERYWHERE),
     ("a nominated pod that is deleted", there(pod("nominated", "free", nominated="b", deleting=True)), EVERYWHERE),
     ("a nominated pod that is gone", gone(pod("nominated", "free")), EVERYWHERE),
-    ("another pod", there(pod("p", "free")), NO_RELIEF),
+    ("another pod", there(pod("p", "free")), NO_HINT),
 ]
 
 
 @pytest.mark.parametrize(("event", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_an_event_can_help(event: tuple[EventType, Object], expected: Relief) -> None:
+def test_what_an_event_can_help(event: tuple[EventType, Object], expected: QueueingHint) -> None:
     assert after(state_of(WORLD), event) == expected
 
 
 def test_changes_that_are_not_known_may_help_anywhere() -> None:
     snapshot = state_of(WORLD).snapshot
-    assert relief(None, snapshot, snapshot) == EVERYWHERE
+    assert queueing_hint(None, snapshot, snapshot) == EVERYWHERE
 
 
 def test_several_events_help_together() -> None:

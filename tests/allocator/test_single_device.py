@@ -17,7 +17,7 @@ from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placemen
 from allocator.model.features import ALL_FEATURES, Features
 from allocator.outcome import Allocation, Merit
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.search.limits import Effort, Limits
+from allocator.search.limits import Limits, SearchBudget
 from allocator.usage import NOTHING_USED, Usage
 from tests.allocator.worlds import (
     DRIVER,
@@ -40,7 +40,7 @@ IS_FAST = f"device.attributes['{DRIVER}'].fast"
 
 
 def single(world: World, wanted: Claim, **limits: Any) -> Single | None:
-    effort = Effort(Limits(**limits), ticks())
+    effort = SearchBudget(Limits(**limits), ticks())
     return single_of(world.task(wanted), SELECTORS, world.policy, effort)
 
 

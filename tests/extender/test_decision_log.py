@@ -9,19 +9,19 @@ import structlog
 from structlog.contextvars import get_contextvars
 
 from extender.kube.api import ObjectKey
-from extender.observe.decision_log import Journal
+from extender.observe.decision_log import DecisionLog
 
 POD = ObjectKey("ns", "p")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def journal(size: int = 10) -> Journal:
+def decision_log(size: int = 10) -> DecisionLog:
     ids, seconds = count(1), count()
-    return Journal(size, now=lambda: AT, clock=lambda: float(next(seconds)), new_id=lambda: f"id-{next(ids)}")
+    return DecisionLog(size, now=lambda: AT, clock=lambda: float(next(seconds)), new_id=lambda: f"id-{next(ids)}")
 
 
 def test_a_decision_is_noted_with_its_nodes() -> None:
-    kept = journal()
+    kept = decision_log()
     with kept.deciding("filter", POD) as draft:
         draft.nodes(2, ["no free device", "tainted", "no free device"])
     (entry,) = kept.entries
@@ -40,14 +40,14 @@ def test_a_decision_is_noted_with_its_nodes() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_is_noted_and_goes_on(error: BaseException, text: str) -> None:
-    kept = journal()
+    kept = decision_log()
     with pytest.raises(type(error)), kept.deciding("bind", POD, "n"):
         raise error
     assert [(entry.node, entry.error) for entry in kept.entries] == [("n", text)]
 
 
 def test_the_latest_are_kept_newest_first() -> None:
-    kept = journal(2)
+    kept = decision_log(2)
     for verb in ("filter", "preempt", "bind"):
         with kept.deciding(verb, POD):
             pass
@@ -55,7 +55,7 @@ def test_the_latest_are_kept_newest_first() -> None:
 
 
 def test_what_is_logged_meanwhile_carries_pod_and_decision() -> None:
-    kept = journal()
+    kept = decision_log()
     with kept.deciding("bind", POD):
         assert get_contextvars() == {"decision": "id-1", "pod": "ns/p"}
     assert get_contextvars() == {}
@@ -73,7 +73,7 @@ def test_what_is_logged_meanwhile_carries_pod_and_decision() -> None:
 def test_what_leaves_a_pod_waiting_and_every_bind_is_worth_a_line(
     verb: str, passed: int, error: Exception | None, level: str
 ) -> None:
-    kept = journal()
+    kept = decision_log()
     with structlog.testing.capture_logs() as lines:
         try:
             with kept.deciding(verb, POD) as draft:

@@ -30,7 +30,7 @@ from tests.extender.clusters import (
     state_of,
     taint_rule,
 )
-from tests.extender.deciding_scene import NAMES, Scene, asked, pool_of, texts
+from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 MODEL = f'device.attributes["{DRIVER}"].model == "x"'

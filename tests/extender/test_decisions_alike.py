@@ -11,7 +11,7 @@ from allocator.model.features import ALL_FEATURES
 from allocator.outcome import Allocation
 from extender.kube.raw import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, network_slice, node, request, taint_rule
-from tests.extender.deciding_scene import Scene, asked, everything, named, pool_of, texts, tolerates, wants, zone
+from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, texts, tolerates, wants, zone
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 VALUE = f"device.attributes['{DRIVER}'].model"

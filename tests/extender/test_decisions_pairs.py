@@ -1,6 +1,6 @@
 """The law of nodes that are alike but for one thing: neither gets the other's answer, or its own of before.
 
-`test_deciding_alike.py` has the things that are known to make a difference, one by one; here chance looks for more.
+`test_decisions_alike.py` has the things that are known to make a difference, one by one; here chance looks for more.
 Each world is about one theme and has next to nothing else in it, so that what differs often matters.
 """
 
@@ -17,7 +17,7 @@ from allocator.model.problems import AllocatorError
 from allocator.outcome import Allocation
 from extender.kube.raw import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, node, taint_rule
-from tests.extender.deciding_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
+from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
 
 EXAMPLES: Final = int(os.environ.get("DECIDING_EXAMPLES", "300"))
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])

@@ -13,7 +13,7 @@ from extender.verbs.wire import FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED
 from tests.extender.apis import Fault, Transport
 from tests.extender.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver
-from tests.extender.waking_scene import NODE_NAMES, WORLD, Scene, mark, waiting
+from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 
 # --- writing ------------------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ async def test_a_pod_that_filter_is_asked_about_before_it_is_woken_is_left_alone
     await scene.put(local_slice("a", 2))
 
     async def asked() -> None:
-        scene.waker.forget(parsed(pod("q", "q-c")))
+        scene.requeue.forget(parsed(pod("q", "q-c")))
 
     scene.transport.script("patch_status pods", Fault(before=asked))
     assert await scene.woken() == ["p"]
@@ -79,7 +79,7 @@ async def test_of_very_many_pods_those_rejected_last_are_remembered() -> None:
     scene = Scene.of(*WORLD, network_slice("net", 0))
     snapshot = scene.cluster.state.snapshot
     for number in range(MOST_PODS + 1):
-        scene.waker.rejected(parsed(pod(f"p{number}")), ["a"], snapshot)
+        scene.requeue.rejected(parsed(pod(f"p{number}")), ["a"], snapshot)
     for name in ("p0", f"p{MOST_PODS}"):
         scene.cluster.load(pod(name, "c"))
     await scene.put(claim("c"))

@@ -24,7 +24,7 @@ from tests.extender.clusters import (
     request,
     taint_rule,
 )
-from tests.extender.waking_scene import NODE_NAMES, WORLD, Scene, mark, waiting
+from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 
 
 async def test_a_slice_wakes_the_pod_that_waits_for_it_once() -> None:
@@ -117,14 +117,14 @@ async def test_what_came_while_filter_was_at_work_counts() -> None:
     snapshot = scene.cluster.state.snapshot
     await scene.put(local_slice("a"))
     assert await scene.woken() == []
-    scene.waker.rejected(snapshot.pods[ObjectKey("ns", "p")], NODE_NAMES, snapshot)
+    scene.requeue.rejected(snapshot.pods[ObjectKey("ns", "p")], NODE_NAMES, snapshot)
     assert await scene.woken() == ["p"]
 
 
 async def test_who_has_found_a_node_is_left_alone() -> None:
     scene = Scene.of(*WORLD, *waiting("p"))
     scene.reject("p")
-    scene.waker.forget(parsed(pod("p", "p-c")))
+    scene.requeue.forget(parsed(pod("p", "p-c")))
     await scene.put(local_slice("a"))
     assert await scene.woken() == []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allocator.model.features import Features
-from extender.background.binding_timeout import Patience
+from extender.background.binding_timeout import BindingTimeout
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.objects import Pod
@@ -15,7 +15,7 @@ from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.binding_conditions import PATIENCE
-from extender.writes.double_allocations import Clashes
+from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.writer import Writer
 from tests.extender import virtualtime
@@ -47,9 +47,18 @@ class Scene:
         self.now = NOW
         self.told: list[tuple[str, str]] = []
         writer = Writer(self.transport, self.state, lambda: self.now)
-        clashes = Clashes(lambda: None, lambda _pod, _note: None)
-        binder = Binder(self.state, writer, solver(), deadline=4, clashes=clashes, off_loop=virtualtime.at_once)
-        self.patience = Patience(self.state, Features(), binder, clashes, lambda: self.now, self._tell, Faults())
+        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
+        binder = Binder(
+            self.state,
+            writer,
+            solver(),
+            deadline=4,
+            double_allocations=double_allocations,
+            off_loop=virtualtime.at_once,
+        )
+        self.patience = BindingTimeout(
+            self.state, Features(), binder, double_allocations, lambda: self.now, self._tell, Faults()
+        )
 
     def _tell(self, pod: Pod, note: Note) -> None:
         assert pod.key == KEY

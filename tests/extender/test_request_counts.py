@@ -47,10 +47,10 @@ def test_every_answer_counts_those_that_were_repeated_too() -> None:
 
     run(main())
     get = Asked("get", "resourceclaims")
-    assert api.tally.answers == {(get, "500"): 1, (get, "429"): 1, (get, "200"): 1, (get, "404"): 1}
+    assert api.request_counts.answers == {(get, "500"): 1, (get, "429"): 1, (get, "200"): 1, (get, "404"): 1}
     assert api.repeats == 2
-    assert sum(api.tally.durations["get"].buckets) == 4
-    assert api.tally.durations["get"].total > 0
+    assert sum(api.request_counts.durations["get"].buckets) == 4
+    assert api.request_counts.durations["get"].total > 0
 
 
 def test_so_does_a_call_without_an_answer() -> None:
@@ -59,4 +59,4 @@ def test_so_does_a_call_without_an_answer() -> None:
     api = api_over(fake)
     with pytest.raises(OutcomeUnknownError):
         run(api.delete(CLAIMS, default("a")))
-    assert api.tally.answers == {(Asked("delete", "resourceclaims"), NO_ANSWER): 1}
+    assert api.request_counts.answers == {(Asked("delete", "resourceclaims"), NO_ANSWER): 1}

@@ -7,7 +7,7 @@ import pytest
 
 from extender.kube.api import PODS
 from extender.kube.raw import Event, EventType
-from extender.verbs.volume_gate import MOST_SECONDS, Turns
+from extender.verbs.volume_gate import MOST_SECONDS, VolumeGate
 from tests.extender.clusters import Object, parsed, pod, state_of
 from tests.extender.virtualtime import run
 
@@ -37,7 +37,7 @@ def waited(before: Object, now: Object, event: Event | None = None) -> float:
 
     async def scene() -> float:
         state, binding = state_of([before]), set[str]()
-        turns = Turns(state, binding.__contains__)
+        turns = VolumeGate(state, binding.__contains__)
         turns.give(parsed(before))
         loop = asyncio.get_running_loop()
         if event is None:
@@ -75,7 +75,7 @@ def test_it_waits_until_something_is_heard(before: Object, now: Object, event: E
 
 def test_it_does_not_wait_for_ever_and_for_the_same_pod_only_once() -> None:
     async def scene() -> list[float]:
-        turns = Turns(state_of([STATEFUL]), NOBODY)
+        turns = VolumeGate(state_of([STATEFUL]), NOBODY)
         turns.give(parsed(STATEFUL))
         times = []
         for name in ("now", "next"):
@@ -95,7 +95,7 @@ def test_what_was_heard_before_filter_was_asked_does_not_count() -> None:
 
     async def scene() -> float:
         state = state_of([STATEFUL])
-        turns = Turns(state, NOBODY)
+        turns = VolumeGate(state, NOBODY)
         turns.give(parsed(newer))
         state.apply(later(STATEFUL))
         await turns.wait(parsed(pod("now")))

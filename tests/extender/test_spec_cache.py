@@ -8,7 +8,7 @@ from allocator.model.json import parse_claim, read_claim_spec
 from allocator.model.json.fields import Fields
 from allocator.model.problems import InvalidObjectError, Problem
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
-from extender.state.spec_cache import Specs
+from extender.state.spec_cache import SpecCache
 from extender.state.state import ClusterState
 from tests.extender.clusters import claim, request
 
@@ -42,7 +42,7 @@ def test_claims_that_say_the_same_share_their_spec() -> None:
     ids=["more", "another version", "a number written otherwise", "another type"],
 )
 def test_what_differs_is_read_for_itself(one: tuple[RawObject, str], other: tuple[RawObject, str]) -> None:
-    specs = Specs()
+    specs = SpecCache()
     for raw, version in (one, other, one):
         assert specs.read(fields(raw), version) == read_claim_spec(fields(raw), version)
     assert specs.read(fields(one[0]), one[1]) is not specs.read(fields(other[0]), other[1])
@@ -54,7 +54,7 @@ def test_what_differs_is_read_for_itself(one: tuple[RawObject, str], other: tupl
     ids=["lacks a name", "wrong type", "a number that JSON has not", "no object"],
 )
 def test_what_is_wrong_is_told_each_time(wrong: object) -> None:
-    specs, obj = Specs(), {**claim("gpu"), "spec": wrong}
+    specs, obj = SpecCache(), {**claim("gpu"), "spec": wrong}
     told: list[tuple[Problem, ...]] = []
     for _ in range(2):
         with pytest.raises(InvalidObjectError) as error:
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_told_each_time(wrong: object) -> None:
 
 
 def test_beyond_the_limit_all_is_read_again() -> None:
-    specs = Specs(limit=2)
+    specs = SpecCache(limit=2)
     raws = [spec(config=[{"opaque": {"driver": driver}}]) for driver in "abc"]
     first, second = (specs.read(fields(raw), V1) for raw in raws[:2])
     assert specs.read(fields(raws[0]), V1) is first
