@@ -83,7 +83,7 @@ class Service:
 
     Args:
         overview: of the cluster that is decided about.
-        aftercare: told of what filter has answered. Somebody must run it.
+        background: told of what filter has answered. Somebody must run it.
         scheduling: how long verbs may take, and how many nodes are named.
         off_loop: where verbs are solved.
     """
@@ -92,7 +92,7 @@ class Service:
         self,
         decider: Decider,
         binder: Binder,
-        aftercare: BackgroundRunner,
+        background: BackgroundRunner,
         metrics: Metrics,
         overview: Overview,
         *,
@@ -103,7 +103,7 @@ class Service:
         self._solver = decider.solver
         self._decider = decider
         self._binder = binder
-        self.aftercare = aftercare
+        self.background = background
         self.metrics = metrics
         self.overview = overview
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
@@ -167,7 +167,7 @@ class Service:
         result = await self._filter(args, snapshot, solver)
         if result.passed:
             self._volume_gate.give(pod)
-        self.aftercare.note(args, result, snapshot)
+        self.background.note(args, result, snapshot)
         return result
 
     async def prioritize(self, args: FilterArgs) -> Sequence[int]:

@@ -82,7 +82,7 @@ class Churn:
             else:
                 self.rejected += 1
                 self._waiting.append(key)
-        await self._service.aftercare.tend()
+        await self._service.background.tick()
         while len(self._living) > _LIVING_PER_NODE * len(self._names):
             await self._api.delete(PODS, self._living.pop(self._chance.randrange(len(self._living))))
         while len(self._waiting) > _WAITING:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from allocator.model.features import Features
+from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready
 from extender.state.objects import ClaimObject, Pod
@@ -21,7 +22,7 @@ from extender.writes.other_writers import double_allocation
 from extender.writes.reservation import is_reserved
 
 
-class BindingTimeout:
+class BindingTimeout(BackgroundTask):
     """Looks after pods that were rejected for claims that are not ready, or void.
 
     Args:
@@ -52,6 +53,14 @@ class BindingTimeout:
         self._tell = tell
         self._faults = faults
         self._pods: dict[str, Pod] = {}
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the pod if its claims are not ready, or void."""
+        self.rejected(rejection.pod)
+
+    async def tick(self) -> None:
+        """Look after the pods."""
+        self.look()
 
     def rejected(self, pod: Pod) -> None:
         """Filter has left a pod no node."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 
 import structlog
 
+from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.kube.api import OutcomeUnknownError
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
@@ -40,7 +41,7 @@ def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
     return not is_flying and all(consumer.uid == pod.uid for consumer in found.claim.reserved_for)
 
 
-class Deallocator:
+class Deallocator(BackgroundTask):
     """Deallocates claims that were found to be in the way.
 
     Args:
@@ -48,14 +49,28 @@ class Deallocator:
         writer: writes to it.
         is_binding: whether a bind of the pod with this uid is running.
         faults: told of what fails at a pod.
+        on_woken: told of each pod that is woken by this.
     """
 
-    def __init__(self, state: ClusterState, writer: Writer, is_binding: Callable[[str], bool], faults: Faults) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        writer: Writer,
+        is_binding: Callable[[str], bool],
+        faults: Faults,
+        on_woken: Callable[[Pod], None],
+    ) -> None:
         self._state = state
         self._writer = writer
         self._is_binding = is_binding
         self._faults = faults
+        self._on_woken = on_woken
         self._proposed: dict[str, tuple[ClaimObject, Pod]] = {}
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Look for a claim in the way, once the pod's scheduler gives up."""
+        if rejection.is_final:
+            self.propose(rejection.pod, set(rejection.result.unresolvable.values()))
 
     def propose(self, pod: Pod, reasons: Collection[str]) -> None:
         """Filter has rejected all nodes, for these reasons. Nothing is written yet: the answer goes first."""
@@ -63,13 +78,8 @@ class Deallocator:
         if found is not None:
             self._proposed[found.claim.uid] = (found, pod)
 
-    async def work(self) -> list[Pod]:
-        """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter.
-
-        Returns:
-            The pods that are woken by this.
-        """
-        woken = []
+    async def tick(self) -> None:
+        """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter."""
         while self._proposed:
             uid = next(iter(self._proposed))
             claim, pod = self._proposed.pop(uid)
@@ -77,8 +87,7 @@ class Deallocator:
                 continue
             with self._faults.of(f"pod {pod}"):
                 if await self._is_deallocated(claim, pod):
-                    woken.append(pod)
-        return woken
+                    self._on_woken(pod)
 
     async def _is_deallocated(self, claim: ClaimObject, pod: Pod) -> bool:
         try:

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from allocator.model.problems import InvalidObjectError
+from extender.background.task import BackgroundTask
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
@@ -24,7 +25,7 @@ AT_ONCE: Final = 500
 """Pods in one look: others wait for the event loop meanwhile."""
 
 
-class Losses:
+class LostClaims(BackgroundTask):
     """Looks at bound pods in turns, some at a time.
 
     Args:
@@ -44,7 +45,7 @@ class Losses:
         self._waiting: Iterator[str] = iter(())
         self._told: set[tuple[str, ObjectKey]] = set()
 
-    async def look(self) -> None:
+    async def tick(self) -> None:
         """Look at some bound pods, and at the rest next time."""
         snapshot = self._state.snapshot
         if self._state.not_ready:

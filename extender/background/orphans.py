@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from extender.background.task import BackgroundTask
 from extender.faults import Faults
 from extender.kube.encoding import loads
 from extender.pods.extended_resources.requests import is_ours
@@ -24,8 +25,8 @@ PERIOD: Final = timedelta(seconds=10)
 """Between sweeps."""
 
 
-class OrphanCollector:
-    """Sweeps a cluster from time to time.
+class OrphanCollector(BackgroundTask):
+    """Collects the orphans of a cluster from time to time.
 
     Args:
         state: the cluster.
@@ -41,8 +42,12 @@ class OrphanCollector:
         self._faults = faults
         self._collected: datetime | None = None
 
+    async def tick(self) -> None:
+        """Collect, if it is time to."""
+        self.look()
+
     def look(self) -> None:
-        """Sweep, if it is time to."""
+        """Collect orphans, if it is time to."""
         now = self._now()
         if self._state.not_ready or (self._collected is not None and now - self._collected < PERIOD):
             return

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -13,6 +13,7 @@ import structlog
 
 from allocator.outcome import Allocation
 from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
+from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.offload import Offload, in_thread
 from extender.decisions.signature import shape_of
@@ -108,18 +109,27 @@ _Candidate: TypeAlias = tuple[_Rejected, Pod, Sequence[str]]
 """A rejected pod, as it is now, and nodes that may take it."""
 
 
-class Requeue:
+class Requeue(BackgroundTask):
     """Remembers pods that filter left no node, and wakes each once when one of its nodes would take it.
 
     Args:
         state: the cluster.
         decider: remembers what was decided; its solver's clock counts.
         writer: writes to the cluster.
+        count: counts pods that were woken.
         off_loop: where pods are judged.
     """
 
-    def __init__(self, state: ClusterState, decider: Decider, writer: Writer, off_loop: Offload = in_thread) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        decider: Decider,
+        writer: Writer,
+        count: Callable[[int], None],
+        off_loop: Offload = in_thread,
+    ) -> None:
         self._state = state
+        self._count = count
         self._off_loop = off_loop
         self._writer = writer
         self._decider = decider
@@ -127,6 +137,19 @@ class Requeue:
         self._rejected: dict[str, _Rejected] = {}
         self._woken: dict[str, _Woken] = {}
         self._schedulers: set[str] = set()
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the pod with the nodes that it was asked about."""
+        undecided = rejection.result.undecided
+        self.rejected(rejection.sent, rejection.names, rejection.snapshot, undecided=undecided)
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has a node."""
+        self.forget(pod)
+
+    async def tick(self) -> None:
+        """Wake those that can be helped."""
+        self._count(await self.look())
 
     def rejected(self, pod: Pod, names: Sequence[str], snapshot: Snapshot, *, undecided: bool = False) -> None:
         """Filter has left a pod none of these nodes of a snapshot; undecided: since a search was stopped."""

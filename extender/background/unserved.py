@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
+from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
@@ -27,7 +28,7 @@ class _Rejection:
     since: datetime
 
 
-class Unserved:
+class Unserved(BackgroundTask):
     """Remembers who was rejected, and tells it of those that stay pending: once for each reason that is new.
 
     Args:
@@ -50,6 +51,19 @@ class Unserved:
         self._faults = faults
         self._waiting: OrderedDict[str, _Rejection] = OrderedDict()
         self._told: OrderedDict[str, str] = OrderedDict()
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the pod, once its scheduler gives up."""
+        if rejection.is_final:
+            self.rejected(rejection.sent, rejection.result.unresolvable.values())
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has a node."""
+        self.forget(pod)
+
+    async def tick(self) -> None:
+        """Tell pods."""
+        self.look()
 
     def rejected(self, pod: Pod, reasons: Iterable[str]) -> None:
         """Filter has left the pod no node, for these reasons."""

@@ -32,7 +32,7 @@ from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
 from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
-from extender.background.lost_claims import Losses
+from extender.background.lost_claims import LostClaims
 from extender.background.orphans import OrphanCollector
 from extender.background.requeue import Requeue
 from extender.background.runner import BackgroundRunner
@@ -57,6 +57,7 @@ from extender.service import Service
 from extender.serving.collector import sparing_survivors
 from extender.state.follow import Pace
 from extender.state.live import LiveCluster, Timing, connect
+from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs.bind import Binder
@@ -121,19 +122,23 @@ def make_service(
     recorder = Recorder(api, writer.now, instance=socket.gethostname())
     double_allocations = DoubleAllocations(metrics.clashed, recorder.record)
     binder = Binder(state, writer, solver, deadline=deadline, double_allocations=double_allocations, off_loop=off_loop)
-    patience = BindingTimeout(
-        state, solver.features, binder, double_allocations, writer.now, recorder.record, solver.faults
-    )
-    deallocator = Deallocator(state, writer, binder.is_binding, solver.faults)
-    aftercare = BackgroundRunner(
-        patience,
-        OrphanCollector(state, binder, writer.now, solver.faults),
-        deallocator,
-        Requeue(state, decider, writer, off_loop),
-        Unserved(state, recorder.record, writer.now, solver.faults),
-        Losses(state, api, metrics.lost, recorder.record),
-        metrics,
-        solver.faults,
+    now, tell, faults = writer.now, recorder.record, solver.faults
+    requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
+
+    def deallocated(woken: Pod) -> None:
+        requeue.forget(woken)
+        metrics.deallocated(1)
+
+    background = BackgroundRunner(
+        (
+            BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
+            OrphanCollector(state, binder, now, faults),
+            Unserved(state, tell, now, faults),
+            LostClaims(state, api, metrics.lost, tell),
+            Deallocator(state, writer, binder.is_binding, faults, deallocated),
+            requeue,
+        ),
+        faults,
     )
     decision_log = DecisionLog(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
@@ -143,7 +148,7 @@ def make_service(
     return Service(
         decider,
         binder,
-        aftercare,
+        background,
         metrics,
         overview,
         scheduling=settings.scheduling,
@@ -277,7 +282,7 @@ async def serve(
         config = server_config(create_app(service, autoscaler, settings, tracing=tracing), settings)
         host, port = listener.getsockname()[:2]
         logger.info("serving", url=f"http://{host}:{port}{settings.server.prefix}", **service.summary())
-        caring = tasks.create_task(service.aftercare.run())
+        caring = tasks.create_task(service.background.run())
         async with _operations(service, settings, operations):
             await _Server(config, service).serve(sockets=[listener])
             caring.cancel()

@@ -156,7 +156,7 @@ class Replica:
             double_allocations=double_allocations,
             off_loop=virtualtime.at_once,
         )
-        self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults())
+        self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults(), lambda _: None)
         self.tasks = [asyncio.ensure_future(self._work(index, each)) for index, each in enumerate(program)]
 
     def note(self, what: Hashable) -> None:
@@ -211,7 +211,7 @@ class Replica:
     async def _deallocate(self, pod: Pod) -> str:
         if not pod.node_name:
             self.deallocator.propose(pod, [allocated_elsewhere(each) for each in self._claims(pod)])
-            await self.deallocator.work()
+            await self.deallocator.tick()
         return ""
 
     async def _sweep(self) -> str:

@@ -45,7 +45,7 @@ class Scene:
         self.transport = Transport(self.cluster.api)
         writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
         self.decider = Decider(self.solver, self.cluster.state.changes_since)
-        self.requeue = Requeue(self.cluster.state, self.decider, writer)
+        self.requeue = Requeue(self.cluster.state, self.decider, writer, lambda _: None)
 
     @classmethod
     def of(cls, *objects: Object, ticking: float = 0.0, limits: Limits = DEFAULT_LIMITS) -> "Scene":

@@ -62,7 +62,7 @@ async def filtered(cluster: Cluster, names: tuple[str, ...] = ("a",), asked: Obj
     """The claim after a filter call and what it leaves to be done."""
     service = cluster.service()
     await service.filter(FilterArgs(parsed(asked), names, **sent))
-    await service.aftercare.tend()
+    await service.background.tick()
     return await cluster.api.get(CLAIMS, KEY)
 
 
@@ -81,7 +81,7 @@ async def test_nothing_is_written_before_the_answer() -> None:
     result = await service.filter(FilterArgs(parsed(MINE), ["a"]))
     assert result.unresolvable == {"a": "claim c is allocated for other nodes"}
     assert is_allocated(await cluster.api.get(CLAIMS, KEY))
-    await service.aftercare.tend()
+    await service.background.tick()
     assert not is_allocated(await cluster.api.get(CLAIMS, KEY))
 
 
@@ -139,7 +139,7 @@ async def test_prioritize_frees_nothing() -> None:
     cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
     service = cluster.service()
     await service.prioritize(FilterArgs(parsed(MINE), ["a"]))
-    await service.aftercare.tend()
+    await service.background.tick()
     assert is_allocated(await cluster.api.get(CLAIMS, KEY))
 
 
@@ -150,7 +150,7 @@ async def meanwhile(cluster: Cluster, change: Any) -> RawObject:
     service = cluster.service()
     await service.filter(FilterArgs(parsed(MINE), ["a"]))
     await change(cluster, service)
-    await service.aftercare.tend()
+    await service.background.tick()
     return await cluster.api.get(CLAIMS, KEY)
 
 
@@ -184,5 +184,5 @@ async def test_a_claim_that_is_gone_meanwhile_is_no_error() -> None:
     service = cluster.service()
     await service.filter(FilterArgs(parsed(MINE), ["a"]))
     await cluster.api.delete(CLAIMS, KEY)
-    await service.aftercare.tend()
+    await service.background.tick()
     assert KEY not in cluster.state.snapshot.claims

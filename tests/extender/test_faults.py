@@ -131,7 +131,7 @@ async def test_a_pod_with_a_fault_that_waits_since_before_the_start_keeps_nobody
     for each in DEVICES:
         cluster.load(each)
     for _ in range(5):
-        await service.aftercare.tend()
+        await service.background.tick()
     marks = {name: mark(await cluster.api.get(PODS, ObjectKey("ns", name))) for name in ("sick", "well")}
     assert marks["well"]
     assert not marks["sick"]

@@ -268,7 +268,7 @@ async def test_the_service_looks_again_for_whom_a_search_was_stopped() -> None:
     asking = FilterArgs(parsed(pod("p", "p-c")), ["a"])
     assert (await service.filter(asking)).undecided
     scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0
-    await service.aftercare.tend()
+    await service.background.tick()
     assert mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
     scene.ticking = BUSY
     assert list((await service.filter(asking)).passed) == ["a"], "what was found is remembered"

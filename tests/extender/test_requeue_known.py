@@ -102,7 +102,7 @@ async def test_what_goes_wrong_unexpectedly_ends_one_round_only() -> None:
         again.set()
 
     transport.script("patch_status pods", Fault(before=fail), Fault(before=tell))
-    running = asyncio.create_task(service.aftercare.run())
+    running = asyncio.create_task(service.background.run())
     async with asyncio.timeout(10):
         await again.wait()
     running.cancel()
@@ -114,6 +114,6 @@ async def test_the_service_wakes_whom_filter_has_rejected() -> None:
     asking = FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES)
     assert not (await service.filter(asking)).passed
     cluster.load(local_slice("a"))
-    await service.aftercare.tend()
+    await service.background.tick()
     assert mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))
     assert list((await service.filter(asking)).passed) == ["a"]

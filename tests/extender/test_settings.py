@@ -180,9 +180,7 @@ def test_a_group_that_is_all_comments_has_its_defaults() -> None:
         ("::1", "0.0.0.0", False),
     ],
 )
-def test_one_port_is_not_for_two_listeners_wherever_it_was_set(
-    host: str, operations: str, *, clashes: bool
-) -> None:
+def test_one_port_is_not_for_two_listeners_wherever_it_was_set(host: str, operations: str, *, clashes: bool) -> None:
     text = f"{{server: {{host: '{host}'}}, operations: {{host: '{operations}', port: 9000}}}}"
     flags = {"server.port": 9000}
     if not clashes:

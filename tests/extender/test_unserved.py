@@ -104,7 +104,7 @@ async def test_filter_brings_it_about(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster.of(device_class(), node("a"), claim("c"), pod("p", "c"))
     service = cluster.service()
     await service.filter(FilterArgs(POD, ["a"]))
-    await service.aftercare.tend()
+    await service.background.tick()
     await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "write events"))
     events = (await cluster.api.list(EVENTS)).items
     assert [(event["reason"], event["note"]) for event in events] == [

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.background.lost_claims import Losses
+from extender.background.lost_claims import LostClaims
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.state import ClusterState
 from tests.extender import virtualtime
@@ -25,7 +25,7 @@ class Scene:
         self.transport = Transport(self.api)
         self.counted: list[None] = []
         self.told: list[tuple[str, str]] = []
-        self.losses = Losses(
+        self.losses = LostClaims(
             self.state,
             self.transport,
             lambda: self.counted.append(None),
@@ -36,8 +36,8 @@ class Scene:
         """A whole round; what has been told since the beginning."""
 
         async def twice() -> None:
-            await self.losses.look()
-            await self.losses.look()
+            await self.losses.tick()
+            await self.losses.tick()
 
         virtualtime.run(twice())
         assert len(self.counted) == len(self.told)
@@ -98,9 +98,9 @@ def test_news_of_claims_that_come_late_are_no_loss() -> None:
     virtualtime.run(scene.api.patch_status(CLAIMS, KEY, {"status": USED["status"]}))
     old = ClusterState()
     memory_api(node("n"), claim("a"), pod("p", "a", on="n")).follow(old)
-    losses = Losses(old, scene.api, lambda: None, lambda user, _: scene.told.append((user.name, "")))
-    virtualtime.run(losses.look())
-    virtualtime.run(losses.look())
+    losses = LostClaims(old, scene.api, lambda: None, lambda user, _: scene.told.append((user.name, "")))
+    virtualtime.run(losses.tick())
+    virtualtime.run(losses.tick())
     assert scene.told == []
 
 

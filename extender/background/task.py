@@ -1,0 +1,49 @@
+"""What a background task is: told what filter has answered, and given a turn several times a second."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from extender.pods.case import refreshed
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.filter import FilterResult
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A pod for which filter has left no node.
+
+    Attributes:
+        sent: the pod as its scheduler sent it.
+        names: the nodes that filter was asked about.
+        result: why each node was rejected.
+        snapshot: the cluster when filter decided.
+    """
+
+    sent: Pod
+    names: Sequence[str]
+    result: FilterResult
+    snapshot: Snapshot
+
+    @property
+    def pod(self) -> Pod:
+        """The pod with the claims that have been made for it since its scheduler looked."""
+        return refreshed(self.sent, self.snapshot)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the scheduler now gives up: after a call for the nominated node alone comes one for all nodes."""
+        return not self.result.failed and list(self.names) != [self.sent.nominated_node]
+
+
+class BackgroundTask:
+    """One thing that is done after filter has answered. A task overrides what concerns it."""
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Filter has left a pod no node. Nothing is written here: the answer goes first."""
+
+    def on_passed(self, pod: Pod) -> None:
+        """Filter has left a pod a node."""
+
+    async def tick(self) -> None:
+        """Do what there is to do now."""
