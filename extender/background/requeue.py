@@ -16,7 +16,7 @@ from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_h
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.offload import Offload, in_thread
-from extender.decisions.signature import shape_of
+from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.faults import Faults
 from extender.kube.api import PODS, OutcomeUnknownError
@@ -366,7 +366,7 @@ def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
         return pod.uid
-    return pod.priority, shape_of([each.claim for each in claims.pending], snapshot.classes)
+    return pod.priority, signature_of([each.claim for each in claims.pending], snapshot.classes)
 
 
 def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:

@@ -1,8 +1,8 @@
-"""Verdicts on nodes: kept for as long as they hold, and passed from one claim to others of its shape.
+"""Verdicts on nodes: kept for as long as they hold, and passed from one claim to others of its signature.
 
-A verdict depends on the shape of the claims, on the node's outlook, and on what is held of roaming pools. Outlooks are
-replaced when something changes for their nodes, so a verdict that is kept by its outlook never needs to be dropped.
-Between nodes that are alike to a shape, a verdict is passed on.
+A verdict depends on the signature of the claims, on the view of the node, and on what is held of roaming pools. A node
+gets another view when something changes for it, so a verdict that is kept by its node view never needs to be dropped.
+Nodes that are equivalent to a signature share a verdict.
 
 Calls may come from several threads. What is shared is only ever added to, with values that every thread would make
 alike, or replaced as a whole in one assignment: at worst, work is done twice.
@@ -17,13 +17,13 @@ from allocator.equivalence.single_device import Found, NotFound, Single, is_sing
 from allocator.errors import SearchLimitError
 from allocator.model import Claim
 from allocator.outcome import Allocation
-from extender.decisions.cache import Known, Memory
-from extender.decisions.index import Page
-from extender.decisions.node_view import Numbers, Outlook, Surveyor
-from extender.decisions.node_views import Terrain
-from extender.decisions.signature import shape_of
+from extender.decisions.cache import KnownVerdicts, SignatureCache
+from extender.decisions.node_index import NodeIndex
+from extender.decisions.node_view import NodeView, NodeViewBuilder, Numbers
+from extender.decisions.signature import signature_of
 from extender.decisions.solver import No, Solver, stopped_by
 from extender.decisions.verdict import NOT_KNOWN, TOO_LATE, NotAtHandError, Verdict, Verdicts
+from extender.decisions.verdict_index import VerdictIndex
 from extender.state.changes import Change
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
@@ -56,17 +56,17 @@ class Decider:
 
     Args:
         changes_since: the log of the cluster that is followed; None: not kept that far back.
-        shapes: how many shapes to remember, about; those asked for longest ago are forgotten first.
+        signatures: how many signatures to remember, about; those asked for longest ago are forgotten first.
     """
 
     def __init__(
-        self, solver: Solver, changes_since: Callable[[int], Sequence[Change] | None], *, shapes: int = 64
+        self, solver: Solver, changes_since: Callable[[int], Sequence[Change] | None], *, signatures: int = 64
     ) -> None:
         self.solver = solver
         self._changes_since = changes_since
-        self._surveyor = Surveyor(solver.features)
-        self._memories: Recent[Memory] = Recent(shapes)
-        self._terrain: Terrain | None = None
+        self._builder = NodeViewBuilder(solver.features)
+        self._caches: Recent[SignatureCache] = Recent(signatures)
+        self._node_index: NodeIndex | None = None
         self.asked = self.solved = self.stopped = 0
 
     def follow(self, snapshot: Snapshot) -> None:
@@ -75,19 +75,19 @@ class Decider:
         Args:
             snapshot: as the cluster's state gave it out; no fork.
         """
-        terrain = self._terrain
-        if terrain is None:
-            self._terrain = Terrain.of(snapshot, self._surveyor)
-        elif terrain.snapshot is not snapshot and terrain.snapshot.version <= snapshot.version:
-            self._terrain = terrain.moved(snapshot, self._changes_since(terrain.snapshot.version))
+        node_index = self._node_index
+        if node_index is None:
+            self._node_index = NodeIndex.of(snapshot, self._builder)
+        elif node_index.snapshot is not snapshot and node_index.snapshot.version <= snapshot.version:
+            self._node_index = node_index.moved(snapshot, self._changes_since(node_index.snapshot.version))
 
     def is_near(self, snapshot: Snapshot) -> bool:
         """Whether little has changed up to a snapshot, so that to follow it is soon done."""
-        terrain = self._terrain
-        if terrain is None:
+        node_index = self._node_index
+        if node_index is None:
             return False
-        changes = self._changes_since(terrain.snapshot.version)
-        return terrain.snapshot is snapshot or (changes is not None and len(changes) <= AT_HAND)
+        changes = self._changes_since(node_index.snapshot.version)
+        return node_index.snapshot is snapshot or (changes is not None and len(changes) <= AT_HAND)
 
     def decide(
         self,
@@ -114,20 +114,20 @@ class Decider:
                 no problem. The claims can be allocated nowhere.
         """
         asked = solver or self.solver
-        terrain = self._over(world)
-        outlooks = _outlooks(terrain, names, sent)
-        memory = self._memory(claims, terrain.snapshot, asked)
-        known = memory.under(terrain.roaming)
-        verdicts = list(map(known.by_outlook.get, outlooks))
+        node_index = self._over(world)
+        node_views = _node_views(node_index, names, sent)
+        cache = self._cache(claims, node_index.snapshot, asked)
+        known = cache.under(node_index.roaming)
+        verdicts = list(map(known.by_node_view.get, node_views))
         if _is_complete(verdicts):
             self.asked += len(verdicts)
             return Decided(Verdicts.of(verdicts), 0)
         unknown = [index for index, verdict in enumerate(verdicts) if verdict is None]
-        inquiry = _Inquiry(asked, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
+        inquiry = _Inquiry(asked, tuple(claims), node_index.snapshot, cache, known, self._builder.numbers)
         for index in unknown:
-            outlook = outlooks[index]
-            verdicts[index] = NOT_KNOWN if outlook is None else inquiry.verdict(outlook, until)
-        memory.trim(len(terrain.snapshot.nodes))
+            node_view = node_views[index]
+            verdicts[index] = NOT_KNOWN if node_view is None else inquiry.verdict(node_view, until)
+        cache.trim(len(node_index.snapshot.nodes))
         self.asked += len(verdicts)
         self.solved += inquiry.solved
         self.stopped += inquiry.stopped
@@ -139,32 +139,32 @@ class Decider:
         Raises:
             NotAtHandError: it takes more.
         """
-        terrain = self._over(world)
-        memory = self._recalled(shape_of(claims, terrain.snapshot.classes))
-        if memory is None:
+        node_index = self._over(world)
+        cache = self._recalled(signature_of(claims, node_index.snapshot.classes))
+        if cache is None:
             raise NotAtHandError
-        known = memory.under(terrain.roaming)
-        inquiry = _Inquiry(None, tuple(claims), terrain.snapshot, memory, known, self._surveyor.numbers)
-        page = known.page if terrain is self._terrain else Page()
-        verdicts = page.look(names, terrain, _Glance(terrain, inquiry).verdict)
-        memory.trim(len(terrain.snapshot.nodes))
+        known = cache.under(node_index.roaming)
+        inquiry = _Inquiry(None, tuple(claims), node_index.snapshot, cache, known, self._builder.numbers)
+        verdict_index = known.verdict_index if node_index is self._node_index else VerdictIndex()
+        verdicts = verdict_index.look(names, node_index, _Glance(node_index, inquiry).verdict)
+        cache.trim(len(node_index.snapshot.nodes))
         self.asked += len(verdicts)
         return Decided(verdicts, 0)
 
-    def _over(self, world: Snapshot) -> Terrain:
-        terrain = self._terrain
-        return Terrain.of(world, self._surveyor) if terrain is None else terrain.forked(world)
+    def _over(self, world: Snapshot) -> NodeIndex:
+        node_index = self._node_index
+        return NodeIndex.of(world, self._builder) if node_index is None else node_index.forked(world)
 
-    def _recalled(self, shape: Hashable) -> Memory | None:
-        return self._memories.get(shape) or self._memories.recall(shape)
+    def _recalled(self, signature: Hashable) -> SignatureCache | None:
+        return self._caches.get(signature) or self._caches.recall(signature)
 
-    def _memory(self, claims: Sequence[Claim], snapshot: Snapshot, solver: Solver) -> Memory:
-        shape = shape_of(claims, snapshot.classes)
-        memory = self._recalled(shape)
-        if memory is None:
-            memory = Memory(solver.lens(claims, snapshot.classes), _single_of(claims, snapshot))
-            self._memories.keep(shape, memory)
-        return memory
+    def _cache(self, claims: Sequence[Claim], snapshot: Snapshot, solver: Solver) -> SignatureCache:
+        signature = signature_of(claims, snapshot.classes)
+        cache = self._recalled(signature)
+        if cache is None:
+            cache = SignatureCache(solver.reads(claims, snapshot.classes), _single_of(claims, snapshot))
+            self._caches.keep(signature, cache)
+        return cache
 
 
 @dataclass(slots=True, eq=False)
@@ -178,30 +178,30 @@ class _Inquiry:
     solver: Solver | None
     claims: tuple[Claim, ...]
     snapshot: Snapshot
-    memory: Memory
-    known: Known
+    cache: SignatureCache
+    known: KnownVerdicts
     numbers: Numbers
     steps: int = 0
     solved: int = 0
     stopped: int = 0
     _passing: dict[Hashable, Verdict] = field(default_factory=dict)
 
-    def verdict(self, outlook: Outlook, until: float) -> Verdict:
-        """The verdict on an outlook: that of one that is alike, or a new one."""
-        key = self.memory.key(outlook, self.numbers)
+    def verdict(self, node_view: NodeView, until: float) -> Verdict:
+        """The verdict on an node view: that of one that is alike, or a new one."""
+        key = self.cache.key(node_view, self.numbers)
         found = self.known.by_key.get(key) or self._passing.get(key)
         if found is None:
-            found = self._by_likeness(outlook, key, until)
+            found = self._by_likeness(node_view, key, until)
         if found.lasting:
-            self.known.by_outlook[outlook] = found
+            self.known.by_node_view[node_view] = found
         return found
 
-    def _by_likeness(self, outlook: Outlook, key: tuple[Hashable, int], until: float) -> Verdict:
+    def _by_likeness(self, node_view: NodeView, key: tuple[Hashable, int], until: float) -> Verdict:
         if self.solver is not None and self.solver.clock() > until:
             return TOO_LATE
         try:
-            settled = self.memory.settled(outlook, key, self.solver)
-            found = self.known.by_key.get(settled) or self._passing.get(settled) or self._found_out(settled, outlook)
+            settled = self.cache.settled(node_view, key, self.solver)
+            found = self.known.by_key.get(settled) or self._passing.get(settled) or self._found_out(settled, node_view)
         except SearchLimitError as error:
             settled, found = key, self._new(stopped_by(error))
         except TimeoutError:
@@ -209,7 +209,7 @@ class _Inquiry:
         (self.known.by_key if found.lasting else self._passing).update({key: found, settled: found})
         return found
 
-    def _found_out(self, settled: Hashable, outlook: Outlook) -> Verdict:
+    def _found_out(self, settled: Hashable, node_view: NodeView) -> Verdict:
         if self.solver is None:
             raise NotAtHandError
         if isinstance(settled, Found):
@@ -218,7 +218,7 @@ class _Inquiry:
             return Verdict(settled.merit)
         if isinstance(settled, NotFound):
             return self._new(No(settled.reason))
-        return self._new(self.solver.judge(self.snapshot, outlook.node, self.claims))
+        return self._new(self.solver.judge(self.snapshot, node_view.node, self.claims))
 
     def _new(self, answer: Allocation | No) -> Verdict:
         self.steps += answer.steps
@@ -237,21 +237,21 @@ class _Glance:
         looked: new ones so far.
     """
 
-    terrain: Terrain
+    node_index: NodeIndex
     inquiry: _Inquiry
     looked: int = 0
 
     def verdict(self, name: str) -> Verdict:
         """What becomes of a node."""
-        outlook = self.terrain.outlooks.get(name)
-        found = None if outlook is None else self.inquiry.known.by_outlook.get(outlook)
+        node_view = self.node_index.node_views.get(name)
+        found = None if node_view is None else self.inquiry.known.by_node_view.get(node_view)
         if found is not None:
             return found
         self.looked += 1
         if self.looked > AT_HAND:
             raise NotAtHandError
-        node = self.terrain.snapshot.nodes.get(name)
-        return NOT_KNOWN if node is None else self.inquiry.verdict(self.terrain.outlook(node), float("inf"))
+        node = self.node_index.snapshot.nodes.get(name)
+        return NOT_KNOWN if node is None else self.inquiry.verdict(self.node_index.node_view(node), float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,30 +281,34 @@ class AtHand:
         return self.decider.glance(claims, names, world)
 
 
-def _single_of(claims: Sequence[Claim], snapshot: Snapshot) -> Callable[[Solver, Outlook], Single | None] | None:
+def _single_of(claims: Sequence[Claim], snapshot: Snapshot) -> Callable[[Solver, NodeView], Single | None] | None:
     if not is_single(claims):
         return None
     asked, classes = tuple(claims), snapshot.classes
-    return lambda solver, seen: solver.single(asked, classes, seen.node, tuple([g.view for g in seen.grounds]))
+    return lambda solver, seen: solver.single(
+        asked, classes, seen.node, tuple([g.view for g in seen.pool_fingerprints])
+    )
 
 
 def _is_complete(verdicts: list[Verdict | None]) -> TypeGuard[list[Verdict]]:
     return all(verdicts)
 
 
-def _outlooks(terrain: Terrain, names: Sequence[str], sent: Mapping[str, NodeObject] | None) -> list[Outlook | None]:
+def _node_views(
+    node_index: NodeIndex, names: Sequence[str], sent: Mapping[str, NodeObject] | None
+) -> list[NodeView | None]:
     """What each node sees; None where it is not known."""
-    nodes = terrain.snapshot.nodes
+    nodes = node_index.snapshot.nodes
     if sent is not None:
-        return [_seen(terrain, sent[name]) for name in names]
-    outlooks = list(map(terrain.outlooks.get, names))
-    if not all(outlooks):
-        for index in [i for i, outlook in enumerate(outlooks) if outlook is None]:
+        return [_seen(node_index, sent[name]) for name in names]
+    node_views = list(map(node_index.node_views.get, names))
+    if not all(node_views):
+        for index in [i for i, node_view in enumerate(node_views) if node_view is None]:
             node = nodes.get(names[index])
-            outlooks[index] = None if node is None else terrain.outlook(node)
-    return outlooks
+            node_views[index] = None if node is None else node_index.node_view(node)
+    return node_views
 
 
-def _seen(terrain: Terrain, node: NodeObject) -> Outlook:
-    known = terrain.snapshot.nodes.get(node.name)
-    return terrain.outlook(known) if known is not None and known.node == node.node else terrain.look(node.node)
+def _seen(node_index: NodeIndex, node: NodeObject) -> NodeView:
+    known = node_index.snapshot.nodes.get(node.name)
+    return node_index.node_view(known) if known is not None and known.node == node.node else node_index.look(node.node)

@@ -1,11 +1,11 @@
-"""What claims ask for, names aside: claims of one shape are decided alike."""
+"""What claims ask for, names aside: claims of one signature are decided alike."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
 from allocator.model import Claim, DeviceClass
 
 
-def shape_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> Hashable:
+def signature_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> Hashable:
     """Equal for claims that get the same answer from every node.
 
     Requests keep their names, which constraints refer to and reasons mention; configuration decides nothing.

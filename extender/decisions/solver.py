@@ -162,7 +162,7 @@ class Solver:
             claims, lambda limits: single_of(task, self.selectors, self.policy, SearchBudget(limits, self.clock))
         )
 
-    def lens(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:
+    def reads(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:
         """What of devices the claims' decision depends on."""
         return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors))
 

@@ -67,10 +67,10 @@ def texts(**values: str) -> Object:
     return {"attributes": {name: {"string": value} for name, value in values.items()}}
 
 
-def wants(count: int = 1, selector: str = "", memory: str = "", name: str = "gpu", **fields: Any) -> Object:
+def wants(count: int = 1, selector: str = "", cache: str = "", name: str = "gpu", **fields: Any) -> Object:
     """A request for so many devices, or for so much memory of each."""
     raw = request(name, count=count, selectors=[selector] if selector else [])
-    raw["exactly"] |= fields | ({"capacity": {"requests": {"memory": memory}}} if memory else {})
+    raw["exactly"] |= fields | ({"capacity": {"requests": {"memory": cache}}} if cache else {})
     return raw
 
 

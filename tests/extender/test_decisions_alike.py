@@ -146,21 +146,21 @@ DEVICES = {
         [{"taints": [{**SICK["taints"][0], "value": "barely"}]}],
         tolerates(key="sick", operator="Equal", value="very"),
     ),
-    "capacity": devices([HAS_ROOM], [IS_SMALL], wants(memory="2Gi")),
+    "capacity": devices([HAS_ROOM], [IS_SMALL], wants(cache="2Gi")),
     "a capacity's policy": devices(
         [SHARED],
         [
             SHARED
             | {"capacity": {"memory": {"value": "4Gi", "requestPolicy": {"default": "1Gi", "validValues": ["1Gi"]}}}}
         ],
-        wants(memory="2Gi"),
+        wants(cache="2Gi"),
     ),
-    "may be shared": devices([SHARED], [HAS_ROOM], wants(memory="1Gi"), wants(memory="1Gi", name="more")),
+    "may be shared": devices([SHARED], [HAS_ROOM], wants(cache="1Gi"), wants(cache="1Gi", name="more")),
     "which is shared": devices(
         [SHARED | FIRST, HAS_ROOM | SECOND],
         [HAS_ROOM | FIRST, SHARED | SECOND],
-        wants(selector=IS_X, memory="1Gi"),
-        wants(selector=IS_X, memory="1Gi", name="more"),
+        wants(selector=IS_X, cache="1Gi"),
+        wants(selector=IS_X, cache="1Gi", name="more"),
     ),
     "values in common": devices(roots("r", "r"), roots("r", "s"), wants(2), match=ROOT),
     "values in common or none": devices(roots("r", "r"), [{}, {}], wants(2), match=ROOT),
@@ -183,10 +183,10 @@ HOLDINGS = {
     "the first, with admin access": holdings(
         [IS_SMALL, IS_SMALL, HAS_ROOM], ["a/gpu-0", "b/gpu-1"], wants(name="admin", adminAccess=True), request()
     ),
-    "the whole or a share": holdings([SHARED], ["a/gpu-0", "b/gpu-0/1Gi"], wants(memory="1Gi")),
-    "a share, or all of it besides": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/1Gi", "b/gpu-0"], wants(memory="1Gi")),
-    "how much of it": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/4Gi"], wants(memory="1Gi")),
-    "a share of which of them": holdings([SHARED] * 2, ["a/gpu-0/1Gi", "b/gpu-1/1Gi"], wants(memory="1Gi")),
+    "the whole or a share": holdings([SHARED], ["a/gpu-0", "b/gpu-0/1Gi"], wants(cache="1Gi")),
+    "a share, or all of it besides": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/1Gi", "b/gpu-0"], wants(cache="1Gi")),
+    "how much of it": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/4Gi"], wants(cache="1Gi")),
+    "a share of which of them": holdings([SHARED] * 2, ["a/gpu-0/1Gi", "b/gpu-1/1Gi"], wants(cache="1Gi")),
     "other parts of the same, elsewhere": Pair(
         [*spread("a", draws(1), draws(3)), *spread("b", draws(1), draws(3))], held=["a/far-0", "b/far-1"]
     ),

@@ -77,10 +77,10 @@ class Theme:
 
 ONE_OR_ALL = [([wants()], ""), ([wants(2)], ""), ([everything()], ""), ([wants(adminAccess=True), wants(name="b")], "")]
 SOME_MEMORY = [
-    ([wants(memory="1Gi")], ""),
-    ([wants(memory="2Gi")], ""),
-    ([wants(memory="1Gi"), wants(memory="1Gi", name="more")], ""),
-    ([wants(2, memory="1Gi")], ""),
+    ([wants(cache="1Gi")], ""),
+    ([wants(cache="2Gi")], ""),
+    ([wants(cache="1Gi"), wants(cache="1Gi", name="more")], ""),
+    ([wants(2, cache="1Gi")], ""),
     ([wants()], ""),
 ]
 IN_COMMON = [([wants(2)], ROOT), ([wants(), wants(name="more")], ROOT), ([wants(3)], ROOT)]
@@ -94,7 +94,7 @@ TOLERATING = [
 SELECTED = [([wants(selector=each)], "") for each in (HAS_MODEL, f'{MODEL} == "x"', f"{MODEL} == 1", READS_ALL)]
 X_AND_ANY = [wants(selector=f'{HAS_MODEL} && {MODEL} == "x"'), wants(name="more")]
 TWO_SELECTED = [([wants(2, selector=HAS_MODEL)], ""), (X_AND_ANY, "")]
-TWO_SIZES = [([wants(memory="2Gi"), wants(name="more")], ""), ([wants(2, memory="1Gi")], "")]
+TWO_SIZES = [([wants(cache="2Gi"), wants(name="more")], ""), ([wants(2, cache="1Gi")], "")]
 IN_ORDER = [([everything()], ""), ([wants(adminAccess=True), wants(name="b")], "")]
 PLACING = ("declares", "place", "skips", "binds")
 

@@ -12,10 +12,10 @@ from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
 from allocator.model.features import Features
 from allocator.search.limits import Limits
 from extender.decisions.evaluate import AT_HAND, AtHand, Decided, Decider
-from extender.decisions.index import Page
-from extender.decisions.node_view import Numbers, Surveyor
-from extender.decisions.node_views import Terrain
+from extender.decisions.node_index import NodeIndex
+from extender.decisions.node_view import NodeViewBuilder, Numbers
 from extender.decisions.verdict import NotAtHandError, Verdict
+from extender.decisions.verdict_index import VerdictIndex
 from extender.kube.raw import EventType
 from extender.state.objects import parse_node_object
 from tests.extender.clusters import (
@@ -171,8 +171,8 @@ def test_what_is_remembered_of_nodes_that_are_no_more_is_forgotten() -> None:
         scene.ask()
         scene.state.forget("uid-other")
         scene.ask()
-    (memory,) = scene.decider._memories.values()
-    assert len(memory.keys) < 2000
+    (cache,) = scene.decider._caches.values()
+    assert len(cache.keys) < 2000
 
 
 def test_a_number_is_never_given_twice_although_values_are_forgotten() -> None:
@@ -202,8 +202,8 @@ def test_kinds_of_verdicts_that_no_node_has_any_more_are_forgotten() -> None:
 
 
 def test_verdicts_that_do_not_last_are_forgotten() -> None:
-    page, terrain = Page(), Terrain.of(state_of(three({})).snapshot, Surveyor(Features()))
-    looks = [page.look(NAMES, terrain, lambda _: Verdict(lasting=False)) for _ in range(10)]
+    verdict_index, node_index = VerdictIndex(), NodeIndex.of(state_of(three({})).snapshot, NodeViewBuilder(Features()))
+    looks = [verdict_index.look(NAMES, node_index, lambda _: Verdict(lasting=False)) for _ in range(10)]
     assert max(len(verdicts.kinds) for verdicts in looks) <= 2 * len(NAMES)
     assert len({verdict for verdicts in looks for verdict in verdicts}) == 10 * len(NAMES)
 

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
-from extender.decisions.node_views import Terrain
+from extender.decisions.node_index import NodeIndex
 from extender.decisions.verdict import NOT_KNOWN, Verdict, Verdicts
 
 _SHARE: Final = 8
 """When one name of so many lies somewhere else, all are laid out anew."""
 
 
-class Page(dict[str, int]):
-    """What becomes of nodes, under everything that does not change with the terrain; for one thread.
+class VerdictIndex(dict[str, int]):
+    """What becomes of nodes, under everything that does not change with the node index; for one thread.
 
     A look-up that fails is Python's to call `__missing__` for. All others are done in C, which is what makes the
     difference with thousands of names. What is looked up are the numbers of kinds of verdicts.
@@ -25,15 +25,15 @@ class Page(dict[str, int]):
         self._find: Callable[[str], Verdict] | None = None
         self._added = 0  # verdicts, since the names were laid out
 
-    def look(self, names: Sequence[str], terrain: Terrain, find: Callable[[str], Verdict]) -> Verdicts:
+    def look(self, names: Sequence[str], node_index: NodeIndex, find: Callable[[str], Verdict]) -> Verdicts:
         """The verdicts on nodes.
 
         Args:
             names: the nodes.
-            terrain: of the cluster that is followed; later than the last time, or the same.
+            node_index: of the cluster that is followed; not older than the one before.
             find: finds out what is not known; what it raises is raised.
         """
-        self._catch_up(terrain)
+        self._catch_up(node_index)
         self._find = find
         try:
             codes = itemgetter(*names)(self) if len(names) > 1 else [self[name] for name in names]
@@ -70,12 +70,12 @@ class Page(dict[str, int]):
             self[name] = self._numbers.setdefault(kind, len(self._numbers))
         self._added = 0
 
-    def _catch_up(self, terrain: Terrain) -> None:
-        changed = terrain.changed_since(self._version)
+    def _catch_up(self, node_index: NodeIndex) -> None:
+        changed = node_index.changed_since(self._version)
         if changed is None:
             self.clear()
             self._numbers = {}
         else:
             for name in changed:
                 self.pop(name, None)
-        self._version = terrain.snapshot.version
+        self._version = node_index.snapshot.version

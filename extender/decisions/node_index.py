@@ -1,4 +1,4 @@
-"""The outlooks of a cluster's nodes, kept up with the cluster at the cost of what changed in it."""
+"""The node views of one snapshot. The next snapshot's index costs only what changed between the two."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Final, Optional
 from allocator.model import Node, PoolId
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, PoolUsage
-from extender.decisions.node_view import Ground, Outlook, Surveyor
+from extender.decisions.node_view import NodeView, NodeViewBuilder, PoolFingerprint
 from extender.state.changes import Change, Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
@@ -21,34 +21,34 @@ MOST: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terrain:
+class NodeIndex:
     """One snapshot, seen from its nodes.
 
-    Outlooks are made when they are first asked for. Several threads may do so at once: they make equal ones, and one of
-    them stays.
+    A node view is made when it is first asked for. Several threads may make one at the same time: they make equal
+    views, and one view stays.
 
     Attributes:
-        outlooks: those made so far, by node name.
+        node_views: those made so far, by node name.
         roaming: what is held of each roaming pool; the same object as long as nothing changes there.
-        grounds: the views that outlooks are made of.
-        below: the terrain of the snapshot that this one's was forked from.
+        pool_fingerprints: of the pools that node views are made of.
+        below: the node index of the snapshot that this one's was forked from.
         steps: the latest moves that led here: the version before, and the nodes that may see something else since.
     """
 
     snapshot: Snapshot
-    surveyor: Surveyor
+    builder: NodeViewBuilder
     roaming: tuple[PoolUsage, ...]
-    outlooks: dict[str, Outlook] = field(default_factory=dict)
-    grounds: dict[NodePool, Ground] = field(default_factory=dict)
-    below: Optional["Terrain"] = None
+    node_views: dict[str, NodeView] = field(default_factory=dict)
+    pool_fingerprints: dict[NodePool, PoolFingerprint] = field(default_factory=dict)
+    below: Optional["NodeIndex"] = None
     steps: tuple[tuple[int, frozenset[str]], ...] = ()
 
     @classmethod
-    def of(cls, snapshot: Snapshot, surveyor: Surveyor) -> "Terrain":
+    def of(cls, snapshot: Snapshot, builder: NodeViewBuilder) -> "NodeIndex":
         """Of a snapshot, nothing looked at yet."""
-        return cls(snapshot, surveyor, _roaming(snapshot, ()))
+        return cls(snapshot, builder, _roaming(snapshot, ()))
 
-    def moved(self, snapshot: Snapshot, changes: Sequence[Change] | None) -> "Terrain":
+    def moved(self, snapshot: Snapshot, changes: Sequence[Change] | None) -> "NodeIndex":
         """Of a later snapshot.
 
         Args:
@@ -56,16 +56,22 @@ class Terrain:
             changes: at least what changed in between; None: anything may have.
         """
         if changes is None:
-            return Terrain.of(snapshot, self.surveyor)
-        outlooks = self.outlooks.copy()
+            return NodeIndex.of(snapshot, self.builder)
+        node_views = self.node_views.copy()
         changed = frozenset(_changed(changes, self, snapshot))
         for name in changed:
-            outlooks.pop(name, None)
-        grounds = self.grounds
-        if len(grounds) > 2 * len(snapshot.inventory.pools) + 1000:
-            grounds = {ground.view: ground for outlook in outlooks.values() for ground in outlook.grounds}
+            node_views.pop(name, None)
+        pool_fingerprints = self.pool_fingerprints
+        if len(pool_fingerprints) > 2 * len(snapshot.inventory.pools) + 1000:
+            pool_fingerprints = {
+                pool_fingerprint.view: pool_fingerprint
+                for node_view in node_views.values()
+                for pool_fingerprint in node_view.pool_fingerprints
+            }
         steps = (*self.steps[1 - STEPS :], (self.snapshot.version, changed)) if len(changed) <= MOST else ()
-        return Terrain(snapshot, self.surveyor, _roaming(snapshot, self.roaming), outlooks, grounds, steps=steps)
+        return NodeIndex(
+            snapshot, self.builder, _roaming(snapshot, self.roaming), node_views, pool_fingerprints, steps=steps
+        )
 
     def changed_since(self, version: int) -> set[str] | None:
         """The nodes that may see something else than at an earlier version; None: that may be any."""
@@ -75,37 +81,39 @@ class Terrain:
             return None
         return {name for before, names in self.steps if before >= version for name in names}
 
-    def forked(self, fork: Snapshot) -> "Terrain":
+    def forked(self, fork: Snapshot) -> "NodeIndex":
         """Of a snapshot that was made from this one's, in whatever way it differs."""
         if fork is self.snapshot:
             return self
-        return Terrain(fork, self.surveyor, _roaming(fork, self.roaming), {}, self.grounds, self)
+        return NodeIndex(fork, self.builder, _roaming(fork, self.roaming), {}, self.pool_fingerprints, self)
 
-    def outlook(self, node: NodeObject) -> Outlook:
+    def node_view(self, node: NodeObject) -> NodeView:
         """What a node of the snapshot sees."""
-        found = self.outlooks.get(node.name)
+        found = self.node_views.get(node.name)
         if found is None:
-            found = self.outlooks[node.name] = self._from_below(node) or self.look(node.node)
+            found = self.node_views[node.name] = self._from_below(node) or self.look(node.node)
         return found
 
-    def look(self, node: Node) -> Outlook:
+    def look(self, node: Node) -> NodeView:
         """What a node sees that may be none of the snapshot."""
-        found = self.surveyor.look(self.snapshot, node, self.grounds)
-        for ground in found.grounds:
-            self.grounds[ground.view] = ground
+        found = self.builder.look(self.snapshot, node, self.pool_fingerprints)
+        for pool_fingerprint in found.pool_fingerprints:
+            self.pool_fingerprints[pool_fingerprint.view] = pool_fingerprint
         return found
 
-    def _from_below(self, node: NodeObject) -> Outlook | None:
-        """The outlook before the fork, if nothing is different for the node."""
+    def _from_below(self, node: NodeObject) -> NodeView | None:
+        """The node view before the fork, if nothing is different for the node."""
         if self.below is None:
             return None
         before, now = self.below.snapshot, self.snapshot
-        found = self.below.outlooks.get(node.name)
+        found = self.below.node_views.get(node.name)
         if found is None or before.inventory is not now.inventory or before.taint_rules is not now.taint_rules:
             return None
         used = now.usage.pools
-        pairs = zip(found.grounds, found.used, strict=True)
-        same = all(held is None or used.get(ground.view.id, NOTHING_USED) is held for ground, held in pairs)
+        pairs = zip(found.pool_fingerprints, found.used, strict=True)
+        same = all(
+            held is None or used.get(pool_fingerprint.view.id, NOTHING_USED) is held for pool_fingerprint, held in pairs
+        )
         return found if same and found.node is node.node else None
 
 
@@ -115,20 +123,20 @@ def _roaming(snapshot: Snapshot, before: tuple[PoolUsage, ...]) -> tuple[PoolUsa
     return before if len(now) == len(before) and all(map(is_, now, before)) else now
 
 
-def _changed(changes: Sequence[Change], terrain: Terrain, now: Snapshot) -> set[str]:
+def _changed(changes: Sequence[Change], node_index: NodeIndex, now: Snapshot) -> set[str]:
     """The nodes that may see something else than before."""
     names: set[str] = set()
     pools: set[PoolId] = set()
     for change in changes:
         if change.topic is Topic.TAINT_RULE:
-            return set(terrain.outlooks)
+            return set(node_index.node_views)
         if change.topic is Topic.NODE and isinstance(change.key, str):
             names.add(change.key)
         elif change.topic is Topic.POOL and isinstance(change.key, PoolId):
             pools.add(change.key)
     for pool in pools:
-        if not _of_nodes(pool, terrain.snapshot, now, names):
-            return set(terrain.outlooks)
+        if not _of_nodes(pool, node_index.snapshot, now, names):
+            return set(node_index.node_views)
     return names
 
 
