@@ -60,7 +60,7 @@ class Counters:
             return
         pool, counter_set, counter = key
         full, name = self._pools[pool].counter_sets[counter_set][counter], f"{counter_set}/{counter}"
-        need = Quantity.from_nano(dict(demand(device)).get(key, 0), full.format)
+        need = Quantity.from_nano(dict(counter_demand(device)).get(key, 0), full.format)
         rest = Quantity.from_nano(self.left(pool)[key], full.format)
         yield Seen(Obstacle(Cause.COUNTERS, name, need=str(need)), ((name, f"{rest} of {full} left"),), rest)
 
@@ -70,7 +70,7 @@ class Counters:
         overdrawn = self._overdrawn[device.id.pool_id]
         if overdrawn is not None:
             return overdrawn
-        for key, amount in demand(device):
+        for key, amount in counter_demand(device):
             if left[key] < amount:
                 return key
         return None
@@ -81,7 +81,7 @@ class Counters:
             return None
         self.left(device.id.pool_id)
         left = self._left[device.id.pool_id]
-        needs = demand(device)
+        needs = counter_demand(device)
         for key, amount in needs:
             left[key] -= amount
 
@@ -97,7 +97,7 @@ class Counters:
         if used:
             for device in (*(c.device for c in pool.candidates), *pool.elsewhere):
                 if device.id.device in used:
-                    for key, amount in demand(device):
+                    for key, amount in counter_demand(device):
                         left[key] -= amount
         return left
 
@@ -121,7 +121,7 @@ def full(pool: NodePool) -> dict[CounterKey, int]:
     }
 
 
-def demand(device: Device) -> tuple[tuple[CounterKey, int], ...]:
+def counter_demand(device: Device) -> tuple[tuple[CounterKey, int], ...]:
     """What a device draws on, in units of 10**-9; one entry for each counter, although a set may be named twice."""
     total: dict[CounterKey, int] = {}
     pool = device.id.pool_id

@@ -29,7 +29,7 @@ class Wanted(Asked):
         return replace(self.request, name="", count=1), self.selectors
 
 
-def ways(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass]) -> tuple[tuple[Wanted, ...], ...]:
+def ways_to_serve(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass]) -> tuple[tuple[Wanted, ...], ...]:
     """The requests of all claims in order, each with its alternatives, as far as their classes exist."""
     return tuple(
         tuple(

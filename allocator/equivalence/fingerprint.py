@@ -83,7 +83,7 @@ def _reads(claims: Iterable[Claim], classes: Mapping[str, DeviceClass], selector
                 continue
 
 
-def structure(view: NodePool) -> Hashable:
+def pool_structure(view: NodePool) -> Hashable:
     """What there is of a pool, attributes aside."""
     if view.problem:
         return view.id.driver, view.incomplete
@@ -99,7 +99,7 @@ def structure(view: NodePool) -> Hashable:
     )
 
 
-def column(view: NodePool, attribute: str) -> Hashable:
+def attribute_column(view: NodePool, attribute: str) -> Hashable:
     """The values of an attribute, device by device."""
     values = tuple([of_device.get(attribute, _ABSENT) for of_device in view.attributes])
     types = set(map(type, values))
@@ -108,14 +108,14 @@ def column(view: NodePool, attribute: str) -> Hashable:
     return tuple(map(_told_apart, values))
 
 
-def all_columns(view: NodePool) -> Hashable:
+def attribute_columns(view: NodePool) -> Hashable:
     """The values of all attributes, device by device."""
     return tuple(
         tuple((name, _told_apart(value)) for name, value in sorted(of_device.items())) for of_device in view.attributes
     )
 
 
-def pattern(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
+def common_values(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
     """Which devices of some pools have a value of an attribute in common; of lists, the values themselves."""
     values = [of_device.get(attribute, ()) for view in views for of_device in view.attributes]
     numbers: dict[Hashable, int] = {}
@@ -126,7 +126,7 @@ def pattern(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
     return tuple([-1 if value == () else numbers.setdefault(values_of(value), len(numbers)) for value in values])
 
 
-def circumstances(view: NodePool, node: Node, used: PoolUsage, rules: TaintRules) -> tuple[Hashable, ...]:
+def device_circumstances(view: NodePool, node: Node, used: PoolUsage, rules: TaintRules) -> tuple[Hashable, ...]:
     """What has come over the pool's devices: what is held, and what else is not published of them.
 
     Empty if nothing has. What is held stands first, one by one, if anything is: 0 and 1 for devices of which nothing
@@ -139,7 +139,7 @@ def circumstances(view: NodePool, node: Node, used: PoolUsage, rules: TaintRules
     return (*states, *checks.circumstances(view, node, rules))
 
 
-def settled(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[Hashable, ...]:
+def interchangeable(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[Hashable, ...]:
     """The same for circumstances of a pool that differ only in which devices of a run are held."""
     found: list[Hashable] = []
     for length in runs:
@@ -150,7 +150,7 @@ def settled(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[Hashable
 
 def runs_of(views: Sequence[NodePool], reads: AttributeReads) -> tuple[tuple[int, ...], ...]:
     """Per pool, how many devices in a row are alike in everything but their names and circumstances, run by run."""
-    patterns = [pattern(views, attribute) for attribute in reads.matched]
+    patterns = [common_values(views, attribute) for attribute in reads.matched]
     found, start = [], 0
     for view in views:
         end = start + len(view.candidates)

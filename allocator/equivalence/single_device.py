@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from allocator.allocate import Task
 from allocator.cel.selectors import Selectors
-from allocator.checks.counters import CounterKey, demand, full
+from allocator.checks.counters import CounterKey, counter_demand, full
 from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
 from allocator.equivalence.counter_groups import DeviceKinds, Facts, States, counter_groups
@@ -185,10 +185,10 @@ def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
         None if verdict is SUITS else verdict.cause,
         Cause.IN_USE if if_free is None else if_free.cause,
         bool(device.consumes_counters),
-        demand(device),
+        counter_demand(device),
     )
 
 
 def _beyond_reach(device: Device) -> Facts:
     """A device of other nodes, which draws on the pool's counters."""
-    return Facts((), Cause.UNREACHABLE, Cause.UNREACHABLE, is_part=True, draws=demand(device))
+    return Facts((), Cause.UNREACHABLE, Cause.UNREACHABLE, is_part=True, draws=counter_demand(device))

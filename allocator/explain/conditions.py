@@ -13,7 +13,7 @@ from allocator.model import Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 
-Values = tuple[tuple[str, str], ...]
+ReadValues = tuple[tuple[str, str], ...]
 """What an expression reads of a device, by short name, and the values in words."""
 
 ABSENT: Final = "absent"
@@ -34,7 +34,7 @@ class Wish:
 
 
 @lru_cache(maxsize=4096)
-def conditions(expression: str) -> tuple[str, ...]:
+def conditions_of(expression: str) -> tuple[str, ...]:
     """The parts all of which must hold; the whole expression where it is no such conjunction.
 
     Only the outermost ``&&`` count, and only where nothing outside of brackets binds more loosely.
@@ -54,9 +54,9 @@ def conditions(expression: str) -> tuple[str, ...]:
     return (*parts, expression[start:].strip())
 
 
-def without(expression: str, part: int) -> str:
+def without_condition(expression: str, part: int) -> str:
     """The selector without one of its conditions; empty if there is no other."""
-    return " && ".join(each for number, each in enumerate(conditions(expression)) if number != part)
+    return " && ".join(each for number, each in enumerate(conditions_of(expression)) if number != part)
 
 
 @lru_cache(maxsize=4096)
@@ -77,15 +77,15 @@ def _literals(nodes: Sequence[Node]) -> Iterator[Wish]:
             yield Wish(node.value)
 
 
-def values(reads: Reads, device: Device) -> Values:
+def values_read(reads: Reads, device: Device) -> ReadValues:
     """What a device has of what is read. Names are short where they belong to the device's own driver."""
     if reads.everything:
         return ()
     found = [("driver", device.driver)] if reads.driver else []
     if reads.allow_multiple_allocations:
-        found.append(("allowMultipleAllocations", in_words(device.allow_multiple_allocations)))
-    found += [(short(name, device), in_words(device.attributes.get(name, ABSENT))) for name in reads.attributes]
-    found += [(short(name, device), in_words(device.quantities.get(name, ABSENT))) for name in reads.capacities]
+        found.append(("allowMultipleAllocations", value_in_words(device.allow_multiple_allocations)))
+    found += [(short(name, device), value_in_words(device.attributes.get(name, ABSENT))) for name in reads.attributes]
+    found += [(short(name, device), value_in_words(device.quantities.get(name, ABSENT))) for name in reads.capacities]
     return tuple(found)
 
 
@@ -94,12 +94,12 @@ def short(name: str, device: Device) -> str:
     return name.removeprefix(f"{device.driver}/")
 
 
-def in_words(value: object) -> str:
+def value_in_words(value: object) -> str:
     """A value as people write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return f"[{', '.join(map(in_words, value))}]"
+        return f"[{', '.join(map(value_in_words, value))}]"
     if isinstance(value, Version):
         return value.text
     if isinstance(value, Quantity):

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator
 
 from allocator.cel import CelError, Reads
 from allocator.cel.selectors import Selectors
-from allocator.explain.conditions import conditions, in_words, values, wish
+from allocator.explain.conditions import conditions_of, value_in_words, values_read, wish
 from allocator.explain.names import nearest_attribute
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import Device
@@ -65,7 +65,7 @@ class Expressions:
         error = self.error(text, device)
         if error is None:
             return
-        parts = conditions(text)
+        parts = conditions_of(text)
         failed = [(part, self.error(each, device)) for part, each in enumerate(parts)]
         # What fails is of no account beside what does not hold, as in the language.
         false = [part for part, why in failed if why == ""]
@@ -86,12 +86,12 @@ class Expressions:
             condition,
             number,
             part,
-            wanted="" if wanted is None or len(values(reads, device)) != 1 else in_words(wanted.value),
+            wanted="" if wanted is None or len(values_read(reads, device)) != 1 else value_in_words(wanted.value),
             error=error,
             missing=missing,
             meant=nearest_attribute(missing, device) if missing else "",
         )
-        return Seen(obstacle, () if error else values(reads, device))
+        return Seen(obstacle, () if error else values_read(reads, device))
 
 
 def _key(value: object) -> Hashable:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from allocator.explain.conditions import Values
+from allocator.explain.conditions import ReadValues
 from allocator.model import DeviceTaint
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
@@ -44,5 +44,5 @@ class Seen:
     """An obstacle, with the values that the device has. ``left``: of the capacity or counter that is short."""
 
     obstacle: Obstacle
-    values: Values = ()
+    values: ReadValues = ()
     left: Quantity | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.checks.counters import demand
+from allocator.checks.counters import counter_demand
 from allocator.outcome import Merit
 from allocator.policies.policy import DeviceKind, K, Orders, Policy, Sizes, View, in_bands, published, sizes_of
 from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
@@ -57,7 +57,7 @@ def _breakage(view: View, index: int) -> int:
         return 0
     left = view.counters.left(device.id.pool_id)
     full = view.counters.full(device.id.pool_id)
-    return int(all(left[key] == full[key] for key, _ in demand(device)))
+    return int(all(left[key] == full[key] for key, _ in counter_demand(device)))
 
 
 def _largest(devices: Iterable[Sizes]) -> dict[str, int]:

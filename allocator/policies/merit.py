@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from allocator.checks.counters import CounterKey, Counters, demand
+from allocator.checks.counters import CounterKey, Counters, counter_demand
 from allocator.outcome import Merit
 from allocator.search.candidates import Alternative, Candidates
 from allocator.usage import NOTHING_USED
@@ -30,7 +30,7 @@ def merit(
         device = candidates.all[index].device
         for name, quantity in device.quantities.items():
             capacity[name] = capacity.get(name, 0) + quantity.nano
-        for key, amount in demand(device):
+        for key, amount in counter_demand(device):
             own[key] = own.get(key, 0) + amount
     for key, amount in own.items():
         pool, counter_set, _ = key

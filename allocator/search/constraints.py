@@ -20,7 +20,7 @@ def values_of(value: AttributeValue) -> frozenset[Hashable]:
     return frozenset((type(e).__name__, e.text if isinstance(e, Version) else e) for e in elements)
 
 
-def covers(spec: ConstraintSpec, request: str, alternative: str) -> bool:
+def constraint_covers(spec: ConstraintSpec, request: str, alternative: str) -> bool:
     """Does the constraint speak of the request, by its name or by that of its chosen subrequest?"""
     if not spec.requests or request in spec.requests:
         return True

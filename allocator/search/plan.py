@@ -12,7 +12,7 @@ from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, 
 from allocator.model.features import Features
 from allocator.pools import NodePool
 from allocator.search.candidates import Alternative, Candidates
-from allocator.search.constraints import CONSTRAINTS, covers
+from allocator.search.constraints import CONSTRAINTS, constraint_covers
 
 MAX_RESULTS = 32
 """Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""
@@ -127,7 +127,9 @@ def _alternative(
         *[Selector(f"selector {i}", text, i) for i, text in enumerate(wanted.selectors)],
     )
     constraints = enumerate(claim.spec.constraints)
-    covering = tuple([(number, spec) for number, spec in constraints if covers(spec, request.name, wanted.name)])
+    covering = tuple(
+        [(number, spec) for number, spec in constraints if constraint_covers(spec, request.name, wanted.name)]
+    )
     verdicts: list[Refusal | None] = [None] * candidates.count
     checks = candidates.checks(wanted)
     return Alternative(index, claim, request.name, label, wanted, selectors, device_class, checks, covering, verdicts)

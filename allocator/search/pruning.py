@@ -8,11 +8,11 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 
-from allocator.checks.counters import demand
+from allocator.checks.counters import counter_demand
 from allocator.checks.table import drawn_by
 from allocator.model import ConstraintSpec
 from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
-from allocator.search.constraints import constraint_class, covers
+from allocator.search.constraints import constraint_class, constraint_covers
 from allocator.search.ledger import Ledger
 from allocator.search.plan import Plan, Slot
 
@@ -116,7 +116,7 @@ class Pruning:
 
     def _fed(self, members: list[int]) -> int:
         """How many of the devices the counters that all of them need can feed at the most."""
-        demands = [dict(demand(self._candidates.all[i].device)) for i in members]
+        demands = [dict(counter_demand(self._candidates.all[i].device)) for i in members]
         left = self._ledger.counters.left(self._candidates.all[members[0]].device.id.pool_id)
         bounds: list[int] = [len(members)]
         for key in demands[0]:
@@ -180,7 +180,7 @@ class Pruning:
         return [
             s
             for s in self._plan.slots
-            if s.claim == claim and all(covers(spec, a.request_name, a.request.name) for a in s.alternatives)
+            if s.claim == claim and all(constraint_covers(spec, a.request_name, a.request.name) for a in s.alternatives)
         ]
 
     def _bound(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec, frozenset[Hashable]]]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from allocator.checks.taints import BLOCKING_EFFECTS, tolerates
 from allocator.model import DeviceTaint, NodeSelector, Toleration
-from allocator.model.json.common import node_selector, refuse, taint, tolerations
+from allocator.model.json.common import raise_if_invalid, read_node_selector, read_taint, read_tolerations
 from allocator.model.json.fields import Fields, shown
 from allocator.model.quantity import Quantity
 from allocator.node_selectors import selector_matches
@@ -98,10 +98,10 @@ def parse_demand(pod: Mapping[str, object]) -> Demand:
     demand = Demand(
         tuple(sorted(_requests(spec).items())),
         tuple(sorted(spec.text_mapping("nodeSelector").items())),
-        None if required is None else node_selector(required),
-        tolerations(spec),
+        None if required is None else read_node_selector(required),
+        read_tolerations(spec),
     )
-    refuse("Pod", top.child("metadata").text("name"), top.problems)
+    raise_if_invalid("Pod", top.child("metadata").text("name"), top.problems)
     return demand
 
 
@@ -114,11 +114,11 @@ def parse_room(node: Mapping[str, object]) -> Room:
     found = parse_node_object(node)
     top = Fields(node, "", [])
     spec, status = top.child("spec"), top.child("status")
-    taints = [each for each in map(taint, spec.children("taints")) if each.effect in BLOCKING_EFFECTS]
+    taints = [each for each in map(read_taint, spec.children("taints")) if each.effect in BLOCKING_EFFECTS]
     if spec.flag("unschedulable"):
         taints.append(_UNSCHEDULABLE)
     room = Room(found, _amounts(status, "allocatable") if status.has("allocatable") else None, tuple(taints))
-    refuse("Node", found.name, top.problems)
+    raise_if_invalid("Node", found.name, top.problems)
     return room
 
 

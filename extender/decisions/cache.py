@@ -97,7 +97,7 @@ class SignatureCache:
             runs = self.runs[fingerprint] = runs_of(
                 [pool_fingerprint.view for pool_fingerprint in node_view.pool_fingerprints], self.reads
             )
-        return fingerprint, node_view.settled(runs)
+        return fingerprint, node_view.interchangeable(runs)
 
     def trim(self, nodes: int) -> None:
         """Forget all when most of it is about node views that are no more."""

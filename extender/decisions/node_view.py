@@ -7,12 +7,12 @@ from typing import Final
 
 from allocator.equivalence.fingerprint import (
     AttributeReads,
-    all_columns,
-    circumstances,
-    column,
-    pattern,
-    settled,
-    structure,
+    attribute_column,
+    attribute_columns,
+    common_values,
+    device_circumstances,
+    interchangeable,
+    pool_structure,
 )
 from allocator.model import Node
 from allocator.model.features import Features
@@ -68,7 +68,11 @@ class PoolFingerprint:
         names = None if reads.everything else reads.values
         found = self.numbers_by_reads.get(names)
         if found is None:
-            columns = [all_columns(self.view)] if names is None else [column(self.view, name) for name in names]
+            columns = (
+                [attribute_columns(self.view)]
+                if names is None
+                else [attribute_column(self.view, name) for name in names]
+            )
             found = self.numbers_by_reads[names] = numbers.of((self.structure, *columns)) if columns else self.structure
         return found
 
@@ -96,12 +100,12 @@ class NodeView:
         if not reads.matched:
             return numbers_by_reads[0] if len(numbers_by_reads) == 1 else tuple(numbers_by_reads)
         views = [pool_fingerprint.view for pool_fingerprint in self.pool_fingerprints]
-        return (*numbers_by_reads, *(pattern(views, attribute) for attribute in reads.matched))
+        return (*numbers_by_reads, *(common_values(views, attribute) for attribute in reads.matched))
 
-    def settled(self, runs: Sequence[Sequence[int]]) -> Hashable:
+    def interchangeable(self, runs: Sequence[Sequence[int]]) -> Hashable:
         """The same for node views of one fingerprint that differ only in which devices of a run are held."""
         return tuple(
-            settled(states, lengths) if pool_fingerprint.devices is None else (pool_fingerprint.devices, states)
+            interchangeable(states, lengths) if pool_fingerprint.devices is None else (pool_fingerprint.devices, states)
             for pool_fingerprint, states, lengths in zip(self.pool_fingerprints, self.states, runs, strict=True)
         )
 
@@ -130,7 +134,7 @@ class NodeViewBuilder:
         pool_fingerprints = tuple([known.get(v) or self._pool_fingerprint(v, roams=v.id in roaming) for v in views])
         rules = snapshot.taint_rules
         states = tuple(
-            [circumstances(v, node, held or NOTHING_USED, rules) for v, held in zip(views, used, strict=True)]
+            [device_circumstances(v, node, held or NOTHING_USED, rules) for v, held in zip(views, used, strict=True)]
         )
         shared = tuple(
             [pool_fingerprint.devices for pool_fingerprint in pool_fingerprints if pool_fingerprint.devices is not None]
@@ -140,4 +144,6 @@ class NodeViewBuilder:
     def _pool_fingerprint(self, view: NodePool, *, roams: bool) -> PoolFingerprint:
         number = self.numbers.of
         devices = (*(c.device for c in view.candidates), *view.elsewhere) if roams else ()
-        return PoolFingerprint(view, number(structure(view)), number(tuple([d.id for d in devices])) if roams else None)
+        return PoolFingerprint(
+            view, number(pool_structure(view)), number(tuple([d.id for d in devices])) if roams else None
+        )

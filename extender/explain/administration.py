@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from allocator.explain.conditions import conditions, without
+from allocator.explain.conditions import conditions_of, without_condition
 from allocator.model import ClaimSpec
 from allocator.model.features import GATES, Features
 from extender.explain.changes import Change, Kind
@@ -14,12 +14,12 @@ from extender.state.snapshot import Snapshot
 
 def relax_class(name: str, number: int, part: int, old: str) -> Change:
     """Drop a condition of a class's selector, ``old``."""
-    left = without(old, part)
+    left = without_condition(old, part)
     instead = f", which leaves: {left}" if left else ""
     return Change(
         Kind.RELAX_CLASS,
         f"class {name}: selector {number} condition {part}",
-        f"drop the condition {conditions(old)[part]} from device class {name}, for all who ask for it",
+        f"drop the condition {conditions_of(old)[part]} from device class {name}, for all who ask for it",
         f"kubectl edit deviceclass {name}, and remove it from spec.selectors[{number}]{instead}",
         lambda snapshot: _edited(snapshot, name, relaxed(snapshot.classes[name].selectors, number, old, part)),
     )

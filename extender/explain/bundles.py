@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from allocator.checks.counters import demand
+from allocator.checks.counters import counter_demand
 from allocator.checks.inspector import Wanted
-from allocator.explain.conditions import conditions
+from allocator.explain.conditions import conditions_of
 from allocator.explain.names import nearest_attribute
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, ConstraintSpec, Device
 from allocator.node_selectors import selector_matches
 from allocator.outcome import Cause
 from allocator.pools import NodePool
-from allocator.search.constraints import covers
+from allocator.search.constraints import constraint_covers
 from allocator.search.plan import MAX_RESULTS
 from extender.explain.administration import (
     correct_class,
@@ -161,7 +161,7 @@ class Bundles:
             return [corrected]
         failing = sum(each.cause is Cause.SELECTOR and each.number < 0 for each in beside)
         reads = self.survey.inspector.reads(obstacle.condition)
-        is_known = failing < sum(len(conditions(text)) for _, text in texts)
+        is_known = failing < sum(len(conditions_of(text)) for _, text in texts)
         is_known |= not obstacle.error and bool(reads.attributes or reads.capacities)
         if not is_known or self.survey.is_satisfied(obstacle.condition):
             return []
@@ -178,8 +178,8 @@ class Bundles:
                 yield ask_for_capacity(target, way, name, seen.left)
             drawing = self.holders.claims(device.id)
         else:
-            sets = {key[1] for key, _ in demand(device)}
-            others = {d.id: {key[1] for key, _ in demand(d)} for d in _drawing(pool)}
+            sets = {key[1] for key, _ in counter_demand(device)}
+            others = {d.id: {key[1] for key, _ in counter_demand(d)} for d in _drawing(pool)}
             drawing = [c for d, c in self.holders.in_pool(pool.id) if others.get(d, set()) & sets]
         yield from self._releases(drawing)
 
@@ -217,7 +217,7 @@ class Bundles:
         ways = [
             (number, way)
             for number, way in enumerate(self.survey.ways)
-            if way.claim == claim and covers(spec, way.request_name, way.request.name)
+            if way.claim == claim and constraint_covers(spec, way.request_name, way.request.name)
         ]
         devices = [
             candidate.device

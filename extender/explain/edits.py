@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from allocator.checks.inspector import Wanted
 from allocator.checks.taints import taint_text
-from allocator.explain.conditions import conditions, without
+from allocator.explain.conditions import conditions_of, without_condition
 from allocator.explain.obstacles import Obstacle
 from allocator.model import AllocationMode, ClaimSpec, ConstraintSpec, DeviceRequest, DeviceTaint, Request, Toleration
 from allocator.model.quantity import Quantity
@@ -37,12 +37,12 @@ def relax(target: Target, wanted: Wanted, obstacle: Obstacle) -> Change:
     """Drop a condition of a selector."""
     number, part = obstacle.number, obstacle.part
     old = wanted.request.selectors[number]
-    left = without(old, part)
+    left = without_condition(old, part)
     instead = f", which leaves: {left}" if left else ""
     return Change(
         Kind.RELAX_SELECTOR,
         f"{target.at(wanted)}: selector {number} condition {part}",
-        f"drop the condition {conditions(old)[part]} from request {wanted.label}",
+        f"drop the condition {conditions_of(old)[part]} from request {wanted.label}",
         f"in {target.at(wanted)}, remove it from selector {number}{instead}",
         target.edited_request(wanted, lambda r: replace(r, selectors=relaxed(r.selectors, number, old, part))),
     )
@@ -50,8 +50,8 @@ def relax(target: Target, wanted: Wanted, obstacle: Obstacle) -> Change:
 
 def relaxed(selectors: Sequence[str], number: int, old: str, part: int) -> tuple[str, ...]:
     """Selectors without a condition of one of them, ``old``: it becomes ``true``, so that others keep their numbers."""
-    now, gone = selectors[number], conditions(old)[part]
-    kept = ["true" if each == gone else each for each in conditions(now)]
+    now, gone = selectors[number], conditions_of(old)[part]
+    kept = ["true" if each == gone else each for each in conditions_of(now)]
     return (*selectors[:number], " && ".join(kept), *selectors[number + 1 :])
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from allocator.explain.conditions import Values
+from allocator.explain.conditions import ReadValues
 from allocator.explain.obstacles import Obstacle
 from allocator.model import DeviceId
 from extender.explain.changes import Change
@@ -54,7 +54,7 @@ class Fallout:
 
     obstacle: Obstacle
     count: int
-    values: tuple[tuple[Values, int], ...] = ()
+    values: tuple[tuple[ReadValues, int], ...] = ()
     devices: tuple[DeviceId, ...] = ()
     holders: tuple[tuple[DeviceId, Holder], ...] = ()
     exists: bool = True

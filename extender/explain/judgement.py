@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from allocator.checks.inspector import Wanted, ways
+from allocator.checks.inspector import Wanted, ways_to_serve
 from allocator.errors import InvalidClaimError, SelectorError
-from allocator.explain.conditions import ABSENT, in_words
+from allocator.explain.conditions import ABSENT, value_in_words
 from allocator.model import AllocationMode, ConstraintSpec
 from allocator.outcome import Allocation, Merit
-from allocator.search.constraints import covers
+from allocator.search.constraints import constraint_covers
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import STOPPED
 from extender.decisions.verdict import OUT_OF_TIME
@@ -145,7 +145,7 @@ class Judgement:
     def _failing(self, verdicts: _Verdicts) -> Explanation:
         able = [node for node in self.nodes if isinstance(self.case.claims.on(node), Needs)]
         targets = targets_of(self.case.pod, self._asked(able))
-        requests = ways(tuple(target.claim.claim for target in targets), self.snapshot.classes)
+        requests = ways_to_serve(tuple(target.claim.claim for target in targets), self.snapshot.classes)
         survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
         holders = Holders(self.snapshot, self.case.pod)
         gates = tuple(idle_gates(survey.features, self.snapshot, [target.claim.claim.spec for target in targets]))
@@ -234,9 +234,9 @@ def _values(
 ) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
     """Per request that a constraint covers: the values of the attribute on its free devices."""
     for number, way in enumerate(survey.ways):
-        if way.claim == claim and covers(spec, way.request_name, way.request.name):
+        if way.claim == claim and constraint_covers(spec, way.request_name, way.request.name):
             free = survey.free_devices(node, number)
-            seen = Counter(in_words(d.attributes.get(spec.attribute, ABSENT)) for d in free)
+            seen = Counter(value_in_words(d.attributes.get(spec.attribute, ABSENT)) for d in free)
             yield way.label, tuple(sorted(seen.items()))
 
 

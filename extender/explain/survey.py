@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from allocator.checks.inspector import Inspector, Wanted
-from allocator.explain.conditions import Values, values
+from allocator.explain.conditions import ReadValues, values_read
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model import AllocationMode, Device, DeviceId
 from allocator.outcome import Cause
@@ -128,7 +128,7 @@ class Survey:
 
     def _report(self, number: int, target: Target, holders: Holders) -> RequestReport:
         way, verdicts = self.ways[number], self._verdicts(number)
-        fallen: dict[Obstacle, dict[DeviceId, Values]] = {}
+        fallen: dict[Obstacle, dict[DeviceId, ReadValues]] = {}
         for device, seen in verdicts.items():
             if seen is not None:
                 fallen.setdefault(seen.obstacle, {})[device] = seen.values
@@ -162,7 +162,7 @@ class Survey:
                     found[candidate.device.id] = seen
         return found
 
-    def _fallout(self, obstacle: Obstacle, devices: Mapping[DeviceId, Values], holders: Holders) -> Fallout:
+    def _fallout(self, obstacle: Obstacle, devices: Mapping[DeviceId, ReadValues], holders: Holders) -> Fallout:
         first = tuple(islice(devices, EXAMPLES))
         return Fallout(
             obstacle,
@@ -186,7 +186,7 @@ class Survey:
         """Is there a device with the value that a condition wants, whatever else speaks against it?"""
         reads = self.inspector.reads(obstacle.condition)
         devices = (c.device for view in self._known.values() for c in view.pool.candidates)
-        return any(value == obstacle.wanted for device in devices for _, value in values(reads, device))
+        return any(value == obstacle.wanted for device in devices for _, value in values_read(reads, device))
 
     def _unusable(self, way: Wanted) -> Iterator[UnusablePool]:
         found = {view.pool.id: view.pool for view in self._known.values() if view.pool.problem}

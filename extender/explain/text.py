@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from allocator.explain.conditions import Values
+from allocator.explain.conditions import ReadValues
 from allocator.explain.obstacles import Obstacle
 from allocator.outcome import Cause
 from allocator.printable import printable
@@ -145,7 +145,7 @@ def _seen(fallout: Fallout) -> str:
     return f": {'; '.join([f'{_pairs(values)} on {count}' for values, count in shown] + rest)}"
 
 
-def _pairs(values: Values) -> str:
+def _pairs(values: ReadValues) -> str:
     return " and ".join(f"{name} is {value}" for name, value in values)
 
 

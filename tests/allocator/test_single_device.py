@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.checks.taint_rules import NO_RULES
-from allocator.equivalence.fingerprint import circumstances
+from allocator.equivalence.fingerprint import device_circumstances
 from allocator.equivalence.single_device import Found, NotFound, Single, is_single, single_of
 from allocator.errors import SearchLimitError
 from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placement, Slice
@@ -47,7 +47,7 @@ def single(world: World, wanted: Claim, **limits: Any) -> Single | None:
 def told(world: World, found: Single, usage: Usage) -> Merit | str | None:
     """What is told of the world's node where this is held."""
     pools = world.task().pools
-    states = [circumstances(p, NODE, usage.pools.get(p.id, NOTHING_USED), NO_RULES) for p in pools]
+    states = [device_circumstances(p, NODE, usage.pools.get(p.id, NOTHING_USED), NO_RULES) for p in pools]
     answer = found.answer(states)
     if answer is None:
         return None

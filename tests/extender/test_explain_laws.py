@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cel.selectors import Selectors
-from allocator.explain.conditions import conditions, without
+from allocator.explain.conditions import conditions_of, without_condition
 from allocator.model import AllocationMode, AllocationResult, Claim, ClaimSpec, Consumer, DeviceId, DeviceResult, Node
 from allocator.model.quantity import Quantity
 from extender.decisions.solver import Solver
@@ -150,18 +150,18 @@ PARTS = (
 
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4))
 def test_conditions_are_what_is_joined(parts: list[str]) -> None:
-    assert list(conditions(" && ".join(parts))) == parts
+    assert list(conditions_of(" && ".join(parts))) == parts
 
 
 @given(st.lists(st.sampled_from(PARTS[1:]), min_size=2, max_size=4), st.data())
 def test_a_selector_holds_if_its_conditions_do(parts: list[str], data: st.DataObject) -> None:
     selectors, some = Selectors(), device("d")
     text = " && ".join(parts)
-    assert selectors.matches(text, some) == all(selectors.matches(each, some) for each in conditions(text))
+    assert selectors.matches(text, some) == all(selectors.matches(each, some) for each in conditions_of(text))
     number = data.draw(st.integers(0, len(parts) - 1))
-    assert list(conditions(without(text, number))) == parts[:number] + parts[number + 1 :]
+    assert list(conditions_of(without_condition(text, number))) == parts[:number] + parts[number + 1 :]
 
 
 @pytest.mark.parametrize("text", ["a || b && c", "a && b ? c : d", "a && b // && c", "a"])
 def test_what_is_no_conjunction_is_one_condition(text: str) -> None:
-    assert conditions(text) == (text,)
+    assert conditions_of(text) == (text,)

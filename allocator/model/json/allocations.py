@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from allocator.model import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
-from allocator.model.json.common import node_selector_or_none, opaque, refuse, tolerations
+from allocator.model.json.common import node_selector_or_none, opaque, raise_if_invalid, read_tolerations
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
 from allocator.model.problems import Problem
@@ -17,7 +17,7 @@ def parse_allocation_result(obj: Mapping[str, object]) -> AllocationResult:
     """
     problems: list[Problem] = []
     parsed = _allocation(Fields(obj, "", problems))
-    refuse("AllocationResult", "", problems)
+    raise_if_invalid("AllocationResult", "", problems)
     return parsed
 
 
@@ -45,7 +45,7 @@ def _result(fields: Fields, interner: Interner) -> DeviceResult:
         request=fields.required_text("request"),
         device=DeviceId(*(fields.required_text(part) for part in ("driver", "pool", "device"))),
         admin_access=fields.flag_or_none("adminAccess"),
-        tolerations=tolerations(fields),
+        tolerations=read_tolerations(fields),
         share_id=fields.text_or_none("shareID"),
         consumed_capacity=interner.read_map(fields, "consumedCapacity") if fields.has("consumedCapacity") else None,
         binding_conditions=fields.texts_or_none("bindingConditions"),

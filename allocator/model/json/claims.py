@@ -22,7 +22,16 @@ from allocator.model import (
     TaintRule,
 )
 from allocator.model.json.allocations import allocation_or_none
-from allocator.model.json.common import GROUP, V1BETA1, VERSIONS, ObjectReader, opaque, refuse, taint, tolerations
+from allocator.model.json.common import (
+    GROUP,
+    V1BETA1,
+    VERSIONS,
+    ObjectReader,
+    opaque,
+    raise_if_invalid,
+    read_taint,
+    read_tolerations,
+)
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
 from allocator.model.problems import Problem
@@ -131,7 +140,7 @@ def parse_claim_spec(obj: Mapping[str, object], api_version: str = VERSIONS[0]) 
     """
     problems: list[Problem] = []
     parsed = read_claim_spec(Fields(obj, "spec", problems), api_version)
-    refuse("ResourceClaim", "", problems)
+    raise_if_invalid("ResourceClaim", "", problems)
     return parsed
 
 
@@ -150,7 +159,7 @@ def parse_taint_rule(obj: Mapping[str, object]) -> TaintRule:
             selector.problem(dropped, "is not supported")
     parsed = TaintRule(
         name=reader.name,
-        taint=taint(spec.child("taint")),
+        taint=read_taint(spec.child("taint")),
         driver=selector.text_or_none("driver"),
         pool=selector.text_or_none("pool"),
         device=selector.text_or_none("device"),
@@ -184,7 +193,7 @@ def _alternative(fields: Fields, name: str, interner: Interner) -> DeviceRequest
         mode=mode,
         count=1 if mode is AllocationMode.ALL else fields.integer("count") or 1,  # as the API defaults it
         admin_access=fields.flag("adminAccess"),
-        tolerations=tolerations(fields),
+        tolerations=read_tolerations(fields),
         capacity=_capacity(fields, interner),
         derived_attributes=tuple(
             DerivedAttribute(d.required_text("name"), d.required_text("expression"))

@@ -52,10 +52,10 @@ class ObjectReader:
         Raises:
             InvalidObjectError: anything was wrong, with all of it.
         """
-        refuse(self.kind, self.name, self.top.problems)
+        raise_if_invalid(self.kind, self.name, self.top.problems)
 
 
-def refuse(kind: str, name: str, problems: list[Problem]) -> None:
+def raise_if_invalid(kind: str, name: str, problems: list[Problem]) -> None:
     """Raise InvalidObjectError if there are problems."""
     if problems:
         raise InvalidObjectError(kind, name, tuple(problems))
@@ -74,7 +74,7 @@ def parse_node(obj: Mapping[str, object]) -> Node:
     return Node(reader.name, labels, features)
 
 
-def node_selector(fields: Fields) -> NodeSelector:
+def read_node_selector(fields: Fields) -> NodeSelector:
     """A core/v1 NodeSelector."""
     return NodeSelector(
         tuple(
@@ -87,7 +87,7 @@ def node_selector(fields: Fields) -> NodeSelector:
 def node_selector_or_none(fields: Fields, name: str) -> NodeSelector | None:
     """The selector in a field, or None where it is absent."""
     selector = fields.child_or_none(name)
-    return None if selector is None else node_selector(selector)
+    return None if selector is None else read_node_selector(selector)
 
 
 def _requirements(term: Fields, name: str) -> tuple[Requirement, ...]:
@@ -96,7 +96,7 @@ def _requirements(term: Fields, name: str) -> tuple[Requirement, ...]:
     )
 
 
-def taint(fields: Fields) -> DeviceTaint:
+def read_taint(fields: Fields) -> DeviceTaint:
     """A DeviceTaint."""
     return DeviceTaint(
         fields.required_text("key"),
@@ -106,7 +106,7 @@ def taint(fields: Fields) -> DeviceTaint:
     )
 
 
-def tolerations(fields: Fields) -> tuple[Toleration, ...]:
+def read_tolerations(fields: Fields) -> tuple[Toleration, ...]:
     """The tolerations of a request or result; without an operator they mean Equal."""
     return tuple(
         Toleration(

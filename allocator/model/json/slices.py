@@ -18,7 +18,7 @@ from allocator.model import (
     Slice,
     ValidRange,
 )
-from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none, taint
+from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none, read_taint
 from allocator.model.json.fields import Fields, is_int64, shown
 from allocator.model.json.interner import Capacities, Interner
 from allocator.model.quantity import Quantity
@@ -96,7 +96,7 @@ class _Devices:
             capacity=capacity,
             quantities=quantities,
             consumes_counters=tuple(self._consumption(c) for c in fields.children("consumesCounters")),
-            taints=tuple(taint(t) for t in fields.children("taints")),
+            taints=tuple(read_taint(t) for t in fields.children("taints")),
             placement=_placement(fields),
             allow_multiple_allocations=fields.flag("allowMultipleAllocations"),
             binds_to_node=fields.flag("bindsToNode"),
