@@ -6,9 +6,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from allocator.cel.selectors import Recent
-from allocator.errors import InvalidClaimError
-from allocator.model import Claim
+from allocator import Claim, InvalidClaimError, Recent
 
 _REMEMBERED: Final = 1024
 

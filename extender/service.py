@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-from allocator.model import JSON
+from allocator import JSON
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import AtHand, Decider

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from allocator.allocate import Task, allocate
-from allocator.cel.selectors import Selectors
-from allocator.model import (
+from allocator import (
+    POLICIES,
     Claim,
     ClaimSpec,
     ConstraintKind,
@@ -22,17 +21,20 @@ from allocator.model import (
     DeviceClass,
     DeviceId,
     DeviceRequest,
+    Features,
+    Inventory,
     Node,
     Placement,
+    Policy,
     PoolId,
     Request,
+    Selectors,
     Slice,
+    Task,
+    Unsatisfiable,
+    Usage,
+    allocate,
 )
-from allocator.model.features import Features
-from allocator.outcome import Unsatisfiable
-from allocator.policies import POLICIES, Policy
-from allocator.pools import Inventory
-from allocator.usage import Usage
 
 DRIVER = "gpu.example.com"
 ROOT = "resource.kubernetes.io/pcieRoot"

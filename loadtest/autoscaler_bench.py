@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from allocator.cel.selectors import Selectors
-from allocator.search.limits import Limits
+from allocator import Limits, Selectors
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, estimate

@@ -16,11 +16,17 @@ from celpy.adapter import json_to_cel
 from rich.console import Console
 from rich.table import Table
 
-from allocator.cel import CostLimitError, Environment, Program, compile_expression
-from allocator.cel.selectors import Selectors
-from allocator.model import Device, DeviceId
-from allocator.model.quantity import Quantity
-from allocator.model.semver import Version
+from allocator import (
+    CostLimitError,
+    Device,
+    DeviceId,
+    Environment,
+    Program,
+    Quantity,
+    Selectors,
+    Version,
+    compile_expression,
+)
 
 DRIVER = "gpu.example.com"
 DEVICE = Device(

@@ -26,7 +26,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from allocator.outcome import Allocation
+from allocator import Allocation
 from extender.config.settings import Settings
 from extender.decisions.evaluate import AtHand, Decider
 from extender.decisions.verdict import NotAtHandError

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from allocator.model import AttributeValue, Device, Node, Placement, PoolId, Slice
-from allocator.model.features import Features
-from allocator.pools import NodePool
+from allocator import AttributeValue, Device, Features, Node, NodePool, Placement, PoolId, Slice
 from extender.state.snapshot import Snapshot
 
 Rename = Callable[[str], str]

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from allocator.model import Node
-from allocator.model.features import Features
+from allocator import Features, Node
 from extender.autoscaler.blueprints import Blueprint, learned
 from extender.autoscaler.templates import NodeTemplate
 from extender.state.snapshot import Snapshot

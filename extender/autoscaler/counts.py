@@ -2,9 +2,7 @@
 
 import math
 
-from allocator.model import AllocationMode, ClaimSpec, DeviceRequest
-from allocator.model.features import Features
-from allocator.usage import NOTHING_USED
+from allocator import NOTHING_USED, AllocationMode, ClaimSpec, DeviceRequest, Features
 from extender.state.snapshot import Snapshot
 
 

@@ -9,12 +9,21 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.checks.taints import BLOCKING_EFFECTS, tolerates
-from allocator.model import DeviceTaint, NodeSelector, Toleration
-from allocator.model.json.common import raise_if_invalid, read_node_selector, read_taint, read_tolerations
-from allocator.model.json.fields import Fields, shown
-from allocator.model.quantity import Quantity
-from allocator.node_selectors import selector_matches
+from allocator import (
+    BLOCKING_EFFECTS,
+    DeviceTaint,
+    Fields,
+    NodeSelector,
+    Quantity,
+    Toleration,
+    raise_if_invalid,
+    read_node_selector,
+    read_taint,
+    read_tolerations,
+    selector_matches,
+    shown,
+    tolerates,
+)
 from extender.state.objects import NodeObject, parse_node_object
 
 Amounts = Mapping[str, int]

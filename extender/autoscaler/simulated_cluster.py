@@ -9,9 +9,7 @@ from typing import Final
 
 from immutables import Map
 
-from allocator.errors import InvalidClaimError, SelectorError
-from allocator.model import AllocationResult, Claim, Consumer, PoolId
-from allocator.printable import printable
+from allocator import AllocationResult, Claim, Consumer, InvalidClaimError, PoolId, SelectorError, printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.decisions.evaluate import Decider

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from allocator.model import Node
-from allocator.model.features import Features
-from allocator.model.json import parse_slice
-from allocator.model.json.fields import Fields, shown
-from allocator.model.problems import InvalidObjectError, Problem
-from allocator.model.rules import validate
-from allocator.pools import Inventory
+from allocator import Features, Fields, InvalidObjectError, Inventory, Node, Problem, parse_slice, shown, validate
 from extender.autoscaler.blueprints import Blueprint
 from extender.config.wording import suggestion
 from extender.config.yamltext import SyntaxProblem, documents

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.model import JSON
-from allocator.model.problems import InvalidObjectError
+from allocator import JSON, InvalidObjectError
 from extender.autoscaler.demand import Room, parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan
 from extender.autoscaler.expander import EXPANDERS

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from allocator.model.problems import InvalidObjectError
+from allocator import InvalidObjectError
 from extender.background.task import BackgroundTask
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.pods.claims import claim_keys

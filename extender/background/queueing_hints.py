@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model import PoolId
-from allocator.usage import FREE, NOTHING_USED
+from allocator import FREE, NOTHING_USED, PoolId
 from extender.kube.api import ObjectKey
 from extender.pods.claims import claim_keys
 from extender.state.changes import Change, Topic

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from allocator.outcome import Allocation
+from allocator import Allocation
 from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider

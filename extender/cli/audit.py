@@ -3,9 +3,7 @@
 import random
 from collections.abc import Collection, Iterable
 
-from allocator.audit.cluster import Evidence, audit
-from allocator.audit.finding import Finding
-from allocator.cel.selectors import Selectors
+from allocator import Evidence, Finding, Selectors, audit
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
 from extender.kube.credentials import Origin
 from extender.kube.discovery import OPTIONAL, NotServedError

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
-from allocator.printable import printable
+from allocator import printable
 from extender.decisions.solver import Solver
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer

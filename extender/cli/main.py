@@ -15,8 +15,7 @@ from typing import Annotated, Final, Literal, NoReturn
 import typer
 from rich.console import Console
 
-from allocator.model import JSON
-from allocator.printable import printable_lines
+from allocator import JSON, printable_lines
 from extender import __version__
 from extender.autoscaler.templates import TemplateError
 from extender.cli.audit import AUDITED, audit_snapshot, finding_json, finding_table, listed_live

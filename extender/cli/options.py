@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocator.policies import POLICIES
+from allocator import POLICIES
 
 
 class ExplainOutput(StrEnum):

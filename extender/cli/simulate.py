@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model import DeviceResult
-from allocator.model.json.fields import Fields
+from allocator import DeviceResult, Fields
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject as Manifest
 from extender.kube.api import NODES, PODS, RawObject, Resource

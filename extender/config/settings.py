@@ -15,11 +15,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from allocator.model import JSON
-from allocator.model.features import GATES, Features, with_gates
-from allocator.model.json.fields import shown
-from allocator.model.rules.names import label_key
-from allocator.policies import POLICIES
+from allocator import GATES, JSON, POLICIES, Features, label_key, shown, with_gates
 from extender.config.wording import expected, suggestion
 from extender.config.yamltext import SyntaxProblem, documents
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic_core import ErrorDetails
 
-from allocator.model.json.fields import shown
+from allocator import shown
 
 _WANTED: Final = {
     "int_type": "a whole number",

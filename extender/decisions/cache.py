@@ -6,9 +6,7 @@ Several threads may add to it at once; see `extender.decisions.evaluate`.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from allocator.equivalence.fingerprint import AttributeReads, runs_of
-from allocator.equivalence.single_device import Found, NotFound, Single
-from allocator.usage import PoolUsage
+from allocator import AttributeReads, Found, NotFound, PoolUsage, Single, runs_of
 from extender.decisions.node_view import NodeView, Numbers
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NotAtHandError, Verdict

@@ -12,11 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
-from allocator.cel.selectors import Recent
-from allocator.equivalence.single_device import Found, NotFound, Single, is_single
-from allocator.errors import SearchLimitError
-from allocator.model import Claim
-from allocator.outcome import Allocation
+from allocator import Allocation, Claim, Found, NotFound, Recent, SearchLimitError, Single, is_single
 from extender.decisions.cache import KnownVerdicts, SignatureCache
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, NodeViewBuilder, Numbers

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Final, Optional
 
-from allocator.model import Node, PoolId
-from allocator.pools import NodePool
-from allocator.usage import NOTHING_USED, PoolUsage
+from allocator import NOTHING_USED, Node, NodePool, PoolId, PoolUsage
 from extender.decisions.node_view import NodeView, NodeViewBuilder, PoolFingerprint
 from extender.state.changes import Change, Topic
 from extender.state.objects import NodeObject

@@ -5,8 +5,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from allocator.equivalence.fingerprint import (
+from allocator import (
+    NOTHING_USED,
     AttributeReads,
+    Features,
+    Node,
+    NodePool,
+    PoolUsage,
     attribute_column,
     attribute_columns,
     common_values,
@@ -14,10 +19,6 @@ from allocator.equivalence.fingerprint import (
     interchangeable,
     pool_structure,
 )
-from allocator.model import Node
-from allocator.model.features import Features
-from allocator.pools import NodePool
-from allocator.usage import NOTHING_USED, PoolUsage
 from extender.state.snapshot import Snapshot
 
 _STATES: Final = 5000

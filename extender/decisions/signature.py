@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from allocator.model import Claim, DeviceClass
+from allocator import Claim, DeviceClass
 
 
 def signature_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> Hashable:

@@ -5,19 +5,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from allocator.allocate import Task, allocate
-from allocator.cel.selectors import Selectors
-from allocator.equivalence.fingerprint import AttributeReads, attribute_reads_of
-from allocator.equivalence.single_device import Single, single_of
-from allocator.errors import NodeUnsuitableError, SearchLimitError
-from allocator.model import Claim, DeviceClass, Node
-from allocator.model.features import Features
-from allocator.model.problems import AllocatorError
-from allocator.outcome import Allocation, Unsatisfiable
-from allocator.policies import BEST_FIT, Policy
-from allocator.pools import NodePool
-from allocator.search.limits import Clock, Limits, SearchBudget
-from allocator.usage import Usage
+from allocator import (
+    BEST_FIT,
+    Allocation,
+    AllocatorError,
+    AttributeReads,
+    Claim,
+    Clock,
+    DeviceClass,
+    Features,
+    Limits,
+    Node,
+    NodePool,
+    NodeUnsuitableError,
+    Policy,
+    SearchBudget,
+    SearchLimitError,
+    Selectors,
+    Single,
+    Task,
+    Unsatisfiable,
+    Usage,
+    allocate,
+    attribute_reads_of,
+    single_of,
+)
 from extender.faults import Faults
 from extender.state.snapshot import Snapshot
 

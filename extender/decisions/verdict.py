@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
 
-from allocator.outcome import Merit
+from allocator import Merit
 
 UNKNOWN_NODE: Final = "node not yet known"
 OUT_OF_TIME: Final = "not looked at in time"

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from allocator.explain.conditions import conditions_of, without_condition
-from allocator.model import ClaimSpec
-from allocator.model.features import GATES, Features
+from allocator import GATES, ClaimSpec, Features, conditions_of, without_condition
 from extender.explain.changes import Change, Kind
 from extender.explain.edits import corrected, relaxed
 from extender.state.objects import NodeObject

@@ -3,17 +3,22 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from allocator.checks.counters import counter_demand
-from allocator.checks.inspector import Wanted
-from allocator.explain.conditions import conditions_of
-from allocator.explain.names import nearest_attribute
-from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import AllocationMode, ConstraintSpec, Device
-from allocator.node_selectors import selector_matches
-from allocator.outcome import Cause
-from allocator.pools import NodePool
-from allocator.search.constraints import constraint_covers
-from allocator.search.plan import MAX_RESULTS
+from allocator import (
+    MAX_RESULTS,
+    AllocationMode,
+    Cause,
+    ConstraintSpec,
+    Device,
+    NodePool,
+    Obstacle,
+    Seen,
+    Wanted,
+    conditions_of,
+    constraint_covers,
+    counter_demand,
+    nearest_attribute,
+    selector_matches,
+)
 from extender.explain.administration import (
     correct_class,
     declare,

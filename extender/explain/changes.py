@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from allocator.checks.inspector import Wanted
-from allocator.model import (
+from allocator import (
     ClaimSpec,
     CounterConsumption,
     Device,
     DeviceId,
     DeviceRequest,
+    Features,
     Placement,
     PoolId,
+    Quantity,
     Request,
     Slice,
+    Wanted,
+    with_gates,
 )
-from allocator.model.features import Features, with_gates
-from allocator.model.quantity import Quantity
 from extender.explain.holdings import in_words, users
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot

@@ -1,6 +1,6 @@
 """An explanation as JSON, for programs: the same facts as in words, with the causes by name."""
 
-from allocator.model import DeviceId
+from allocator import DeviceId
 from extender.explain.explanation import Clash, Explanation, Fallout, Place, Proposal, RequestReport
 from extender.explain.text import as_text, obstacle_text
 

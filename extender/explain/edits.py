@@ -4,12 +4,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from allocator.checks.inspector import Wanted
-from allocator.checks.taints import taint_text
-from allocator.explain.conditions import conditions_of, without_condition
-from allocator.explain.obstacles import Obstacle
-from allocator.model import AllocationMode, ClaimSpec, ConstraintSpec, DeviceRequest, DeviceTaint, Request, Toleration
-from allocator.model.quantity import Quantity
+from allocator import (
+    AllocationMode,
+    ClaimSpec,
+    ConstraintSpec,
+    DeviceRequest,
+    DeviceTaint,
+    Obstacle,
+    Quantity,
+    Request,
+    Toleration,
+    Wanted,
+    conditions_of,
+    taint_text,
+    without_condition,
+)
 from extender.explain.changes import Change, Kind, Target
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator.explain.names import nearest
+from allocator import nearest
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from allocator.explain.conditions import ReadValues
-from allocator.explain.obstacles import Obstacle
-from allocator.model import DeviceId
+from allocator import DeviceId, Obstacle, ReadValues
 from extender.explain.changes import Change
 from extender.explain.holdings import amounts_text
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allocator.model import DeviceId, PoolId
+from allocator import DeviceId, PoolId
 from extender.explain.explanation import Holder
 from extender.explain.holdings import share_of, users
 from extender.state.objects import ClaimObject, Pod

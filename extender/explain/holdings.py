@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from allocator.model import DeviceId, DeviceResult
-from allocator.model.quantity import Quantity
+from allocator import DeviceId, DeviceResult, Quantity
 from extender.kube.api import ObjectKey
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot

@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from allocator.checks.inspector import Wanted, ways_to_serve
-from allocator.errors import InvalidClaimError, SelectorError
-from allocator.explain.conditions import ABSENT, value_in_words
-from allocator.model import AllocationMode, ConstraintSpec
-from allocator.outcome import Allocation, Merit
-from allocator.search.constraints import constraint_covers
+from allocator import (
+    ABSENT,
+    Allocation,
+    AllocationMode,
+    ConstraintSpec,
+    InvalidClaimError,
+    Merit,
+    SelectorError,
+    Wanted,
+    constraint_covers,
+    value_in_words,
+    ways_to_serve,
+)
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import STOPPED
 from extender.decisions.verdict import OUT_OF_TIME

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from allocator.model.quantity import Format, Quantity
-from allocator.outcome import Merit
-from allocator.policies import FIRST_FIT, Policy
+from allocator import FIRST_FIT, Format, Merit, Policy, Quantity
 
 _BINARY_FROM = 1024 * 10**9
 

@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
-from allocator.errors import InvalidClaimError, SelectorError
-from allocator.model import DeviceId
-from allocator.outcome import Allocation
-from allocator.search.limits import Limits
+from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
 from extender.decisions.solver import Solver
 from extender.explain.bundles import Bundle, Bundles
 from extender.explain.changes import Change, Kind, combined, configured

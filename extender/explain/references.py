@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from allocator.explain.names import nearest
-from allocator.model import Claim
+from allocator import Claim, nearest
 from extender.explain.changes import Change, Kind, Target
 from extender.explain.edits import rename_reference, use_class
 from extender.explain.holdings import users

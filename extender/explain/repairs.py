@@ -5,11 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from allocator.explain.names import nearest
-from allocator.model import CounterConsumption, Device, DeviceId, PoolId, Slice
-from allocator.model.features import Features
-from allocator.model.quantity import Quantity
-from allocator.pools import Pool
+from allocator import CounterConsumption, Device, DeviceId, Features, Pool, PoolId, Quantity, Slice, nearest
 from extender.explain.changes import Change, Kind
 from extender.state.snapshot import Snapshot
 

@@ -6,12 +6,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from allocator.checks.inspector import Inspector, Wanted
-from allocator.explain.conditions import ReadValues, values_read
-from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import AllocationMode, Device, DeviceId
-from allocator.outcome import Cause
-from allocator.pools import Candidate, NodePool
+from allocator import (
+    AllocationMode,
+    Candidate,
+    Cause,
+    Device,
+    DeviceId,
+    Inspector,
+    NodePool,
+    Obstacle,
+    ReadValues,
+    Seen,
+    Wanted,
+    values_read,
+)
 from extender.decisions.solver import Solver
 from extender.explain.changes import Target
 from extender.explain.explanation import Fallout, Holder, RequestReport, UnusablePool

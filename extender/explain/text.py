@@ -4,10 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from allocator.explain.conditions import ReadValues
-from allocator.explain.obstacles import Obstacle
-from allocator.outcome import Cause
-from allocator.printable import printable
+from allocator import Cause, Obstacle, ReadValues, printable
 from extender.explain.explanation import (
     Clash,
     Explanation,

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from allocator.cel import CompileError, Environment, compile_expression
+from allocator import CompileError, Environment, compile_expression
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import RawObject as Manifest

@@ -13,16 +13,17 @@ from typing import Final
 
 import orjson
 
-from allocator.model.json import (
+from allocator import (
+    InvalidObjectError,
+    Problem,
     parse_claim,
     parse_claim_template,
     parse_device_class,
     parse_slice,
     parse_taint_rule,
+    shown,
+    validate,
 )
-from allocator.model.json.fields import shown
-from allocator.model.problems import InvalidObjectError, Problem
-from allocator.model.rules import validate
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.kube.api import CLAIMS, NAMESPACES, TEMPLATES
 from extender.kube.claim_rules import admin_problems

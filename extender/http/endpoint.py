@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from allocator.model.problems import InvalidObjectError
+from allocator import InvalidObjectError
 from extender.http.bodies import SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.openapi import VerbDoc
 from extender.http.origins import Callers

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from allocator.model import JSON
-from allocator.model.problems import InvalidObjectError
+from allocator import JSON, InvalidObjectError
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text

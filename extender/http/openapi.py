@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.model import JSON
+from allocator import JSON
 
 _POD: JSON = {
     "metadata": {"name": "plain", "namespace": "default", "uid": "5495d63f-aea3-4a67-8d6c-66a1f5e7a09f"},

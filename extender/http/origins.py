@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
-from allocator.model.json.fields import shown
+from allocator import shown
 
 _LOOPBACK: Final = "localhost"
 _SAFE: Final = frozenset({"GET", "HEAD"})

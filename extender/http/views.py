@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator.model import JSON
+from allocator import JSON
 from extender.http.negotiation import Format, format_for
 from extender.kube.api import RESOURCES
 from extender.observe.overview import Overview

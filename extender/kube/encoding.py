@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.model.json import text as jsontext
+from allocator import text as jsontext
 
 _OPAQUE: Final = b'"parameters":'
 """Of opaque parameters an API server compares the bytes: they must be written as they were read."""

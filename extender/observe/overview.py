@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from allocator.model.features import Features
+from allocator import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import RESOURCES
 from extender.observe.decision_log import DecisionLog

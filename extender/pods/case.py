@@ -8,10 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator.model import Claim
-from allocator.model.features import Features
-from allocator.model.problems import AllocatorError
-from allocator.outcome import Allocation, Merit
+from allocator import Allocation, AllocatorError, Claim, Features, Merit
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, PodClaims, claim_keys, claims_of

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.model import ClaimSpec
-from allocator.model.features import Features
+from allocator import ClaimSpec, Features
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of

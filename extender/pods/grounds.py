@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from allocator.model import PoolId
+from allocator import PoolId
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case
 from extender.pods.claims import claim_keys

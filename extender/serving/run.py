@@ -23,9 +23,7 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
-from allocator.cel.selectors import Selectors
-from allocator.policies import POLICIES
-from allocator.search.limits import Clock, Limits
+from allocator import POLICIES, Clock, Limits, Selectors
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from allocator.model import PoolId
+from allocator import PoolId
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot, pools_of, same_devices
 

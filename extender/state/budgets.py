@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model.json.common import ObjectReader
+from allocator import ObjectReader
 from extender.kube.api import ObjectKey
 from extender.state.objects import Pod
 

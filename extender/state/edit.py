@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocator.model.problems import InvalidObjectError
+from allocator import InvalidObjectError
 from extender.kube.api import ObjectKey, RawObject
 from extender.state.assumed import after_event, dated, moved_pools
 from extender.state.changes import Topic

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from allocator.model import Slice
-from allocator.model.json import Interner, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
+from allocator import Interner, Slice, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
 from extender.kube.api import (
     BUDGETS,
     CLAIMS,

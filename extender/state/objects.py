@@ -4,11 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.model import Claim, Node
-from allocator.model.json import SpecReader, parse_claim, parse_node, read_claim_spec
-from allocator.model.json.common import ObjectReader
-from allocator.model.json.fields import Fields, shown
-from allocator.model.quantity import Quantity
+from allocator import (
+    Claim,
+    Fields,
+    Node,
+    ObjectReader,
+    Quantity,
+    SpecReader,
+    parse_claim,
+    parse_node,
+    read_claim_spec,
+    shown,
+)
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumps
 from extender.kube.raw import revision

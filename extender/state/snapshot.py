@@ -10,10 +10,20 @@ from typing import NamedTuple, TypeVar
 
 from immutables import Map
 
-from allocator.checks.taint_rules import NO_RULES, TaintRules
-from allocator.model import AllocationResult, ClaimTemplate, DeviceClass, DeviceId, Node, PoolId, Slice, TaintRule
-from allocator.pools import Inventory
-from allocator.usage import Usage
+from allocator import (
+    NO_RULES,
+    AllocationResult,
+    ClaimTemplate,
+    DeviceClass,
+    DeviceId,
+    Inventory,
+    Node,
+    PoolId,
+    Slice,
+    TaintRule,
+    TaintRules,
+    Usage,
+)
 from extender.kube.api import ObjectKey
 from extender.state.budgets import Budget
 from extender.state.objects import ClaimObject, NodeObject, Pod

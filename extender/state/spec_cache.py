@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from allocator.model import ClaimSpec
-from allocator.model.json import read_claim_spec
-from allocator.model.json.fields import Fields
+from allocator import ClaimSpec, Fields, read_claim_spec
 from extender.state.objects import dumped
 
 

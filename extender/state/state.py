@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from allocator.model import AllocationResult
+from allocator import AllocationResult
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.state.assumed import after_event, moved_pools

@@ -12,9 +12,7 @@ from typing import Final
 
 import structlog
 
-from allocator.model import AllocationResult
-from allocator.model.problems import AllocatorError
-from allocator.outcome import Allocation
+from allocator import Allocation, AllocationResult, AllocatorError
 from extender.decisions.offload import Offload, in_thread
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE

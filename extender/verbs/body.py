@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 
 import orjson
 
-from allocator.model import JSON
-from allocator.model.problems import InvalidObjectError
+from allocator import JSON, InvalidObjectError
 from extender.state.objects import Pod, parse_pod
 
 _T = TypeVar("_T")

@@ -7,9 +7,7 @@ help, though its dry run knows nothing of devices. The one exception is a node t
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator.errors import InvalidClaimError, SelectorError
-from allocator.model import JSON
-from allocator.printable import printable
+from allocator import JSON, InvalidClaimError, SelectorError, printable
 from extender.decisions.evaluate import AtHand, Decided, Decider
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts

@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import Final
 
-from allocator.outcome import Merit
+from allocator import Merit
 
 NOTHING: Final = -1
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 
-from allocator.errors import InvalidClaimError, SelectorError
+from allocator import InvalidClaimError, SelectorError
 from extender.decisions.solver import Solver
 from extender.pods.case import after_departures, fits, held_for_nominated, open_case
 from extender.pods.claims import Blocked, claim_keys, without_pods

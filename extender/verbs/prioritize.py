@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import repeat
 
-from allocator.policies import Policy
+from allocator import Policy
 from extender.verbs.merits import NOTHING, Merits
 
 

@@ -10,8 +10,7 @@ from itertools import compress
 from operator import attrgetter
 from typing import Final
 
-from allocator.outcome import Merit
-from allocator.policies import MAX_SCORE, Policy
+from allocator import MAX_SCORE, Merit, Policy
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.verbs.merits import Merits
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import orjson
 
-from allocator.model import JSON
+from allocator import JSON
 from extender.state.objects import Pod
 from extender.verbs.body import (
     NAME,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult
+from allocator import AllocationResult, DeviceId, DeviceResult
 from extender.kube.api import RawObject
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject

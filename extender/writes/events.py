@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from allocator.printable import printable
+from allocator import printable
 from extender.kube.api import EVENTS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.state.objects import Pod
 

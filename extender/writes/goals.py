@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from allocator.model import Claim
-from allocator.model.problems import InvalidObjectError
+from allocator import Claim, InvalidObjectError
 from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.raw import key_of, revision_of
 from extender.state.objects import without_managers

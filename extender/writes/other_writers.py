@@ -5,9 +5,7 @@ list has shown it is known only that it came no later than the list: where that 
 both are void.
 """
 
-from allocator.audit.cluster import device_findings
-from allocator.model import AllocationResult
-from allocator.usage import DeviceUsage
+from allocator import AllocationResult, DeviceUsage, device_findings
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot, pools_of
 

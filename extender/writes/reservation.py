@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from allocator.model import AllocationResult, Claim, DeviceResult
-from allocator.model.json.render import allocation_to_json
+from allocator import AllocationResult, Claim, DeviceResult, allocation_to_json
 from extender.kube.api import PODS, RawObject
 from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads

@@ -6,7 +6,7 @@ is there already.
 
 from dataclasses import dataclass, replace
 
-from allocator.model.problems import InvalidObjectError
+from allocator import InvalidObjectError
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, RawObject
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from allocator.model.problems import InvalidObjectError
+from allocator import InvalidObjectError
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.raw import key_of, revision_of
 from extender.state.objects import RELEASED, ClaimObject, Pod, parse_pod

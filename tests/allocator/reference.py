@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
-from allocator.model import (
+from allocator import (
     AllocationMode,
     AttributeValue,
     Claim,
@@ -16,11 +16,11 @@ from allocator.model import (
     ConstraintSpec,
     Device,
     DeviceRequest,
+    Features,
     Request,
+    Usage,
+    Version,
 )
-from allocator.model.features import Features
-from allocator.model.semver import Version
-from allocator.usage import Usage
 
 Number = Fraction
 

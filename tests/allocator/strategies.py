@@ -4,10 +4,9 @@ from dataclasses import dataclass, fields, replace
 
 from hypothesis import strategies as st
 
-from allocator.model import (
+from allocator import (
     AllocationResult,
     AttributeValue,
-    Capacity,
     Claim,
     ClaimSpec,
     ConstraintKind,
@@ -18,20 +17,19 @@ from allocator.model import (
     DeviceRequest,
     DeviceResult,
     DeviceTaint,
+    Features,
     Node,
     NodeSelector,
-    NodeSelectorTerm,
     Placement,
+    Quantity,
     Request,
-    RequestPolicy,
-    Requirement,
     Slice,
     Toleration,
+    Usage,
+    Version,
 )
-from allocator.model.features import ALL_FEATURES, Features
-from allocator.model.quantity import Quantity
-from allocator.model.semver import Version
-from allocator.usage import Usage
+from allocator.model import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
+from allocator.model.features import ALL_FEATURES
 from tests.allocator.reference import Reference
 from tests.allocator.worlds import DRIVER, HERE, World, alternative, device, pool_id
 

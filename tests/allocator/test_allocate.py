@@ -5,13 +5,30 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import InvalidClaimError, NodeUnsuitableError, SearchLimitError, SelectorError
-from allocator.model import Capacity, Claim, Device, DeviceClass, DeviceId, DeviceTaint, Request, RequestPolicy
-from allocator.model.problems import AllocatorError, InvalidObjectError, Problem
-from allocator.outcome import Cause, Reason, Unsatisfiable
-from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES
-from allocator.search.limits import Limits
-from allocator.usage import Usage
+from allocator import (
+    BEST_FIT,
+    FIRST_FIT,
+    POLICIES,
+    AllocatorError,
+    Cause,
+    Claim,
+    Device,
+    DeviceClass,
+    DeviceId,
+    DeviceTaint,
+    InvalidClaimError,
+    InvalidObjectError,
+    Limits,
+    NodeUnsuitableError,
+    Problem,
+    Request,
+    SearchLimitError,
+    SelectorError,
+    Unsatisfiable,
+    Usage,
+)
+from allocator.model import Capacity, RequestPolicy
+from allocator.outcome import Reason
 from tests.allocator.worlds import (
     DRIVER,
     World,

@@ -6,29 +6,26 @@ from typing import Any
 
 import pytest
 
-from allocator.audit.cluster import Evidence, audit
-from allocator.audit.finding import Finding, Rule
-from allocator.model import (
+from allocator import (
+    Allocation,
     AllocationResult,
-    Capacity,
     Claim,
     CounterConsumption,
-    DerivedAttribute,
     Device,
     DeviceClass,
     DeviceId,
     DeviceResult,
+    Evidence,
+    Finding,
     Node,
     NodeSelector,
-    NodeSelectorTerm,
     Placement,
-    RequestPolicy,
-    Requirement,
+    Quantity,
     Slice,
-    ValidRange,
+    audit,
 )
-from allocator.model.quantity import Quantity
-from allocator.outcome import Allocation
+from allocator.audit.finding import Rule
+from allocator.model import Capacity, DerivedAttribute, NodeSelectorTerm, RequestPolicy, Requirement, ValidRange
 from tests.allocator.worlds import (
     DRIVER,
     JUST_HERE,

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from allocator import Allocation, Device, DeviceId, Quantity, Request, Usage
 from allocator.checks.capacity import Capacities, consumption
 from allocator.errors import CapacityError
-from allocator.model import Capacity, Device, DeviceId, Request, RequestPolicy, ValidRange
+from allocator.model import Capacity, RequestPolicy, ValidRange
 from allocator.model.features import ALL_FEATURES
-from allocator.model.quantity import Quantity
-from allocator.outcome import Allocation
-from allocator.usage import Usage
 from tests.allocator.worlds import DRIVER, World, alternative, claim, device, first_of, names, pool, q, want
 
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.cel import CompileError, Environment, EvaluationError, Kind, Reads, compile_expression
-from allocator.model import Device, DeviceId
-from allocator.model.quantity import Quantity
-from allocator.model.semver import Version
+from allocator import CompileError, Device, DeviceId, Environment, Quantity, Version, compile_expression
+from allocator.cel import EvaluationError, Kind, Reads
 
 DRIVER = "gpu.example.com"
 DEVICE = Device(

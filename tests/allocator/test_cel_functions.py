@@ -2,8 +2,8 @@
 
 import pytest
 
-from allocator.cel import CompileError, Environment, EvaluationError, PlainEnvironment, compile_expression
-from allocator.model import Device, DeviceId
+from allocator import CompileError, Device, DeviceId, Environment, compile_expression
+from allocator.cel import EvaluationError, PlainEnvironment
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from allocator.cel import CompileError, Environment, EvaluationError, InternalError, compile_expression
+from allocator import CompileError, Device, DeviceId, Environment, Quantity, Version, compile_expression
+from allocator.cel import EvaluationError, InternalError
 from allocator.cel.environment import PlainEnvironment
 from allocator.cel.functions.declare import Overload
 from allocator.cel.functions.formats import FORMATS
@@ -30,9 +31,6 @@ from allocator.cel.values import (
     UInt,
     to_key,
 )
-from allocator.model import Device, DeviceId
-from allocator.model.quantity import Quantity
-from allocator.model.semver import Version
 from tests.allocator.celcalls import FUNCTIONS, Call, by_type, by_value, signatures
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cel import CompileError, Environment, EvaluationError, PlainEnvironment, compile_expression
+from allocator import CompileError, Device, DeviceId, Environment, compile_expression
+from allocator.cel import EvaluationError, PlainEnvironment
 from allocator.cel.values import UInt, compare, equal
-from allocator.model import Device, DeviceId
 
 DEVICE = Device(
     DeviceId("gpu.example.com", "pool", "gpu-0"), attributes={"d/yes": True, "d/no": False, "d/one": 1, "d/text": "a"}

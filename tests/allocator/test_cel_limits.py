@@ -5,20 +5,21 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.cel import (
-    CelError,
+from allocator import (
     CompileError,
     CostLimitError,
+    Device,
+    DeviceId,
     Environment,
-    InternalError,
-    OutOfTimeError,
+    Limits,
+    SearchBudget,
+    SearchLimitError,
+    Selectors,
     compile_expression,
 )
+from allocator.cel import CelError, InternalError, OutOfTimeError
 from allocator.cel.cost import LIMIT
-from allocator.cel.selectors import Selectors
-from allocator.errors import SearchLimitError
-from allocator.model import Device, DeviceId
-from allocator.search.limits import Limits, SearchBudget, TimedSelectors
+from allocator.search.limits import TimedSelectors
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 

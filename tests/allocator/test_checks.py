@@ -3,13 +3,10 @@
 import pytest
 from hypothesis import given
 
+from allocator import NO_RULES, Cause, DeviceRequest, Features, Quantity
 from allocator.checks.check import Asked, Situation
 from allocator.checks.table import CHECKS, checks_for
-from allocator.checks.taint_rules import NO_RULES
-from allocator.model import DeviceRequest
-from allocator.model.features import ALL_FEATURES, NO_FEATURES, Features
-from allocator.model.quantity import Quantity
-from allocator.outcome import Cause
+from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS
 

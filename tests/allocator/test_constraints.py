@@ -5,21 +5,25 @@ from typing import TypeAlias
 
 import pytest
 
-from allocator.errors import InvalidClaimError, SelectorError
-from allocator.model import (
+from allocator import (
+    BEST_FIT,
+    FIRST_FIT,
+    Allocation,
     AttributeValue,
     ConstraintKind,
     ConstraintSpec,
-    DerivedAttribute,
     Device,
     DeviceClass,
     DeviceId,
+    Features,
+    InvalidClaimError,
+    Policy,
     Request,
+    SelectorError,
+    Version,
 )
-from allocator.model.features import ALL_FEATURES, Features
-from allocator.model.semver import Version
-from allocator.outcome import Allocation
-from allocator.policies import BEST_FIT, FIRST_FIT, Policy
+from allocator.model import DerivedAttribute
+from allocator.model.features import ALL_FEATURES
 from allocator.search.constraints import DistinctAttribute, MatchAttribute
 from tests.allocator.worlds import (
     DRIVER,

@@ -4,10 +4,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from allocator.errors import InvalidClaimError
-from allocator.model import DerivedAttribute, DeviceTaint, Request
-from allocator.model.features import ALL_FEATURES, GATES, NO_FEATURES, Features, with_gates
-from allocator.outcome import Allocation
+from allocator import GATES, Allocation, DeviceTaint, Features, InvalidClaimError, Request, with_gates
+from allocator.model import DerivedAttribute
+from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from tests.allocator.worlds import DRIVER, World, alternative, claim, device, first_of, pool, q, want
 
 

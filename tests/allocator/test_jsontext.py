@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.model.json import parse_claim
-from allocator.model.json.render import allocation_to_json, claim_spec_to_json
+from allocator import allocation_to_json, parse_claim
+from allocator.model.json.render import claim_spec_to_json
 from allocator.model.json.text import Verbatim, dumps, exact, loads
 
 DEPTHS = (1, 199, 200, 201, 400, 900, 1100, 4900, 10_000)

@@ -7,19 +7,30 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from immutables import Map
 
-from allocator.audit.cluster import Evidence, audit
-from allocator.audit.finding import Finding
+from allocator import (
+    BEST_FIT,
+    FIRST_FIT,
+    Allocation,
+    AllocationResult,
+    Claim,
+    DeviceResult,
+    Evidence,
+    Features,
+    Finding,
+    Inventory,
+    Limits,
+    Node,
+    Policy,
+    SearchBudget,
+    Slice,
+    Usage,
+    audit,
+)
 from allocator.checks.check import Refusal
-from allocator.model import AllocationResult, Claim, DeviceResult, Node, Slice
-from allocator.model.features import Features
-from allocator.outcome import Allocation
-from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.pools import Inventory
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.ledger import Ledger
-from allocator.search.limits import Limits, SearchBudget, TimedSelectors
+from allocator.search.limits import TimedSelectors
 from allocator.search.plan import plan
-from allocator.usage import Usage
 from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
 from tests.allocator.worlds import JUST_HERE, NODE, SELECTORS, claim, names, ticks, want
 

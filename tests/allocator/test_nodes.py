@@ -2,8 +2,9 @@
 
 import pytest
 
-from allocator.model import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
-from allocator.node_selectors import placement_matches, selector_matches
+from allocator import Node, NodeSelector, Placement, selector_matches
+from allocator.model import NodeSelectorTerm, Requirement
+from allocator.node_selectors import placement_matches
 
 NODE = Node("node-1", {"zone": "a", "cores": "8", "cold": "-8", "empty": ""})
 

@@ -4,32 +4,27 @@ from typing import Any
 
 import pytest
 
-from allocator.model import (
-    AllocatedConfig,
+from allocator import (
     AllocationMode,
-    ClaimConfig,
     ConstraintKind,
     ConstraintSpec,
     Consumer,
-    DerivedAttribute,
     DeviceId,
     DeviceRequest,
     DeviceTaint,
-    OpaqueConfig,
+    InvalidObjectError,
+    Quantity,
     Request,
     Toleration,
-)
-from allocator.model.json import (
-    parse_allocation_result,
+    allocation_to_json,
     parse_claim,
-    parse_claim_spec,
     parse_claim_template,
     parse_device_class,
     parse_taint_rule,
 )
-from allocator.model.json.render import allocation_to_json, claim_spec_to_json
-from allocator.model.problems import InvalidObjectError
-from allocator.model.quantity import Quantity
+from allocator.model import AllocatedConfig, ClaimConfig, DerivedAttribute, OpaqueConfig
+from allocator.model.json import parse_allocation_result, parse_claim_spec
+from allocator.model.json.render import claim_spec_to_json
 
 GROUP = "resource.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")

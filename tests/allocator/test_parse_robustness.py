@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.model.json import (
+from allocator import (
+    InvalidObjectError,
     parse_claim,
     parse_claim_template,
     parse_device_class,
     parse_node,
     parse_slice,
     parse_taint_rule,
+    validate,
 )
-from allocator.model.problems import InvalidObjectError
-from allocator.model.rules import validate
 
 Parse = Callable[[Mapping[str, object]], object]
 

@@ -4,20 +4,21 @@ from typing import Any
 
 import pytest
 
-from allocator.model import (
+from allocator import (
     DeviceId,
     DeviceTaint,
+    Interner,
+    InvalidObjectError,
     Node,
     NodeSelector,
-    NodeSelectorTerm,
     Placement,
     PoolId,
-    Requirement,
+    Quantity,
+    Version,
+    parse_node,
+    parse_slice,
 )
-from allocator.model.json import Interner, parse_node, parse_slice
-from allocator.model.problems import InvalidObjectError
-from allocator.model.quantity import Quantity
-from allocator.model.semver import Version
+from allocator.model import NodeSelectorTerm, Requirement
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}

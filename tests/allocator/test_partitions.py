@@ -4,11 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.model import CounterConsumption, Device, Placement, Request, Slice
-from allocator.model.quantity import Quantity
-from allocator.outcome import Unsatisfiable
-from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.usage import Usage
+from allocator import (
+    BEST_FIT,
+    FIRST_FIT,
+    CounterConsumption,
+    Device,
+    Placement,
+    Policy,
+    Quantity,
+    Request,
+    Slice,
+    Unsatisfiable,
+    Usage,
+)
 from tests.allocator.worlds import (
     HERE,
     World,

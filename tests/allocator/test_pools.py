@@ -5,11 +5,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allocator.errors import NodeUnsuitableError
-from allocator.model import Device, Node, NodeSelector, NodeSelectorTerm, Placement, Requirement, Slice
-from allocator.model.features import ALL_FEATURES, NO_FEATURES, Features
-from allocator.model.quantity import Quantity
-from allocator.pools import Inventory, NodePool
+from allocator import (
+    Device,
+    Features,
+    Inventory,
+    Node,
+    NodePool,
+    NodeSelector,
+    NodeUnsuitableError,
+    Placement,
+    Quantity,
+    Slice,
+)
+from allocator.model import NodeSelectorTerm, Requirement
+from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from tests.allocator.worlds import HERE, World, claim, device, pool, pool_id, want
 
 THERE = Placement("node-2")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from allocator.model.quantity import Format, Quantity
+from allocator import Format, Quantity
 
 BINARY, DECIMAL, EXPONENT = Format.BINARY_SI, Format.DECIMAL_SI, Format.DECIMAL_EXPONENT
 

@@ -6,9 +6,18 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.errors import InvalidClaimError, NodeUnsuitableError
-from allocator.model import Claim, ConstraintSpec, Device, DeviceTaint, Placement, Request, Slice
-from allocator.usage import Usage
+from allocator import (
+    Claim,
+    ConstraintSpec,
+    Device,
+    DeviceTaint,
+    InvalidClaimError,
+    NodeUnsuitableError,
+    Placement,
+    Request,
+    Slice,
+    Usage,
+)
 from tests.allocator.worlds import (
     DRIVER,
     World,

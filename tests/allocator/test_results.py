@@ -5,25 +5,21 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import NodeUnsuitableError
-from allocator.model import (
-    AllocatedConfig,
+from allocator import (
+    Allocation,
     AllocationResult,
     Claim,
-    ClaimConfig,
     Device,
     DeviceClass,
     Node,
     NodeSelector,
-    NodeSelectorTerm,
-    OpaqueConfig,
+    NodeUnsuitableError,
     Placement,
     Request,
-    Requirement,
     Slice,
 )
+from allocator.model import AllocatedConfig, ClaimConfig, NodeSelectorTerm, OpaqueConfig, Requirement
 from allocator.model.features import ALL_FEATURES
-from allocator.outcome import Allocation
 from tests.allocator.worlds import HERE, JUST_HERE, NODE, World, alternative, claim, device, first_of, pool, want
 
 

@@ -1,9 +1,8 @@
 """Work that grows with the devices, not with their square."""
 
-from allocator.model import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement, Slice
+from allocator import Inventory, Node, NodeSelector, Placement, Slice, Unsatisfiable
+from allocator.model import NodeSelectorTerm, Requirement
 from allocator.model.features import ALL_FEATURES
-from allocator.outcome import Unsatisfiable
-from allocator.pools import Inventory
 from tests.allocator.worlds import World, claim, device, different, pool, pool_id, same, want
 
 

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from allocator.model import Device
-from allocator.outcome import Allocation, Merit
-from allocator.policies import BEST_FIT, FIRST_FIT
-from allocator.usage import Usage
+from allocator import BEST_FIT, FIRST_FIT, Allocation, Device, Merit, Usage
 from tests.allocator.worlds import World, alternative, claim, device, first_of, held, pool, want
 
 GIB = 2**30 * 10**9

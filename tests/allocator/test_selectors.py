@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.cel import CompileError, Environment, EvaluationError, Kind
-from allocator.cel.selectors import Recent, Selectors
-from allocator.model import AttributeValue, Device, DeviceId
-from allocator.model.quantity import Quantity
-from allocator.model.semver import Version
+from allocator import AttributeValue, CompileError, Device, DeviceId, Environment, Quantity, Recent, Selectors, Version
+from allocator.cel import EvaluationError, Kind
 
 DEVICE = Device(
     DeviceId("gpu.example.com", "pool", "gpu-0"),

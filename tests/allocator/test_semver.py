@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.model.semver import Version
+from allocator import Version
 
 IN_ORDER = [
     "0.0.1",

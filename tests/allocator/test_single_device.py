@@ -8,17 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator import (
+    BEST_FIT,
+    FIRST_FIT,
+    NO_RULES,
+    NOTHING_USED,
+    Allocation,
+    Claim,
+    Device,
+    DeviceId,
+    DeviceTaint,
+    Features,
+    Found,
+    Limits,
+    Merit,
+    Node,
+    NotFound,
+    Placement,
+    Policy,
+    SearchBudget,
+    SearchLimitError,
+    Single,
+    Slice,
+    Usage,
+    device_circumstances,
+    is_single,
+    single_of,
+)
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
-from allocator.checks.taint_rules import NO_RULES
-from allocator.equivalence.fingerprint import device_circumstances
-from allocator.equivalence.single_device import Found, NotFound, Single, is_single, single_of
-from allocator.errors import SearchLimitError
-from allocator.model import Claim, Device, DeviceId, DeviceTaint, Node, Placement, Slice
-from allocator.model.features import ALL_FEATURES, Features
-from allocator.outcome import Allocation, Merit
-from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.search.limits import Limits, SearchBudget
-from allocator.usage import NOTHING_USED, Usage
+from allocator.model.features import ALL_FEATURES
 from tests.allocator.worlds import (
     DRIVER,
     NODE,

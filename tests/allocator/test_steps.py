@@ -2,11 +2,7 @@
 
 import pytest
 
-from allocator.errors import SearchLimitError
-from allocator.model import Device
-from allocator.outcome import Allocation, Unsatisfiable
-from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.search.limits import Limits
+from allocator import BEST_FIT, FIRST_FIT, Allocation, Device, Limits, Policy, SearchLimitError, Unsatisfiable
 from tests.allocator.worlds import TICK, World, claim, device, different, held, pool, same, ticks, want
 
 

@@ -5,10 +5,17 @@ from typing import Any
 
 import pytest
 
-from allocator.checks.taint_rules import TaintRules
-from allocator.checks.taints import blocking_taint, tolerates
-from allocator.model import DeviceId, DeviceTaint, TaintRule, Toleration
-from allocator.outcome import Cause, Unsatisfiable
+from allocator import (
+    Cause,
+    DeviceId,
+    DeviceTaint,
+    TaintRule,
+    TaintRules,
+    Toleration,
+    Unsatisfiable,
+    blocking_taint,
+    tolerates,
+)
 from tests.allocator.worlds import DRIVER, World, claim, device, pool, want
 
 SICK = DeviceTaint("health", "NoSchedule", "sick")

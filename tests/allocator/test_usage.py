@@ -2,9 +2,7 @@
 
 import pytest
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult
-from allocator.model.quantity import Quantity
-from allocator.usage import FREE, DeviceUsage, Usage
+from allocator import FREE, AllocationResult, DeviceId, DeviceResult, DeviceUsage, Quantity, Usage
 from tests.allocator.worlds import DRIVER, q
 
 GPU = DeviceId(DRIVER, "node-1", "gpu-0")

@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from allocator.model.json import (
-    parse_allocation_result,
-    parse_claim,
-    parse_claim_spec,
-    parse_device_class,
-    parse_node,
-    parse_slice,
-)
-from allocator.model.json.render import allocation_to_json, claim_spec_to_json
-from allocator.model.quantity import Quantity
+from allocator import Quantity, allocation_to_json, parse_claim, parse_device_class, parse_node, parse_slice
+from allocator.model.json import parse_allocation_result, parse_claim_spec
+from allocator.model.json.render import claim_spec_to_json
 
 VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
 PARSERS: Mapping[str, Callable[[Mapping[str, object]], object]] = {

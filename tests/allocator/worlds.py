@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from allocator.allocate import Task, allocate
-from allocator.cel.selectors import Selectors
-from allocator.checks.taint_rules import NO_RULES, TaintRules
-from allocator.model import (
+from allocator import (
+    FIRST_FIT,
+    NO_RULES,
+    Allocation,
     AllocationMode,
     AllocationResult,
     AttributeValue,
-    Capacity,
     Claim,
     ClaimSpec,
     ConstraintKind,
@@ -22,23 +21,26 @@ from allocator.model import (
     DeviceClass,
     DeviceId,
     DeviceRequest,
+    Features,
+    Inventory,
+    Limits,
     Node,
     NodeSelector,
-    NodeSelectorTerm,
     Placement,
+    Policy,
     PoolId,
+    Quantity,
     Request,
-    RequestPolicy,
-    Requirement,
+    Selectors,
     Slice,
+    TaintRules,
+    Task,
+    Unsatisfiable,
+    Usage,
+    allocate,
 )
-from allocator.model.features import ALL_FEATURES, Features
-from allocator.model.quantity import Quantity
-from allocator.outcome import Allocation, Unsatisfiable
-from allocator.policies import FIRST_FIT, Policy
-from allocator.pools import Inventory
-from allocator.search.limits import Limits
-from allocator.usage import Usage
+from allocator.model import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
+from allocator.model.features import ALL_FEATURES
 
 DRIVER = "gpu.example.com"
 NODE = Node("node-1")

@@ -5,19 +5,32 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from allocator.allocate import Task, allocate
-from allocator.cel.selectors import Selectors
-from allocator.model import AllocationResult, Claim, DeviceClass, DeviceId, Node
-from allocator.model.features import NO_FEATURES, Features
-from allocator.model.json import parse_claim, parse_device_class, parse_node, parse_slice
-from allocator.model.json.render import allocation_to_json
-from allocator.model.problems import AllocatorError
-from allocator.model.quantity import Quantity
-from allocator.outcome import Allocation
-from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from allocator.pools import Inventory
-from allocator.search.limits import Limits
-from allocator.usage import Usage
+from allocator import (
+    BEST_FIT,
+    FIRST_FIT,
+    Allocation,
+    AllocationResult,
+    AllocatorError,
+    Claim,
+    DeviceClass,
+    DeviceId,
+    Features,
+    Inventory,
+    Limits,
+    Node,
+    Policy,
+    Quantity,
+    Selectors,
+    Task,
+    Usage,
+    allocate,
+    allocation_to_json,
+    parse_claim,
+    parse_device_class,
+    parse_node,
+    parse_slice,
+)
+from allocator.model.features import NO_FEATURES
 
 Json = dict[str, Any]
 

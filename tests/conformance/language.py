@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from allocator.cel import CompileError, PlainEnvironment, compile_expression
+from allocator import CompileError, compile_expression
+from allocator.cel import PlainEnvironment
 from allocator.cel.values import UInt, Value, from_key
 
 Json = dict[str, Any]

@@ -2,11 +2,19 @@
 
 from typing import Any
 
-from allocator.cel import CompileError, Environment, EvaluationError, Kind, Measured, Program, compile_expression
+from allocator import (
+    AttributeValue,
+    CompileError,
+    Device,
+    DeviceId,
+    Environment,
+    Program,
+    Quantity,
+    Version,
+    compile_expression,
+)
+from allocator.cel import EvaluationError, Kind, Measured
 from allocator.cel.selectors import as_attribute, as_bool, check_derivation, check_selector
-from allocator.model import AttributeValue, Device, DeviceId
-from allocator.model.quantity import Quantity
-from allocator.model.semver import Version
 
 Json = dict[str, Any]
 

@@ -1,8 +1,6 @@
 """A small cluster in which pods compete for devices, and what holds in it at any moment, whatever fails."""
 
-from allocator.audit.cluster import device_findings
-from allocator.model.json import parse_node
-from allocator.node_selectors import selector_matches
+from allocator import device_findings, parse_node, selector_matches
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, PODS, RawObject, Resource
 from extender.kube.claim_rules import FINALIZER

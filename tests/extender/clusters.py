@@ -9,10 +9,7 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
-from allocator.cel.selectors import Selectors
-from allocator.model.features import Features
-from allocator.policies import FIRST_FIT
-from allocator.search.limits import Limits
+from allocator import FIRST_FIT, Features, Limits, Selectors
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi

@@ -3,9 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
-from allocator.model.json import parse_claim
-from allocator.model.quantity import Quantity
+from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity, parse_claim
 from extender.decisions.evaluate import Decided, Decider
 from extender.kube.api import RESOURCES
 from extender.kube.raw import Event, EventType

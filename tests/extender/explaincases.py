@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from allocator import BEST_FIT, Limits
 from allocator.model.features import ALL_FEATURES
-from allocator.policies import BEST_FIT
-from allocator.search.limits import Limits
 from tests.extender.clusters import (
     CREATED,
     DRIVER,

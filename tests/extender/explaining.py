@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from allocator.model.features import Features
+from allocator import Features
 from extender.decisions.solver import Solver
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation

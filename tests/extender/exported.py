@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator.model.features import Features
+from allocator import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, SLICES
 from extender.observe.decision_log import DecisionLog

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
+from allocator import Device, Selectors
 from allocator.cel import Expired, never
-from allocator.cel.selectors import Selectors
-from allocator.model import Device
 from extender.decisions.solver import Solver
 from extender.faults import Faults
 from tests.extender.clusters import Object, claim, request, solver

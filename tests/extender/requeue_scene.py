@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator.search.limits import DEFAULT_LIMITS, Limits
+from allocator import Limits
+from allocator.search.limits import DEFAULT_LIMITS
 from extender.background.requeue import Requeue
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject

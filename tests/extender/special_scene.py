@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from allocator.model.features import Features
+from allocator import Features
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.objects import SPECIAL
 from extender.state.state import ClusterState

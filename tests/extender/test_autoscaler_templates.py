@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allocator.model import Node
-from allocator.model.features import Features
+from allocator import Features, Node
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.templates import NODE_NAME, TemplateError, load_templates

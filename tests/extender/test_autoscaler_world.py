@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.model import DeviceId
+from allocator import DeviceId
 from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
 from extender.decisions.evaluate import Decider

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult
+from allocator import AllocationResult, DeviceId, DeviceResult
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, RawObject
 from extender.kube.raw import Event, EventType
 from extender.pods.claims import (

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import SelectorError
+from allocator import Allocation, SelectorError
 from allocator.model.features import ALL_FEATURES
-from allocator.outcome import Allocation
 from extender.kube.raw import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, network_slice, node, request, taint_rule
 from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, texts, tolerates, wants, zone

@@ -13,13 +13,19 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.model import AllocationResult, Claim, DeviceId, DeviceResult
-from allocator.model.features import ALL_FEATURES, Features
-from allocator.model.json import parse_claim
-from allocator.model.problems import AllocatorError
-from allocator.model.quantity import Quantity
-from allocator.outcome import Allocation
-from allocator.policies import POLICIES
+from allocator import (
+    POLICIES,
+    Allocation,
+    AllocationResult,
+    AllocatorError,
+    Claim,
+    DeviceId,
+    DeviceResult,
+    Features,
+    Quantity,
+    parse_claim,
+)
+from allocator.model.features import ALL_FEATURES
 from extender.decisions.evaluate import AtHand, Decider
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import UNKNOWN_NODE, NotAtHandError, Verdict

@@ -12,9 +12,8 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.model.features import ALL_FEATURES, Features
-from allocator.model.problems import AllocatorError
-from allocator.outcome import Allocation
+from allocator import Allocation, AllocatorError, Features
+from allocator.model.features import ALL_FEATURES
 from extender.kube.raw import EventType
 from tests.extender.clusters import DRIVER, Object, device_class, node, taint_rule
 from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone

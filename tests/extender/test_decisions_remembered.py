@@ -6,11 +6,8 @@ from types import FrameType
 
 import pytest
 
+from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
 from allocator.cel import Expired, never
-from allocator.cel.selectors import Selectors
-from allocator.model import AllocationResult, Device, DeviceId, DeviceResult
-from allocator.model.features import Features
-from allocator.search.limits import Limits
 from extender.decisions.evaluate import AT_HAND, AtHand, Decided, Decider
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeViewBuilder, Numbers

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from allocator.outcome import Cause, Reason, Unsatisfiable
+from allocator import Cause, Unsatisfiable
+from allocator.outcome import Reason
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.config.settings import keys, variable

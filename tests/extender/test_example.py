@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from allocator.model.json import parse_slice
+from allocator import parse_slice
 from extender.cli.simulate import Placement, simulate
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster, check_expression

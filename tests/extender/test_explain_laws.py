@@ -7,10 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cel.selectors import Selectors
-from allocator.explain.conditions import conditions_of, without_condition
-from allocator.model import AllocationMode, AllocationResult, Claim, ClaimSpec, Consumer, DeviceId, DeviceResult, Node
-from allocator.model.quantity import Quantity
+from allocator import (
+    AllocationMode,
+    AllocationResult,
+    Claim,
+    ClaimSpec,
+    Consumer,
+    DeviceId,
+    DeviceResult,
+    Node,
+    Quantity,
+    Selectors,
+    conditions_of,
+    without_condition,
+)
 from extender.decisions.solver import Solver
 from extender.explain.changes import Change, combined, configured
 from extender.explain.document import as_json

@@ -11,8 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator.outcome import Cause
-from allocator.search.limits import Limits
+from allocator import Cause, Limits
 from extender.explain.changes import combined, configured
 from extender.explain.document import as_json
 from extender.explain.references import with_claims_made

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from allocator.errors import SelectorError
-from allocator.search.limits import Limits
+from allocator import Limits, SelectorError
 from extender.pods.case import held_for_nominated
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 from tests.extender.clusters import (

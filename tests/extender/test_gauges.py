@@ -7,8 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult
-from allocator.model.features import Features
+from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from extender import __version__
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError

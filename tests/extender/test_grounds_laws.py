@@ -5,9 +5,8 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 
-from allocator.model import Claim
+from allocator import AllocatorError, Claim
 from allocator.model.features import ALL_FEATURES
-from allocator.model.problems import AllocatorError
 from extender.pods.case import Case
 from extender.pods.claims import PodClaims
 from extender.pods.grounds import rests

@@ -12,7 +12,7 @@ import structlog
 from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
-from allocator.model import AllocationResult
+from allocator import AllocationResult
 from extender.config.settings import Settings, load
 from extender.http.openapi import VERBS as DOCUMENTED
 from extender.kube.api import NODES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.model.problems import InvalidObjectError
+from allocator import InvalidObjectError
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, version_of
 from extender.state.mutation_cache import MutationCache

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
+from allocator import printable, printable_lines, shown
 from allocator.cel.errors import CompileError
-from allocator.model.json.fields import shown
-from allocator.printable import printable, printable_lines
 from extender.cli.explain import Answer
 from extender.cli.main import FOUND_PROBLEMS, app
 from extender.config.settings import LogSettings

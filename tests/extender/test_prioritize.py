@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.outcome import Merit
-from allocator.policies import BEST_FIT, POLICIES, Policy
+from allocator import BEST_FIT, POLICIES, Merit, Policy
 from extender.verbs.merits import Merits
 from extender.verbs.prioritize import score_nodes
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.outcome import Merit
-from allocator.policies import BEST_FIT, FIRST_FIT, Policy
+from allocator import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.verbs.ranking import Ranking

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allocator.model import DeviceId
+from allocator import DeviceId
 from extender.state.objects import ClaimObject, parse_claim_object
 from extender.writes.binding_conditions import PATIENCE, Failed, Waiting, unmet
 from tests.extender.clusters import DRIVER, claim

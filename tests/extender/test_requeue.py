@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from allocator.search.limits import Limits
+from allocator import Limits
 from extender.background.requeue import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey

@@ -2,8 +2,8 @@
 
 import pytest
 
+from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
-from allocator.model import Device, DeviceId
 from extender.config.settings import Settings
 from extender.serving.run import make_solver
 

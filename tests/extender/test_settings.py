@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from allocator.model import JSON
-from allocator.model.features import Features
+from allocator import JSON, Features
 from extender.config.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, keys, load, variable
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from allocator.model.quantity import Quantity
+from allocator import Quantity
 from extender.cli.simulate import Placement, overlooked, scheduler_reason, simulate
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator.model.json import parse_claim, read_claim_spec
-from allocator.model.json.fields import Fields
-from allocator.model.problems import InvalidObjectError, Problem
+from allocator import Fields, InvalidObjectError, Problem, parse_claim, read_claim_spec
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
 from extender.state.spec_cache import SpecCache
 from extender.state.state import ClusterState

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.audit.cluster import device_findings
+from allocator import device_findings
 from extender.background.orphans import IDLE, OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
+from allocator import AllocationResult, DeviceId, DeviceResult, PoolId
 from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType
 from extender.state.changes import Change, ChangeLog, Topic

@@ -7,9 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult
-from allocator.model.quantity import Quantity
-from allocator.usage import Usage
+from allocator import AllocationResult, DeviceId, DeviceResult, Quantity, Usage
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, key_of
 from extender.state.changes import Topic

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator.model.problems import InvalidObjectError
-from allocator.model.quantity import Quantity
+from allocator import InvalidObjectError, Quantity
 from extender.kube.raw import revision
 from extender.state.budgets import parse_budget
 from extender.state.objects import is_extended, parse_claim_object, parse_node_object, parse_pod

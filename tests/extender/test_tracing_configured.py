@@ -92,7 +92,7 @@ async def test_without_them_nothing_of_the_extra_is_loaded() -> None:
 def test_wanted_without_the_extra_it_is_named(
     settings: TracingSettings, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "extender.tracing.spans")
+    monkeypatch.delitem(sys.modules, "extender.tracing.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(TracingError, match=r"pip install 'dra-extender\[opentelemetry\]'"):
         open_tracing(settings, environment)

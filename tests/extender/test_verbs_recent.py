@@ -1,6 +1,6 @@
 """What filter found is remembered for the pods filtered last."""
 
-from allocator.outcome import Merit
+from allocator import Merit
 from extender.verbs.merits import Merits
 from extender.verbs.recent import Decision, DecisionStore
 from tests.extender.clusters import parsed, pod

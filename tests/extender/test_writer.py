@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult
-from allocator.model.quantity import Quantity
+from allocator import AllocationResult, DeviceId, DeviceResult, Quantity
 from extender.kube.api import (
     CLAIMS,
     NAMESPACES,

@@ -15,10 +15,8 @@ from urllib.parse import unquote_to_bytes
 import orjson
 import structlog
 
-from allocator.cel import CompileError, EvaluationError
-from allocator.cel.selectors import Selectors
-from allocator.model import Device
-from allocator.model.json import parse_slice
+from allocator import CompileError, Device, Selectors, parse_slice
+from allocator.cel import EvaluationError
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
 from tests.extender.clusters import Cluster

@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from allocator.checks.taint_rules import TaintRules
-from allocator.checks.taints import blocking_taint, taint_text
-from allocator.model import JSON, Device, DeviceId, PoolId, Slice
-from allocator.model.features import Features
-from allocator.pools import Pool
-from allocator.usage import FREE, NOTHING_USED, PoolUsage
+from allocator import (
+    FREE,
+    JSON,
+    NOTHING_USED,
+    Device,
+    DeviceId,
+    Features,
+    Pool,
+    PoolId,
+    PoolUsage,
+    Slice,
+    TaintRules,
+    blocking_taint,
+    taint_text,
+)
 from extender.observe.tables.table import Item, Row, View, matches
 from extender.state.snapshot import Snapshot
 

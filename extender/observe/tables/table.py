@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import orjson
 
-from allocator.model import JSON
+from allocator import JSON
 from extender.observe.tables.terminal import Table, plain_lines
 
 Key: TypeAlias = tuple[str, ...]

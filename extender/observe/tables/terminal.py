@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from allocator.printable import printable
+from allocator import printable
 
 
 @dataclass(frozen=True, slots=True)

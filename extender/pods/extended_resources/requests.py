@@ -10,9 +10,7 @@ from typing import Final
 
 import orjson
 
-from allocator.model import Claim, ClaimSpec, DeviceRequest, Request
-from allocator.model.quantity import Quantity
-from allocator.search.plan import MAX_RESULTS
+from allocator import MAX_RESULTS, Claim, ClaimSpec, DeviceRequest, Quantity, Request
 from extender.state.objects import SPECIAL, ClaimObject, Container, ExtendedRequest, Pod, RequestMapping
 
 _ONE: Final = Quantity.from_int(1).nano

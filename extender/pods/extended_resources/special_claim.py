@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from allocator.model import AllocationResult
-from allocator.node_selectors import selector_matches
+from allocator import AllocationResult, selector_matches
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 from extender.state.objects import IMPLICIT_PREFIX, ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
