@@ -90,7 +90,6 @@ def test_with_few_interruptions_no_bound_pod_is_without_its_devices(actions: tup
 
 def _check_whole(explored: Explored) -> None:
     """Everything was tried that was to be tried."""
-    print(explored)  # noqa: T201 - `pytest -rP` shows how much that was
     assert explored.is_all or explored.runs == ORDERS
 
 
