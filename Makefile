@@ -53,7 +53,7 @@ test-upstream: $(VENV)/.dev  ## random cases, answered by upstream (Go) and by u
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000
 
-test-laws: $(VENV)/.dev  ## the laws at length: of remembered decisions (10,000 histories of a cluster, 10,000 pairs of nodes), of replicas (every order of two binds with every fault, 100,000 histories): half an hour or more
+test-laws: $(VENV)/.dev  ## the laws at length: of remembered decisions (10,000 histories of a cluster, 10,000 pairs of nodes), of replicas (every order of two binds with every fault, 100,000 histories): tens of minutes
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_deciding_laws.py tests/extender/test_deciding_pairs.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py
 
