@@ -4,6 +4,7 @@ What a scheduler and the passing of time would bring about is a program: what ea
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,10 +19,11 @@ from extender.background.deallocate import Deallocator
 from extender.background.orphans import OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
-from extender.kube.raw import Event
+from extender.kube.api import CLAIMS, RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.kube.raw import Event, revision_of
 from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import DoubleAllocations
@@ -83,7 +85,7 @@ class Watch:
     def apply(self, event: Event) -> None:
         self.news["claims" if event.resource == CLAIMS else "pods"].append(event)
 
-    def tell(self, of: str, count: int) -> None:
+    def tell(self, of: str, count: int = 1) -> None:
         """The next pieces of news."""
         self.heard[of] += count
         for _ in range(count):
@@ -93,21 +95,81 @@ class Watch:
         return self.state.replace(resource, objects, at)
 
 
+@dataclass(frozen=True, eq=False)
+class Stop:
+    """Where a task waits until it may go on.
+
+    Attributes:
+        name: what it is about to do.
+        looks_from: it is about to look at what is known, and claims must be known up to this revision; None: it is
+            about to call the API server.
+        future: the fault that befalls the call, empty for none.
+    """
+
+    name: str
+    looks_from: int | None
+    future: asyncio.Future[str]
+
+    @property
+    def is_write(self) -> bool:
+        """It is about to call what changes something."""
+        return self.looks_from is None and not self.name.startswith(("get", "list"))
+
+
+class Late(NamedTuple):
+    """A write on its way, of which its writer has heard that nothing is known.
+
+    Attributes:
+        history: of its writer, from which it follows what is written.
+    """
+
+    name: str
+    history: int
+    call: Callable[[], Awaitable[object]]
+
+
+class Records:
+    """What was written, kind by kind. Nobody compares revisions of different kinds, so their order does not matter."""
+
+    def __init__(self) -> None:
+        self.written = dict.fromkeys(RESOURCES, 0)
+        self._versions: dict[bytes, bytes] = {}
+
+    def apply(self, event: Event) -> None:
+        """From here on the revision has a name, which says how the kind came there, and nothing of other kinds."""
+        kind, raw = event.resource.kind, event.object
+        without = {**raw, "metadata": {**raw["metadata"], "resourceVersion": ""}}
+        self.written[kind] = hash((self.written[kind], event.type, self.text(without)))
+        self._versions[raw["metadata"]["resourceVersion"].encode()] = b"%d" % self.written[kind]
+
+    def replace(self, _resource: Resource, _objects: Iterable[RawObject], _at: int) -> bool:
+        return True
+
+    def text(self, obj: object) -> bytes:
+        """What an object says, with names of revisions instead of revisions."""
+        return _REVISION.sub(lambda found: self._versions.get(found[0], found[0]), orjson.dumps(obj))
+
+
+_REVISION: Final = re.compile(rb'(?<="resourceVersion":")\d+|(?<=as of revision )\d+|(?<=uid-\w )\d+')
+"""In an object's version, in a fence, and in a claim that was confirmed after one."""
+
+
 class Gate(Transport):
     """Before each call, it stops; whoever lets it go on says what befalls the call."""
 
-    def __init__(self, api: MemoryApi, seen: Callable[[Hashable], None]) -> None:
+    def __init__(self, api: MemoryApi, records: Records, note: Callable[[Hashable], int]) -> None:
         super().__init__(api)
-        self._seen = seen
-        self.stops: list[tuple[str, asyncio.Future[str]]] = []
-        self.landing: list[tuple[str, Callable[[], Awaitable[object]]]] = []
+        self._records = records
+        self._note = note
+        self.stops: list[Stop] = []
+        self.landing: list[Late] = []
 
-    async def stop(self, name: str) -> str:
+    async def stop(self, name: str, looks_from: int | None = None) -> str:
         """Wait until it may go on; returns the fault, empty for none."""
-        self._seen(name)
-        stop: tuple[str, asyncio.Future[str]] = (name, asyncio.get_running_loop().create_future())
+        self._note(name)
+        stop = Stop(name, looks_from, asyncio.get_running_loop().create_future())
         self.stops.append(stop)
-        fault = await stop[1]
+        fault = await stop.future
         self.stops.remove(stop)
         return fault
 
@@ -117,9 +179,9 @@ class Gate(Transport):
         try:
             reply = await self._befallen(name, fault, call)
         except (ApiError, OutcomeUnknownError) as error:
-            self._seen((name, str(error)))
+            self._note((name, str(error)))
             raise
-        self._seen((name, orjson.dumps(reply)))
+        self._note((name, self._records.text(reply)))
         return reply
 
     async def _befallen(self, name: str, fault: str, call: Callable[[], Awaitable[_T]]) -> _T:
@@ -128,7 +190,7 @@ class Gate(Transport):
         if fault == "refused":
             raise ApiError(403, "Forbidden", "not allowed")
         if fault == "late":
-            self.landing.append((name, call))
+            self.landing.append(Late(name, self._note("late"), call))
             raise OutcomeUnknownError(name, "timed out")
         reply = await call()
         if fault == "lost answer":
@@ -136,16 +198,44 @@ class Gate(Transport):
         return reply
 
 
+class Known(ClusterState):
+    """What an extender knows: it stops before it looks at that, and looks at no other time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate: Gate | None = None
+        self.may_look = True
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is known."""
+        assert self.may_look, "what is known is looked at, not just after a stop for it: news before would matter"
+        return super().snapshot
+
+    @property
+    def flights(self) -> Hashable:
+        """What is in flight."""
+        return tuple(sorted(map(str, super().snapshot.assumed.values())))
+
+    async def passed(self, resource: Resource, at: int) -> None:
+        """Stop until somebody lets it go on, who sees to it that the revision is known."""
+        assert self.gate is not None
+        assert resource == CLAIMS
+        await self.gate.stop(f"look at {resource.plural}", at)
+        await super().passed(resource, at)
+
+
 class Replica:
     """One extender, and what it has seen so far."""
 
-    def __init__(self, name: str, api: MemoryApi, program: Program) -> None:
+    def __init__(self, name: str, api: MemoryApi, records: Records, program: Program) -> None:
         self.name = name
-        self.seen: int = 0
-        self.state = ClusterState()
+        self.history = 0
+        self._is_single = len(program) == 1
+        self.state = Known()
         self.watch = Watch(self.state)
         api.follow(self.watch)
-        self.gate = Gate(api, self.note)
+        self.gate = self.state.gate = Gate(api, records, self.note)
         double_allocations = DoubleAllocations(count=lambda: None, tell=lambda _pod, _note: None)
         writer = Writer(self.gate, self.state, lambda: NOW)
         self.binder = Binder(
@@ -157,11 +247,12 @@ class Replica:
             off_loop=virtualtime.at_once,
         )
         self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults(), lambda _: None)
-        self.tasks = [asyncio.ensure_future(self._work(index, each)) for index, each in enumerate(program)]
+        self.tasks = [asyncio.ensure_future(self._work(each)) for each in program]
 
-    def note(self, what: Hashable) -> None:
+    def note(self, what: Hashable) -> int:
         """One of its tasks has got somewhere: what it does next depends on that, and on the news until then."""
-        self.seen = hash((self.seen, what, self.heard))
+        self.history = hash((self.history, what, self.heard))
+        return self.history
 
     @property
     def is_going(self) -> bool:
@@ -169,21 +260,26 @@ class Replica:
         return not all(task.done() for task in self.tasks)
 
     @property
-    def looks(self) -> bool:
-        """What it knows matters to what it does next."""
-        return not self.gate.stops or any(name.startswith("begin") for name, _ in self.gate.stops)
-
-    @property
     def heard(self) -> tuple[int, ...]:
         """How many news it has heard, by watch."""
         return tuple(self.watch.heard.values())
 
-    async def _work(self, index: int, actions: Sequence[Action]) -> None:
-        for action in actions:
-            await self.gate.stop(f"begin to {action}")
-            self.note(("begin", index, action))
-            answer = await self._does(action)
-            self.note(("end", index, action, answer))
+    @property
+    def place(self) -> Hashable:
+        """All that its future depends on, but for the API server."""
+        return self.history, self.heard, *((late.name, late.history) for late in self.gate.landing)
+
+    def _forget(self, number: int) -> None:
+        """Between two actions of its only task, an extender is what it has heard and what it has in flight."""
+        if self._is_single:
+            self.history = hash((number, self.state.flights))
+
+    async def _work(self, actions: Sequence[Action]) -> None:
+        for number, action in enumerate(actions):
+            self._forget(number)
+            await self.gate.stop(f"begin to {action}", 0)
+            await self._does(action)
+        self._forget(len(actions))
 
     def _does(self, action: Action) -> Coroutine[Any, Any, str]:
         if action.verb == "bind":
@@ -231,8 +327,8 @@ class Replicas:
     Attributes:
         faults: how many writes of a run something befalls, at most.
         kinds: what may befall them.
-        is_spare: news come only where somebody looks at what is known, before an action and while one waits for them,
-            and then all at once: few enough orders to try them all.
+        is_spare: news come only where somebody looks at what is known, and just before: few enough orders to try them
+            all. Each extender has one task then.
     """
 
     api: MemoryApi
@@ -241,78 +337,77 @@ class Replicas:
     kinds: Sequence[str] = FAULTS
     is_spare: bool = True
     replicas: list[Replica] = field(init=False)
-    _is_new: bool = True
-    _hearing: Replica | None = None
-    _written: int = 0
+    _records: Records = field(default_factory=Records)
+    _checked: dict[str, int] | None = None
 
     def __post_init__(self) -> None:
-        self.api.follow(self)
-        names = ("A", "B", "C")
-        self.replicas = [Replica(*each) for each in zip(names, [self.api] * 3, self.programs, strict=False)]
+        self.api.follow(self._records)
+        self.replicas = [
+            Replica(name, self.api, self._records, each) for name, each in zip("ABC", self.programs, strict=False)
+        ]
 
     def steps(self) -> list[Step]:
-        """To hear of something matters only to what the same extender does next: nobody else goes between."""
-        last = self._hearing if self._hearing is not None and self._hearing.is_going else None
-        going = [last] if last is not None else [each for each in self.replicas if each.is_going]
-        landing = [each for each in self.replicas if each.gate.landing] if last is None else []
-        return [step for each in going for step in self._of(each)] + [
-            Step(f"{each.name}: {late[0]} lands late", partial(self._land, each, late))
-            for each in landing
-            for late in each.gate.landing
-        ]
+        """What each replica can do, hear of, or have landed."""
+        return [step for each in self.replicas for step in self._of(each)]
 
     def _of(self, replica: Replica) -> Iterator[Step]:
         for stop in replica.gate.stops:
-            yield from self._on(replica, stop)
-        for of, news in replica.watch.news.items():
-            if news and (replica.looks or not self.is_spare):
-                count = len(news) if self.is_spare else 1
-                revision = news[count - 1].object["metadata"]["resourceVersion"]
-                name = f"{replica.name}: hears of {of} up to revision {revision}"
-                yield Step(name, partial(self._tell, replica, of, count))
+            yield from self._calls(replica, stop) if stop.looks_from is None else self._looks(replica, stop)
+        if not self.is_spare and replica.is_going:
+            for of in (of for of, news in replica.watch.news.items() if news):
+                yield Step(f"{replica.name}: hears of {of}", partial(replica.watch.tell, of))
+        for late in replica.gate.landing:
+            yield Step(f"{replica.name}: {late.name} lands late", partial(self._land, replica, late))
 
-    def _on(self, replica: Replica, stop: tuple[str, asyncio.Future[str]]) -> Iterable[Step]:
-        name, future = stop
-        if future.done():
+    def _looks(self, replica: Replica, stop: Stop) -> Iterator[Step]:
+        """With each state of its knowledge that there can be: one watch may be further behind than the other."""
+        assert stop.looks_from is not None
+        claims, pods = replica.watch.news["claims"], replica.watch.news["pods"]
+        known = [replica.state.seen(CLAIMS), *(revision_of(each.object) for each in claims)]
+        least = next((count for count, at in enumerate(known) if at >= stop.looks_from), None)
+        if least is None:
             return
-        yield Step(f"{replica.name}: {name}", partial(self._go, future))
-        if self.faults and not name.startswith(("get", "list", "begin")):
-            for fault in self.kinds:
-                yield Step(f"{replica.name}: {name}: {fault}", partial(self._go, future, fault))
+        most = (len(claims), len(pods)) if self.is_spare else (least, 0)
+        for of_claims in range(most[0], least - 1, -1):
+            for of_pods in range(most[1], -1, -1):
+                name = f"{replica.name}: hears of {of_claims} claims and {of_pods} pods, {stop.name}"
+                yield Step(name, partial(self._look, replica, stop, of_claims, of_pods), replica.name)
 
-    def _go(self, future: asyncio.Future[str], fault: str = "") -> None:
-        self._hearing = None
+    def _calls(self, replica: Replica, stop: Stop) -> Iterator[Step]:
+        name, by, kind = f"{replica.name}: {stop.name}", replica.name, frozenset({stop.name.split()[-1]})
+        if not stop.is_write:
+            yield Step(name, partial(self._go, replica, stop), by, reads=kind)
+            return
+        yield Step(name, partial(self._go, replica, stop), by, writes=kind)
+        for fault in self.kinds if self.faults else ():
+            writes = (kind if fault == "lost answer" else frozenset()) | {"faults"}
+            yield Step(f"{name}: {fault}", partial(self._go, replica, stop, fault), by, writes=writes)
+
+    def _look(self, replica: Replica, stop: Stop, of_claims: int, of_pods: int) -> None:
+        replica.watch.tell("claims", of_claims)
+        replica.watch.tell("pods", of_pods)
+        self._go(replica, stop)
+
+    def _go(self, replica: Replica, stop: Stop, fault: str = "") -> None:
+        replica.state.may_look = stop.looks_from is not None or not self.is_spare
         self.faults -= bool(fault)
-        future.set_result(fault)
+        stop.future.set_result(fault)
 
-    def _tell(self, replica: Replica, of: str, count: int) -> None:
-        self._hearing = replica
-        replica.watch.tell(of, count)
-
-    def _land(self, replica: Replica, late: tuple[str, Callable[[], Awaitable[object]]]) -> None:
+    def _land(self, replica: Replica, late: Late) -> None:
         replica.gate.landing.remove(late)
         # The API server in memory never waits, so that it is done at the first step.
         with suppress(StopIteration, ApiError):
-            late[1]().__await__().__next__()
+            late.call().__await__().__next__()
 
     def place(self) -> Hashable:
-        heard = ((each.seen, each.heard, *(name for name, _ in each.gate.landing)) for each in self.replicas)
-        return hash((self._written, self.faults, self._hearing and self._hearing.name, *heard))
+        return hash((*self._records.written.values(), self.faults, *(each.place for each in self.replicas)))
 
     async def check(self) -> None:
         for task in (each for replica in self.replicas for each in replica.tasks if each.done()):
             task.result()
-        if self._is_new:
-            self._is_new = False
+        if self._checked != self._records.written:
+            self._checked = dict(self._records.written)
             await check(self.api)
-
-    def apply(self, event: Event) -> None:
-        """What is written is checked, and is where the run is."""
-        self._is_new = True
-        self._written = hash((self._written, event.resource.kind, event.type, orjson.dumps(event.object)))
-
-    def replace(self, _resource: Resource, _objects: Iterable[RawObject], _at: int) -> bool:
-        return True
 
     async def close(self) -> None:
         """End what still runs."""
