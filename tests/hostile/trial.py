@@ -36,8 +36,8 @@ _SILENT: Final = "no answer"
 _STUCK: Final = "the process does not answer anybody"
 _ATTACKERS: Final = 4
 _PROBE_SECONDS: Final = 0.01
-_LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
-_START: Final = b"POST /autoscaler/start HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+_LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+_START: Final = b"POST /autoscaler/start HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,21 @@ class Sent:
     fault: str
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When something was done, by the monotonic clock, and what."""
+
+    began: float
+    ended: float
+    told: str
+
+
 @dataclass(slots=True)
 class Trial:
     """Delivers cases to a service that follows an API server.
 
     Attributes:
-        windows: when the service was under attack, as beginnings and ends: only then the others' waits count.
+        spans: when the service was under attack: only then the others' waits count.
         tracing: seconds that may be spent on finding the cases behind faults; after that, groups are left out.
         left_out: cases that were not delivered, since others like them had been found out.
         sent: requests that took long, or went wrong.
@@ -69,7 +78,7 @@ class Trial:
     service: RunningService
     api: RawApiServer
     findings: Findings = field(default_factory=Findings)
-    windows: list[tuple[float, float]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     tracing: float = 120.0
     delivered: int = 0
     left_out: int = 0
@@ -97,7 +106,7 @@ class Trial:
             await self.service.restart()
         began = time.monotonic()
         faults = await self._deliver(wanted)
-        self.windows.append((began, time.monotonic()))
+        self.spans.append(Span(began, time.monotonic(), f"{wanted[0].label} to {wanted[-1].label}"))
         if faults:
             await self._trace(wanted, faults)
 
@@ -196,7 +205,9 @@ class Trial:
         self.api.bookmark(resource)
         revision = self.api.expire(resource)
         try:
-            return await self._followed(resource, revision, _FOLLOWED_SECONDS[len(objects) > 1])
+            is_followed = await self._followed(resource, revision, _FOLLOWED_SECONDS[len(objects) > 1])
+            self.api.bookmark(resource)  # a watch that brings something ends the row of failures, and its pauses
+            return is_followed
         finally:
             for each in objects:
                 self.api.unload(resource, ("hostile", each.name))
