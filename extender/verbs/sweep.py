@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from extender.cluster.encoding import loads
 from extender.cluster.objects import ClaimObject, Pod
 from extender.cluster.readiness import unmet
 from extender.cluster.snapshot import Snapshot
@@ -81,6 +80,4 @@ def _is_idle(claim: ClaimObject, now: datetime) -> bool:
 
 def _owner(claim: ClaimObject) -> Pod:
     """The pod as the claim knows it."""
-    owners = loads(claim.raw)["metadata"].get("ownerReferences") or []
-    name = next((each["name"] for each in owners if each["uid"] == claim.claim.owner_uid), "")
-    return Pod(claim.claim.namespace, name, claim.claim.owner_uid or "")
+    return Pod(claim.claim.namespace, claim.claim.owner_name, claim.claim.owner_uid or "")
