@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from allocator.cel.building import append_step, insert_step, make_list, make_map
-from allocator.cel.calls import implementation
+from allocator.cel.calls import constant_pattern, implementation
 from allocator.cel.cost import FOLDED_AT_MOST, LIMIT, ONE, Cost
 from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
 from allocator.cel.frame import ELEMENT_WORK, Frame, Step
-from allocator.cel.functions.regexes import PATTERNS
 from allocator.cel.loops import Pending, elements, frozen
 from allocator.cel.paths import PathStep, known_input, walk
 from allocator.cel.plan import (
@@ -149,7 +148,7 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
 
     So it is where a constant pattern is compiled beforehand, and where the overload has to be found out first.
     """
-    prepared = plan.function.name in PATTERNS and isinstance(plan.arguments[1], Constant)
+    prepared = constant_pattern(plan) is not None
     searched = len(plan.candidates) > 1 and not plan.function.singleton
     formula, early = _cost(plan), len(arguments) > 2 or prepared or searched
     price, late = formula.of, formula.late
