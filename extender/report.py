@@ -10,7 +10,6 @@ from rich.text import Text
 
 from allocator.printable import printable
 
-
 _WIDEST: Final = 300
 """Characters that a column is padded to; a longer cell sticks out, or thousands of rows would be as long as it."""
 
