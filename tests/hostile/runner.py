@@ -165,7 +165,7 @@ async def run(plan: Plan) -> Outcome:
                 beyond = await _attack(trial, plan, plausible=False)
                 outcome.calm, outcome.attacked = others.within(calm), others.within(attacked)
                 outcome.beyond, outcome.spans = others.within(beyond), [*attacked, *beyond]
-                outcome.slow = await _slow(trial, [*outcome.attacked, *outcome.beyond])
+                outcome.slow = await _slow(plan, trial, [*outcome.attacked, *outcome.beyond])
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -201,15 +201,16 @@ def stalls(calls: Sequence[Waited]) -> list[Waited]:
     return [call for call in calls if call.seconds - call.machine > _STALL and not call.fault]
 
 
-async def _slow(trial: Trial, calls: Sequence[Waited]) -> list[tuple[float, Case]]:
+async def _slow(plan: Plan, trial: Trial, calls: Sequence[Waited]) -> list[tuple[float, Case]]:
     """The requests that were under way when others waited, each sent again alone; those that keep the process busy."""
     late = stalls(calls)
-    suspects: dict[str, tuple[float, Case]] = {}
+    suspects: dict[str, int] = {}
+    _, requests = cases_of(plan)
     for each in sorted(trial.sent, key=lambda each: each.began - each.ended):
         if any(call.at < each.ended and each.began < call.at + call.seconds for call in late):
-            suspects.setdefault(each.request.value, (each.ended - each.began, each.request))
+            suspects.setdefault(each.value, each.number)
     found = []
-    for _, case in list(suspects.values())[:_SUSPECTS]:
+    for case in map(requests.make, list(suspects.values())[:_SUSPECTS]):
         _, longest = await trial.alone(case)
         if longest > _STALL / 2:
             found.append((longest, case))

@@ -42,13 +42,14 @@ _START: Final = b"POST /autoscaler/start HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that was sent, and when.
+    """A request that was sent, and when; its number and value, because bodies have tens of megabytes.
 
     Attributes:
         fault: what is wrong with the answer; empty if nothing is.
     """
 
-    request: HostileRequest
+    number: int
+    value: str
     began: float
     ended: float
     fault: str
@@ -150,11 +151,11 @@ class Trial:
 
     def _parts(self, cases: Sequence[Case]) -> list[Sequence[Case]]:
         """Those that are suspect by themselves, one of each sort; and the others in halves."""
-        at_fault = [each.request for each in self.sent if each.fault]
+        at_fault = {each.number for each in self.sent if each.fault}
         suspects = {
             case.value: case
             for case in cases
-            if (case in at_fault if isinstance(case, HostileRequest) else _is_odd(case))
+            if (case.number in at_fault if isinstance(case, HostileRequest) else _is_odd(case))
         }
         others = [case for case in cases if case.value not in suspects]
         return [*([each] for each in suspects.values()), *(_halves(others) if len(others) > 1 else [others])]
@@ -258,7 +259,7 @@ class Trial:
                 fault = f"{_SILENT} within {_ANSWER_SECONDS:g} s"
         else:
             fault = fault_of(answer)
-        return Sent(request, began, time.monotonic(), fault)
+        return Sent(request.number, request.value, began, time.monotonic(), fault)
 
     async def _renew_session(self) -> None:
         with contextlib.suppress(AnswerError, OSError, orjson.JSONDecodeError, KeyError):
