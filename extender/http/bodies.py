@@ -93,7 +93,8 @@ class Body:
                 raise ClientDisconnect
             chunk, more = message.get("body", b""), message.get("more_body", False)
             size += len(chunk)
-            values += _values(chunk)  # chunk by chunk: to count those of a long body at once would keep others waiting
+            if size > FREE_BYTES:  # chunk by chunk: to count those of a long body at once would keep others waiting
+                values += _values(chunk)
             if refusal is None:
                 refusal = self._grow(size)
                 chunks.append(chunk)
@@ -101,7 +102,7 @@ class Body:
                 chunks.clear()
         if refusal is not None:
             raise refusal
-        if size > FREE_BYTES and values * BYTES_A_VALUE > size:
+        if values * BYTES_A_VALUE > size:
             raise WireError("", f"the body has about {values} values in {size} bytes: neither Pods, Nodes nor names")
         return b"".join(chunks)
 
