@@ -177,7 +177,7 @@ def _selector(found: Found, case: HostileSelector, device: Device, known: Select
     try:
         known.matches(case.expression, device)
     except (CompileError, EvaluationError) as error:
-        if "internal error" in str(error):
+        if "internal error in selector" in str(error):
             found.findings.add(Finding(f"selector: {signature_of(error.__cause__ or error)}", case.label, told, size))
     except Exception as error:  # noqa: BLE001  # as above
         found.findings.add(Finding(f"selector: {signature_of(error)}", case.label, told, size, str(error)[:300]))
