@@ -15,6 +15,7 @@ P99_RATIO: Final = 40.0
 """To the others' p99 without an attack: what counts in the short form, on machines of any speed."""
 
 _DETAIL: Final = 6
+_GROUPS: Final = 10
 _LONGEST: Final = 300
 
 
@@ -68,9 +69,12 @@ def lines(outcome: Outcome) -> Iterator[str]:
         f"not answering for {seconds * 1e3:.0f} ms: {case.label}, {case.told} ({case.size:,} bytes)"
         for seconds, case in outcome.slow
     )
-    for span, calls in grouped_by(stalls([*outcome.attacked, *outcome.beyond]), outcome.spans):
-        most = max(call.seconds for call in calls)
-        yield f"{len(calls)} calls over 100 ms, at most {most * 1e3:.0f} ms: while {span.told} were delivered"
+    late = [
+        (max(call.seconds for call in calls), len(calls), span)
+        for span, calls in grouped_by(stalls([*outcome.attacked, *outcome.beyond]), outcome.spans)
+    ]
+    for most, number, span in sorted(late, key=lambda each: -each[0])[:_GROUPS]:
+        yield f"{number} calls over 100 ms, at most {most * 1e3:.0f} ms: while {span.told} were delivered"
     yield from finding_lines(trial.findings)
     seen: set[str] = set()
     for call in (*outcome.attacked, *outcome.beyond):
