@@ -14,6 +14,12 @@ from allocator.cel.values import Value, from_key, type_name
 _SIMPLE: Final = frozenset({bool, int, float, str}) | {type(None)}
 
 
+def constant_pattern(call: Invoke) -> str | None:
+    """The regular expression of a call that is compiled beforehand, as upstream does with texts; None of any other."""
+    pattern = call.arguments[1] if call.function.name in PATTERNS else None
+    return pattern.value if isinstance(pattern, Constant) and isinstance(pattern.value, str) else None
+
+
 class Calls:
     """Resolves calls while an expression is checked."""
 
@@ -35,8 +41,8 @@ class Calls:
         call = Invoke(function, candidates, arguments, result)
         if function.name in CONVERSIONS and isinstance(arguments[0], Constant):
             return self._converted(call, arguments[0])
-        if function.name in PATTERNS and isinstance(arguments[1], Constant) and self._strict:
-            compile_pattern(arguments[1].value)
+        if self._strict and (pattern := constant_pattern(call)) is not None:
+            compile_pattern(pattern)
         if function.name == "@in":
             return _membership(call)
         return call

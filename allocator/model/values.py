@@ -369,6 +369,7 @@ class Claim:
 
     Attributes:
         owner_uid: uid of the controlling owner (the pod, for claims made from templates).
+        owner_name: its name.
         deleting: a deletionTimestamp is set.
     """
 
@@ -381,6 +382,7 @@ class Claim:
     owner_uid: str | None = None
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
+    owner_name: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

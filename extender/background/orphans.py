@@ -10,7 +10,6 @@ from typing import Final
 
 from extender.background.task import BackgroundTask
 from extender.faults import Faults
-from extender.kube.encoding import loads
 from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
@@ -86,6 +85,4 @@ def _is_idle(claim: ClaimObject, now: datetime) -> bool:
 
 def _owner(claim: ClaimObject) -> Pod:
     """The pod as the claim knows it."""
-    owners = loads(claim.raw)["metadata"].get("ownerReferences") or []
-    name = next((each["name"] for each in owners if each["uid"] == claim.claim.owner_uid), "")
-    return Pod(claim.claim.namespace, name, claim.claim.owner_uid or "")
+    return Pod(claim.claim.namespace, claim.claim.owner_name, claim.claim.owner_uid or "")

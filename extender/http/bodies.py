@@ -85,7 +85,7 @@ class Body:
             WireError: it has too many values for its length.
         """
         chunks: list[bytes] = []
-        size, more = 0, True
+        size, values, more = 0, 0, True
         refusal: Exception | None = None
         while more:
             message = await receive()
@@ -93,6 +93,8 @@ class Body:
                 raise ClientDisconnect
             chunk, more = message.get("body", b""), message.get("more_body", False)
             size += len(chunk)
+            if size > FREE_BYTES:  # chunk by chunk: to count those of a long body at once would keep others waiting
+                values += _values(chunk)
             if refusal is None:
                 refusal = self._grow(size)
                 chunks.append(chunk)
@@ -100,10 +102,9 @@ class Body:
                 chunks.clear()
         if refusal is not None:
             raise refusal
-        body = b"".join(chunks)
-        if size > FREE_BYTES:
-            _refuse_dense(body)
-        return body
+        if values * BYTES_A_VALUE > size:
+            raise WireError("", f"the body has about {values} values in {size} bytes: neither Pods, Nodes nor names")
+        return b"".join(chunks)
 
     def _grow(self, size: int) -> Exception | None:
         """Take what a body of this size takes, or say why not."""
@@ -123,8 +124,6 @@ class Body:
         self._taken = 0
 
 
-def _refuse_dense(body: bytes) -> None:
-    # Each value but the outermost comes after one of these, so there is hardly more than one for each.
-    values = body.count(b",") + body.count(b"[") + body.count(b"{")
-    if values * BYTES_A_VALUE > len(body):
-        raise WireError("", f"the body has about {values} values in {len(body)} bytes: neither Pods, Nodes nor names")
+def _values(json: bytes) -> int:
+    """About how many values there are: each but the outermost comes after one of these."""
+    return json.count(b",") + json.count(b"[") + json.count(b"{")

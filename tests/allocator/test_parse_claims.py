@@ -243,12 +243,13 @@ def test_a_claim_with_its_status() -> None:
         "uid": "u-1",
         "deletionTimestamp": "2025-01-01T00:00:00Z",
         "annotations": {"a": "b"},
-        "ownerReferences": [{"uid": "other"}, {"uid": "pod-uid", "controller": True}],
+        "ownerReferences": [{"uid": "other"}, {"uid": "pod-uid", "name": "pod", "controller": True}],
     }
     status = {"allocation": ALLOCATION, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-uid"}]}
     claim = parse_claim(a_claim(metadata=metadata, status=status))
     assert str(claim) == "ns/c"
     assert (claim.uid, claim.owner_uid, claim.deleting, claim.annotations) == ("u-1", "pod-uid", True, {"a": "b"})
+    assert claim.owner_name == "pod"
     assert claim.reserved_for == (Consumer("pods", "p", "pod-uid"),)
     assert claim.allocation is not None
     first, second = claim.allocation.results
@@ -258,6 +259,14 @@ def test_a_claim_with_its_status() -> None:
     assert (second.admin_access, second.consumed_capacity, second.binding_conditions) == (None, None, None)
     assert claim.allocation.configs == (AllocatedConfig("FromClass", OpaqueConfig("d", '{"x":1}'), ("one",)),)
     assert claim.allocation.timestamp == "2025-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("field", ["uid", "name"])
+def test_a_claim_whose_owner_is_no_text_is_refused(field: str) -> None:
+    """What is read of an owner later on would fail then: special claims that are left over tell the pod by it."""
+    metadata = {"name": "c", "ownerReferences": [{"uid": "u", "name": "p", "controller": True, field: {"a": 1}}]}
+    with pytest.raises(InvalidObjectError, match=rf"metadata.ownerReferences\[0\].{field}: .* is not a string"):
+        parse_claim(a_claim(metadata=metadata))
 
 
 def test_a_bare_claim() -> None:

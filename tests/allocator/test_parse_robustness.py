@@ -19,6 +19,7 @@ from allocator import (
     parse_taint_rule,
     validate,
 )
+from allocator.model.json.fields import shown
 
 Parse = Callable[[Mapping[str, object]], object]
 
@@ -135,3 +136,23 @@ def test_nothing_but_problems(kind: str, data: st.DataObject) -> None:
         parse(obj)
     assert all(problem.message for problem in validate(obj))
     assert obj == before
+
+
+class Unlooked:
+    def __str__(self) -> str:
+        raise AssertionError("looked at")
+
+
+@pytest.mark.parametrize("beginning", ["x" * 65, "\x1b" * 65, [""] * 20, [[[]] * 16]], ids=type)
+def test_what_comes_after_the_cut_of_a_value_is_not_looked_at(beginning: object) -> None:
+    text = shown([beginning, Unlooked()])
+    assert len(text) == 67
+    assert text.isprintable()
+    assert text.endswith("...")
+
+
+def test_a_value_of_any_depth_is_shown() -> None:
+    value: list[object] = []
+    for _ in range(10_000):
+        value = [value]
+    assert shown(value) == "[" * 64 + "..."

@@ -100,6 +100,12 @@ async def test_what_would_take_much_more_when_decoded_is_refused_before(body: by
         await reading.read(receiving(body)[0])
 
 
+async def test_values_are_counted_over_all_chunks() -> None:
+    chunks = [b"[" + b"1," * 200_000, *[b"1," * 30_000] * 3, b"1]"]
+    with Body(Bodies(64 * MIB)) as reading, pytest.raises(WireError, match="about 290001 values in 580003 bytes"):
+        await reading.read(receiving(*chunks)[0])
+
+
 MANAGED = {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": {"f:x": {"f:a": {}, "f:b": {}}}}}
 
 

@@ -24,6 +24,14 @@ def test_a_pipe_gets_plain_text_of_any_width() -> None:
     assert out.getvalue().splitlines() == ["A", "x" * 500]
 
 
+def test_a_long_cell_is_whole_and_makes_its_own_row_long_alone() -> None:
+    """A claim may be reserved for 256 pods: a table of 10,000 claims must not have rows of that length."""
+    first, *others = plain_lines(Table(["a", "b"], [["1", "2"], ["x" * 100_000, "3"], ["4", "5"]]))
+    assert first.startswith("A ")
+    assert others[1] == "x" * 100_000 + "   3"
+    assert len(others[0]) == len(others[2]) < 500
+
+
 def test_a_terminal_gets_a_drawn_table_with_every_cell() -> None:
     out = StringIO()
     print_table(TABLE, Console(file=out, force_terminal=True, width=80, color_system=None))

@@ -8,12 +8,16 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from extender.kube.api import RESOURCES, Resource
+from extender.kube.encoding import loads
+from extender.state.edit import Unreadable, read
+from extender.state.kinds import all_kinds
 from tests.hostile.specimens import specimens
 from tests.hostile.values import MemberValue, Value, hostile_members, hostile_values
 
 Path: TypeAlias = tuple[str | int, ...]
 
 _HOLE: Final = "@hole@"
+_KINDS: Final = all_kinds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,15 @@ class HostileObject:
     def label(self) -> str:
         """What ``--only`` takes."""
         return f"object:{self.number}"
+
+    @property
+    def is_plausible(self) -> bool:
+        """An API server could store it: what even we refuse, it refuses too. Fields that we don't know may be new."""
+        try:
+            obj = loads(self.text)
+        except orjson.JSONDecodeError:
+            return False
+        return self.is_json and not isinstance(read(_KINDS[self.resource.kind], obj), Unreadable)
 
     @property
     def size(self) -> int:

@@ -100,6 +100,7 @@ HEADERS: Final[Mapping[str, Headers]] = {
         (b"http2-settings", b"AAMAAABk"),
     ),
     "Host twice": ((b"host", b"a"), (b"host", b"b")),
+    "Host, unknown": ((b"host", b"example.com"),),
     "Host, odd": ((b"host", b"[::1]:99999@x/\xff"),),
     "Forwarded": ((b"x-forwarded-for", b"," * 10_000), (b"x-forwarded-proto", b"gopher")),
     "Range": ((b"range", b"bytes=" + b"0-," * 10_000),),
@@ -152,7 +153,7 @@ PATHS: Final[Mapping[str, bytes]] = {
     "1 MB": b"/" + b"a" * 1_000_000,
 }
 
-_HEAD: Final = b"POST /filter HTTP/1.1\r\nhost: x\r\n"
+_HEAD: Final = b"POST /filter HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
 BROKEN: Final[Mapping[str, bytes]] = {
     "nothing but line ends": b"\r\n" * 1000,
@@ -190,8 +191,8 @@ BROKEN: Final[Mapping[str, bytes]] = {
     "chunk cut": _HEAD + b"transfer-encoding: chunked\r\n\r\nff\r\n{}",
     "trailers": _HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"x: y\r\n" * 1000 + b"\r\n",
     "transfer-encoding odd": _HEAD + b"transfer-encoding: gzip, chunked, identity\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    "300 requests in one": b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 300,
+    "300 requests in one": b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 300,
     "100 requests in one, bodies deep": (_HEAD + b"content-length: 2000\r\n\r\n" + b"[" * 1000 + b"]" * 1000) * 100,
-    "a request, and half of another": b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nPOST /fil",
+    "a request, and half of another": b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\nPOST /fil",
     "10 MB of noise": bytes(range(1, 256)) * 40_000,
 }

@@ -25,6 +25,8 @@ _NODES: Final = tuple(map(node_name, range(100)))
 TABLES: Final = ("/cluster", "/pools", "/devices", "/claims", "/problems", "/decisions")
 GETS: Final = (*TABLES, "/livez", "/healthz", "/readyz", "/metrics", "/", "/openapi.json", "/explain/hostile/p")
 _MEGABYTE: Final = 1_000_000
+_LARGEST: Final = 3 * 512 * 1024
+"""Bytes that etcd takes for an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class HostileRequest:
         return f"request:{self.number}"
 
     @property
+    def is_plausible(self) -> bool:
+        """A client of ours could send it: a Pod as large as etcd takes it, or names of nodes."""
+        return self.size <= _LARGEST
+
+    @property
     def value(self) -> str:
         """What is hostile about it, wherever it is sent."""
         return self.told.rpartition(": ")[2] if ": " in self.told else self.told.rpartition(", ")[2]
@@ -65,7 +72,7 @@ class HostileRequest:
         """All of it, with a session put in."""
         if self.raw:
             return self.raw
-        lines = [b"%b %b HTTP/1.1" % (self.method.encode(), self.target), b"host: extender"]
+        lines = [b"%b %b HTTP/1.1" % (self.method.encode(), self.target), b"host: 127.0.0.1"]
         lines += [b"%b: %b" % (name, value.replace(SESSION, session)) for name, value in self.headers]
         lines += [b"content-length: %d" % len(self.body)]
         return b"\r\n".join(lines) + b"\r\n\r\n" + self.body
@@ -287,7 +294,7 @@ def _of_many() -> Iterator[tuple[str, str, object]]:
         {"Pod": pod, "Nodes": {"items": [specimens.node(f"n-{i}") for i in range(1000)]}},
     )
     yield "1,000 claims", "/filter", {"Pod": _pod("many", *["claim-0"] * 1000), "NodeNames": list(_NODES)}
-    yield "1,000 claims", "/explain", _pod("many", *[f"claim-{i}" for i in range(1000)])
+    yield "100 claims", "/explain", _pod("many", *[f"claim-{i}" for i in range(100)])
     uids = [{"UID": f"u-{i}"} for i in range(10_000)]
     yield (
         "10,000 victims on 10 nodes",

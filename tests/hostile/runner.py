@@ -5,7 +5,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,10 +18,11 @@ from tests.hostile.objects import HostileObjects
 from tests.hostile.requests import HostileRequests
 from tests.hostile.scene import chosen_selectors, scene, write_requests
 from tests.hostile.service import running
-from tests.hostile.trial import Case, Trial, grouped
+from tests.hostile.trial import Case, Span, Trial, grouped
 
 OBJECTS_AT_ONCE: Final = 100
 REQUESTS_AT_ONCE: Final = 250
+_HUGE_AT_ONCE: Final = 8
 _SUSPECTS: Final = 40
 _STALL: Final = 0.1
 _LONGEST_HEAD: Final = 64 * 1024 * 1024
@@ -68,6 +69,10 @@ class Outcome:
     """What a run has seen.
 
     Attributes:
+        calm, attacked, beyond: the calls of the others without an attack, among plausible cases, and among those that
+            no API server could store and no client of ours would send.
+        spans: when which cases were delivered.
+        peak: the most bytes in memory among plausible cases.
         slow: what kept the process from answering: seconds, case; the longest first.
     """
 
@@ -75,6 +80,9 @@ class Outcome:
     trial: Trial
     calm: list[Waited] = field(default_factory=list)
     attacked: list[Waited] = field(default_factory=list)
+    beyond: list[Waited] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    peak: int = 0
     slow: list[tuple[float, Case]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -105,10 +113,16 @@ class Others:
         while line := await told.readline():
             self.calls.append(Waited(**orjson.loads(line)))
 
-    def within(self, windows: Iterable[tuple[float, float]]) -> list[Waited]:
+    def within(self, spans: Iterable[Span]) -> list[Waited]:
         """The calls that began within some times."""
-        spans = list(windows)
-        return [call for call in self.calls if any(begin <= call.at < end for begin, end in spans)]
+        return [call for _, calls in grouped_by(self.calls, spans) for call in calls]
+
+
+def grouped_by(calls: Sequence[Waited], spans: Iterable[Span]) -> Iterator[tuple[Span, list[Waited]]]:
+    """The calls that began within each span, as far as there are any."""
+    for span in spans:
+        if found := [call for call in calls if span.began <= call.at < span.ended]:
+            yield span, found
 
 
 @contextlib.asynccontextmanager
@@ -138,7 +152,6 @@ def cases_of(plan: Plan) -> tuple[HostileObjects, HostileRequests]:
 async def run(plan: Plan) -> Outcome:
     """Do all of it."""
     began = time.monotonic()
-    objects, requests = cases_of(plan)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with stage(plan, folder) as trial:
@@ -146,17 +159,30 @@ async def run(plan: Plan) -> Outcome:
             async with others.calling(folder, trial.service.port):
                 await asyncio.sleep(1)  # imports and first connections are not to count
                 calm = [await _calm(plan.calm)]
-                for group in grouped((objects.make(number) for number in range(plan.objects)), OBJECTS_AT_ONCE):
-                    await trial.attack(group)
-                    _tell(trial, f"{group[-1].label}")
-                for group in grouped((requests.make(number) for number in range(plan.requests)), REQUESTS_AT_ONCE):
-                    await trial.attack(group)
-                    _tell(trial, f"{group[-1].label}")
+                attacked = await _attack(trial, plan, plausible=True)
+                outcome.peak = trial.service.peak
                 calm.append(await _calm(plan.calm))
-                outcome.calm, outcome.attacked = others.within(calm), others.within(trial.windows)
-                outcome.slow = await _slow(trial, outcome.attacked)
+                beyond = await _attack(trial, plan, plausible=False)
+                outcome.calm, outcome.attacked = others.within(calm), others.within(attacked)
+                outcome.beyond, outcome.spans = others.within(beyond), [*attacked, *beyond]
+                outcome.slow = await _slow(plan, trial, [*outcome.attacked, *outcome.beyond])
     outcome.seconds = time.monotonic() - began
     return outcome
+
+
+async def _attack(trial: Trial, plan: Plan, *, plausible: bool) -> list[Span]:
+    """Deliver all cases that are plausible, or all that are not; when the service was under attack."""
+    trial.spans = []
+    objects, requests = cases_of(plan)
+    wanted = (each for each in map(objects.make, range(plan.objects)) if each.is_plausible == plausible)
+    for group in grouped(wanted, OBJECTS_AT_ONCE):
+        await trial.attack(group)
+        _tell(trial, group[-1].label)
+    sent = (each for each in map(requests.make, range(plan.requests)) if each.is_plausible == plausible)
+    for group in grouped(sent, REQUESTS_AT_ONCE if plausible else _HUGE_AT_ONCE):
+        await trial.attack(group)
+        _tell(trial, group[-1].label)
+    return trial.spans
 
 
 def _tell(trial: Trial, label: str) -> None:
@@ -164,10 +190,10 @@ def _tell(trial: Trial, label: str) -> None:
     print(f"{label}: {found}, peak {trial.service.peak / 1e6:.0f} MB", file=sys.stderr, flush=True)
 
 
-async def _calm(seconds: float) -> tuple[float, float]:
+async def _calm(seconds: float) -> Span:
     began = time.monotonic()
     await asyncio.sleep(seconds)
-    return began, time.monotonic()
+    return Span(began, time.monotonic(), "nothing")
 
 
 def stalls(calls: Sequence[Waited]) -> list[Waited]:
@@ -175,15 +201,16 @@ def stalls(calls: Sequence[Waited]) -> list[Waited]:
     return [call for call in calls if call.seconds - call.machine > _STALL and not call.fault]
 
 
-async def _slow(trial: Trial, calls: Sequence[Waited]) -> list[tuple[float, Case]]:
+async def _slow(plan: Plan, trial: Trial, calls: Sequence[Waited]) -> list[tuple[float, Case]]:
     """The requests that were under way when others waited, each sent again alone; those that keep the process busy."""
     late = stalls(calls)
-    suspects: dict[str, tuple[float, Case]] = {}
+    suspects: dict[str, int] = {}
+    _, requests = cases_of(plan)
     for each in sorted(trial.sent, key=lambda each: each.began - each.ended):
         if any(call.at < each.ended and each.began < call.at + call.seconds for call in late):
-            suspects.setdefault(each.request.value, (each.ended - each.began, each.request))
+            suspects.setdefault(each.value, each.number)
     found = []
-    for _, case in list(suspects.values())[:_SUSPECTS]:
+    for case in map(requests.make, list(suspects.values())[:_SUSPECTS]):
         _, longest = await trial.alone(case)
         if longest > _STALL / 2:
             found.append((longest, case))

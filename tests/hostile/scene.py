@@ -53,9 +53,9 @@ def ordinary_requests() -> list[bytes]:
     for number in range(_ORDINARY):
         pod = waiting_pod(f"pod-{number}", f"claim-{number}")
         body = orjson.dumps({"Pod": pod, "NodeNames": names})
-        found.append(b"POST /filter HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        found.append(b"POST /filter HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
         if number % 4 == 0:
-            found.append(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+            found.append(b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
     return found
 
 

@@ -19,7 +19,7 @@ from tests.hostile.findings import faults_in
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.1
-_READY: Final = b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n"
+_READY: Final = b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 
 
 class NotReadyError(Exception):

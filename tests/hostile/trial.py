@@ -36,22 +36,32 @@ _SILENT: Final = "no answer"
 _STUCK: Final = "the process does not answer anybody"
 _ATTACKERS: Final = 4
 _PROBE_SECONDS: Final = 0.01
-_LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
-_START: Final = b"POST /autoscaler/start HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+_LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+_START: Final = b"POST /autoscaler/start HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that was sent, and when.
+    """A request that was sent, and when; its number and value, because bodies have tens of megabytes.
 
     Attributes:
         fault: what is wrong with the answer; empty if nothing is.
     """
 
-    request: HostileRequest
+    number: int
+    value: str
     began: float
     ended: float
     fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When something was done, by the monotonic clock, and what."""
+
+    began: float
+    ended: float
+    told: str
 
 
 @dataclass(slots=True)
@@ -59,7 +69,7 @@ class Trial:
     """Delivers cases to a service that follows an API server.
 
     Attributes:
-        windows: when the service was under attack, as beginnings and ends: only then the others' waits count.
+        spans: when the service was under attack: only then the others' waits count.
         tracing: seconds that may be spent on finding the cases behind faults; after that, groups are left out.
         left_out: cases that were not delivered, since others like them had been found out.
         sent: requests that took long, or went wrong.
@@ -69,7 +79,7 @@ class Trial:
     service: RunningService
     api: RawApiServer
     findings: Findings = field(default_factory=Findings)
-    windows: list[tuple[float, float]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     tracing: float = 120.0
     delivered: int = 0
     left_out: int = 0
@@ -97,7 +107,7 @@ class Trial:
             await self.service.restart()
         began = time.monotonic()
         faults = await self._deliver(wanted)
-        self.windows.append((began, time.monotonic()))
+        self.spans.append(Span(began, time.monotonic(), f"{wanted[0].label} to {wanted[-1].label}"))
         if faults:
             await self._trace(wanted, faults)
 
@@ -141,11 +151,11 @@ class Trial:
 
     def _parts(self, cases: Sequence[Case]) -> list[Sequence[Case]]:
         """Those that are suspect by themselves, one of each sort; and the others in halves."""
-        at_fault = [each.request for each in self.sent if each.fault]
+        at_fault = {each.number for each in self.sent if each.fault}
         suspects = {
             case.value: case
             for case in cases
-            if (case in at_fault if isinstance(case, HostileRequest) else _is_odd(case))
+            if (case.number in at_fault if isinstance(case, HostileRequest) else _is_odd(case))
         }
         others = [case for case in cases if case.value not in suspects]
         return [*([each] for each in suspects.values()), *(_halves(others) if len(others) > 1 else [others])]
@@ -196,7 +206,9 @@ class Trial:
         self.api.bookmark(resource)
         revision = self.api.expire(resource)
         try:
-            return await self._followed(resource, revision, _FOLLOWED_SECONDS[len(objects) > 1])
+            is_followed = await self._followed(resource, revision, _FOLLOWED_SECONDS[len(objects) > 1])
+            self.api.bookmark(resource)  # a watch that brings something ends the row of failures, and its pauses
+            return is_followed
         finally:
             for each in objects:
                 self.api.unload(resource, ("hostile", each.name))
@@ -247,7 +259,7 @@ class Trial:
                 fault = f"{_SILENT} within {_ANSWER_SECONDS:g} s"
         else:
             fault = fault_of(answer)
-        return Sent(request, began, time.monotonic(), fault)
+        return Sent(request.number, request.value, began, time.monotonic(), fault)
 
     async def _renew_session(self) -> None:
         with contextlib.suppress(AnswerError, OSError, orjson.JSONDecodeError, KeyError):

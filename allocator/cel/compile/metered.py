@@ -7,7 +7,7 @@ an exception. What an operation costs and when is observable, so the order of th
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from allocator.cel.calls import implementation
+from allocator.cel.calls import constant_pattern, implementation
 from allocator.cel.checked import (
     Append,
     Choice,
@@ -34,7 +34,6 @@ from allocator.cel.compile.loops import Pending, elements, frozen
 from allocator.cel.compile.paths import PathStep, known_input, walk
 from allocator.cel.cost import FOLDED_AT_MOST, LIMIT, ONE, Cost
 from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
-from allocator.cel.functions.regexes import PATTERNS
 from allocator.cel.values import OptionalValue, Value, membership, nested_size
 
 _LONG: Final = 4096
@@ -149,7 +148,7 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
 
     So it is where a constant pattern is compiled beforehand, and where the overload has to be found out first.
     """
-    prepared = plan.function.name in PATTERNS and isinstance(plan.arguments[1], Constant)
+    prepared = constant_pattern(plan) is not None
     searched = len(plan.candidates) > 1 and not plan.function.singleton
     formula, early = _cost(plan), len(arguments) > 2 or prepared or searched
     price, late = formula.of, formula.late

@@ -107,6 +107,7 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
         owner_uid=owners[0].text("uid") if owners else None,
         deleting=reader.deleting,
         annotations=metadata.text_mapping("annotations"),
+        owner_name=owners[0].text("name") if owners else "",
     )
     reader.finish()
     return parsed

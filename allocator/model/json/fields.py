@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypeGuard
 
-from allocator.model.json import text as jsontext
 from allocator.model.problems import Problem
 from allocator.printable import printable
 
 _INT64: Final = 2**63
+_MOST_CHILDREN: Final = 5000
+"""Objects in a list. Of what we read, an API server takes far fewer, or nobody has more; it is to bound the time."""
+
+_encoder: Final = json.JSONEncoder(default=str, ensure_ascii=False)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -143,11 +146,14 @@ class Fields:
         return []
 
     def children(self, name: str) -> list["Fields"]:
-        """A list of objects with fields."""
+        """A list of objects with fields; empty where there are too many to be read."""
         if name not in self.data:
             return []
-        at, found = self.at(name), []
-        for i, item in enumerate(self.items(name)):
+        at, found, items = self.at(name), [], self.items(name)
+        if len(items) > _MOST_CHILDREN:
+            self.problem(name, f"has {len(items)} entries, of which at most {_MOST_CHILDREN} are read")
+            return []
+        for i, item in enumerate(items):
             if isinstance(item, dict):
                 found.append(Fields(item, f"{at}[{i}]", self.problems))
             else:
@@ -185,10 +191,11 @@ def is_int64(value: object) -> TypeGuard[int]:
 
 
 def shown(value: object, width: int = 64) -> str:
-    """A JSON value as text, printable, cut where it is long."""
-    try:
-        text = json.dumps(value, default=str, ensure_ascii=False)
-    except RecursionError:
-        text = jsontext.dumps(value)
+    """A JSON value as text, printable, cut where it is long: what comes after that is not even looked at."""
+    text = ""
+    for piece in _encoder.iterencode(value):
+        text += piece[: width + 1]
+        if len(text) > width:
+            break
     text = printable(text)
     return text if len(text) <= width else f"{text[:width]}..."

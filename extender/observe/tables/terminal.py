@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from allocator import printable
+
+_WIDEST: Final = 300
+"""Characters that a column is padded to; a longer cell sticks out, or thousands of rows would be as long as it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ def print_table(table: Table, console: Console) -> None:
 def plain_lines(table: Table) -> list[str]:
     """Columns padded with spaces, as kubectl does: easy to cut, sort and compare. A row is one line."""
     lines = [[heading.upper() for heading in table.columns], *([printable(cell) for cell in row] for row in table.rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(table.columns))]
+    widths = [min(_WIDEST, max(len(line[column]) for line in lines)) for column in range(len(table.columns))]
     padded = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     return [*([table.title] if table.title else []), *(line.rstrip() for line in padded)]
 

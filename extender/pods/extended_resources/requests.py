@@ -152,6 +152,7 @@ def special_claim(pod: Pod, spec: ClaimSpec) -> ClaimObject:
         spec=spec,
         owner_uid=pod.uid,
         annotations={SPECIAL: "true"},
+        owner_name=pod.name,
     )
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
     metadata = {
