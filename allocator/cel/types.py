@@ -110,10 +110,7 @@ class Solution:
 
     def final(self, kind: Type) -> Type:
         """The type with all that is unknown taken as dyn."""
-        kind = self.resolve(kind)
-        if kind.is_parameter:
-            return DYN
-        return Type(kind.name, tuple(map(self.final, kind.parameters)))
+        return _closed(self.resolve(kind))
 
     def accept(self, expected: Sequence[Type], given: Sequence[Type]) -> bool:
         """Whether arguments of these types may be passed; if so, what was learnt is kept."""
@@ -183,6 +180,14 @@ class Solution:
         if kind.is_parameter:
             return kind in self._found and self._mentions(self._found[kind], parameter)
         return any(self._mentions(inner, parameter) for inner in kind.parameters)
+
+
+def _closed(kind: Type) -> Type:
+    """The type with every type parameter in it taken as dyn."""
+    if kind.is_parameter:
+        return DYN
+    parameters = tuple(map(_closed, kind.parameters))
+    return kind if all(map(is_, parameters, kind.parameters)) else Type(kind.name, parameters)
 
 
 def _more_general(left: Type, right: Type) -> Type:

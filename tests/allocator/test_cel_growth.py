@@ -222,3 +222,9 @@ def test_the_time_to_compile_grows_no_faster_than_the_text(text_of: Callable[[in
         if (after := compiling(long, repeats)) > floor * 50 and after > TOLERANCE * 8 * compiling(short, repeats)
     ]
     assert slow != [1, 5, 25]
+
+
+def test_the_time_to_compile_grows_no_faster_than_the_square_of_the_nesting() -> None:
+    shallow, deep = (f"{'[' * depth}{']' * depth} == []" for depth in (50, 200))
+    growth = [compiling(deep, repeats) / compiling(shallow, repeats) for repeats in (1, 3, 5)]
+    assert min(growth) < 2 * 4**2
