@@ -17,7 +17,8 @@ from extender.verbs.filter import WAITING
 from tests.extender.clusters import Cluster, client_of
 from tests.extender.exported import Exported, exported
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 API = (DOCS / "api.md").read_text()
 OPERATIONS = (DOCS / "operations.md").read_text()
 
@@ -115,3 +116,15 @@ async def test_every_table_is_described_with_what_narrows_it() -> None:
         (filters,) = re.findall(rf"^\| `{path}` \|[^|]*\|([^|]*)\|$", OPERATIONS, re.MULTILINE)
         narrowing = {each["name"] for each in operation["parameters"]} - {"limit", "continue", "format"}
         assert set(re.findall(r"`(\w+)`", filters)) == narrowing
+
+
+def modules() -> list[Path]:
+    found = (path for package in ("allocator", "extender") for path in (ROOT / package).rglob("*.py"))
+    return sorted(path.relative_to(ROOT) for path in found if not path.stem.startswith("__"))
+
+
+@pytest.mark.parametrize("module", modules(), ids=str)
+def test_every_module_has_its_line_in_the_architecture(module: Path) -> None:
+    rooms = (DOCS / "architecture.md").read_text().split("\n### ")
+    room = next(room for room in rooms if room.startswith(f"`{module.parent}/`"))
+    assert f"\n| `{module.name}` | " in room

@@ -1,0 +1,213 @@
+"""What claims, templates, device classes and taint rules say, and what claims are allocated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from allocator.model.devices import DeviceId, DeviceTaint, NodeSelector, Toleration
+from allocator.model.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueConfig:
+    """Configuration for a driver, which nobody else reads. ``parameters`` is JSON text, so that it hashes.
+
+    With an empty ``driver`` it stands for a kind of configuration that is unknown to us.
+    """
+
+    driver: str
+    parameters: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """A DeviceClass: selectors (CEL) that each of its devices passes, and configuration."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+    configs: tuple[OpaqueConfig, ...] = ()
+    extended_resource_name: str | None = None
+    created: str = ""
+
+
+class AllocationMode(Enum):
+    """How many devices a request takes."""
+
+    EXACT_COUNT = "ExactCount"
+    ALL = "All"
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedAttribute:
+    """An attribute that a request computes for its constraints (KEP-6080)."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One way to satisfy a request: the ``exactly`` part, or an entry of ``firstAvailable``.
+
+    Attributes:
+        name: empty for ``exactly``, the subrequest's name otherwise.
+        mode: None where the object has a value that is unknown to us.
+        capacity: name of a capacity, as in the claim, to the amount; None when the field is absent.
+    """
+
+    device_class: str
+    name: str = ""
+    selectors: tuple[str, ...] = ()
+    mode: AllocationMode | None = AllocationMode.EXACT_COUNT
+    count: int = 1
+    admin_access: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: tuple[tuple[str, Quantity], ...] | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for devices: ``alternatives`` in order of preference, just one unless ``prioritized``.
+
+    A request with no alternatives has neither ``exactly`` nor ``firstAvailable``: a field unknown to us.
+    """
+
+    name: str
+    alternatives: tuple[DeviceRequest, ...]
+    prioritized: bool = False
+
+
+class ConstraintKind(Enum):
+    """What a constraint demands of its attribute."""
+
+    MATCH = "matchAttribute"
+    DISTINCT = "distinctAttribute"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintSpec:
+    """A constraint over the devices of ``requests`` (empty: all of the claim). ``kind`` None: unknown to us."""
+
+    kind: ConstraintKind | None
+    attribute: str = ""
+    requests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimConfig:
+    """Configuration in a claim for ``requests`` (empty: all)."""
+
+    opaque: OpaqueConfig
+    requests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSpec:
+    """What a claim or a claim template asks for. Equal specs are one shape to the allocator."""
+
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[ConstraintSpec, ...] = ()
+    configs: tuple[ClaimConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """One device of an allocation.
+
+    Attributes:
+        request: name of the request, or ``request/subrequest``.
+        admin_access: None when the field is absent.
+        share_id: set for devices with ``allowMultipleAllocations``; unique per device.
+        consumed_capacity: name as published to amount; None when the device is not shared.
+    """
+
+    request: str
+    device: DeviceId
+    admin_access: bool | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    share_id: str | None = None
+    consumed_capacity: Mapping[str, Quantity] | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedConfig:
+    """Configuration that goes with an allocation; ``source`` is FromClass or FromClaim."""
+
+    source: str
+    opaque: OpaqueConfig
+    requests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationResult:
+    """What a claim got (``status.allocation``); ``node_selector`` None: usable from every node."""
+
+    results: tuple[DeviceResult, ...] = ()
+    configs: tuple[AllocatedConfig, ...] = ()
+    node_selector: NodeSelector | None = None
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """An entry of ``status.reservedFor``."""
+
+    resource: str
+    name: str
+    uid: str
+    api_group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A ResourceClaim.
+
+    Attributes:
+        owner_uid: uid of the controlling owner (the pod, for claims made from templates).
+        owner_name: its name.
+        deleting: a deletionTimestamp is set.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    spec: ClaimSpec
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[Consumer, ...] = ()
+    owner_uid: str | None = None
+    deleting: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner_name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTemplate:
+    """A ResourceClaimTemplate; ``labels`` and ``annotations`` are those of the claims made from it."""
+
+    namespace: str
+    name: str
+    spec: ClaimSpec
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaintRule:
+    """A DeviceTaintRule: ``taint`` on every device that the given names select; None selects any.
+
+    ``selects_none``: the rule has no device selector at all, which selects nothing (an empty one selects all).
+    """
+
+    name: str
+    taint: DeviceTaint
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    selects_none: bool = False

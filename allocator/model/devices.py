@@ -1,0 +1,203 @@
+"""What drivers publish, and the nodes that reach it: frozen, slotted, hashable where they are keys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from allocator.model.quantity import Quantity
+from allocator.model.semver import Version
+
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+
+AttributeValue: TypeAlias = (
+    bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]
+)
+"""One attribute. Compare with `allocator.search.constraints`, never with ``==`` alone: in Python ``True == 1``."""
+
+
+class PoolId(NamedTuple):
+    """A pool is named within its driver."""
+
+    driver: str
+    pool: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}"
+
+
+class DeviceId(NamedTuple):
+    """A device is named within its pool."""
+
+    driver: str
+    pool: str
+    device: str
+
+    @property
+    def pool_id(self) -> PoolId:
+        """The pool that holds the device."""
+        return PoolId(self.driver, self.pool)
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+# --- nodes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement of a node selector term; ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """All requirements must hold; a term without any requirement matches nothing."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelector:
+    """One of the terms must match."""
+
+    terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What allocation needs to know of a node."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    declared_features: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where devices can be reached from: exactly one field is set in a valid object."""
+
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+
+
+# --- devices -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaint:
+    """A taint on a device; ``effect`` may be a value that is unknown to us (then it does not block)."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A toleration in a request; an empty ``effect`` matches all, an empty ``key`` with Exists all keys."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValidRange:
+    """Requests are raised to ``min``, rounded up to ``min + n * step`` and refused above ``max``."""
+
+    min: Quantity
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """How much of a capacity one request takes (KEP-5075)."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: ValidRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A capacity of a device."""
+
+    value: Quantity
+    policy: RequestPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CounterConsumption:
+    """What a device takes from one counter set of its pool (KEP-4815), and with whom it may share it."""
+
+    counter_set: str
+    counters: Mapping[str, Quantity]
+    compatibility_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """A device of a slice; two devices are the same only if they are one object.
+
+    Attributes:
+        attributes: qualified name to value; names without a domain live in the driver's domain.
+        capacity: name as published to capacity.
+        quantities: qualified name to the capacity's value, as CEL sees it.
+        placement: set only in slices with ``perDeviceNodeSelection``.
+        binding_conditions: None when the field is absent, which decides the order of pools.
+    """
+
+    id: DeviceId
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    consumes_counters: tuple[CounterConsumption, ...] = ()
+    taints: tuple[DeviceTaint, ...] = ()
+    placement: Placement | None = None
+    allow_multiple_allocations: bool = False
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+
+    @property
+    def driver(self) -> str:
+        """The driver's name, as CEL sees it."""
+        return self.id.driver
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """A ResourceSlice: part of one generation of a pool. Either devices or counter sets, in valid objects.
+
+    Attributes:
+        slice_count: how many slices the pool of this generation has (``resourceSliceCount``).
+        placement: None when each device has its own (``perDeviceNodeSelection``) or nothing known is set.
+        counter_sets: counter set to counter to its value (``sharedCounters``), in the order published.
+        created: when it was created, RFC 3339; empty if unknown.
+        revision: counts from 1 what its publisher has changed since (``metadata.generation``).
+    """
+
+    name: str
+    pool: PoolId
+    generation: int = 1
+    slice_count: int = 1
+    placement: Placement | None = None
+    per_device_placement: bool = False
+    devices: tuple[Device, ...] = ()
+    counter_sets: tuple[tuple[str, Mapping[str, Quantity]], ...] = ()
+    skip_node_operations: tuple[str, ...] = ()
+    created: str = ""
+    revision: int = 1
+
+
+# --- claims ------------------------------------------------------------------------------------------------
