@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator import Limits
-from extender.background.requeue import AGAIN_SECONDS, ANSWER_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
+from extender.background.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
+from extender.background.requeue import ANSWER_SECONDS
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.observe.metrics import Metrics

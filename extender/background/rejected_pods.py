@@ -1,0 +1,220 @@
+"""Rejected pods, and which of them would fit now: the first first, and each after those before."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Final, TypeAlias
+
+from allocator import Allocation
+from extender.background.queueing_hints import QueueingHint
+from extender.decisions.evaluate import Decider
+from extender.decisions.signature import signature_of
+from extender.decisions.solver import Solver
+from extender.pods.case import NOTHING_TO_ALLOCATE, found_on, holding
+from extender.pods.claims import Blocked, claim_keys, claims_of
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.filter import Bounds, filter_nodes
+
+MOST_AT_ONCE: Final = 10
+"""Pods woken in one look."""
+
+
+LOOK_SECONDS: Final = 0.5
+"""How long one look may take; what it has not got to is for the next."""
+
+
+AGAIN_SECONDS: Final = 2.0
+"""After which a pod is looked at again whose search was stopped; after each further time twice as long."""
+
+
+LONGEST_SECONDS: Final = 300.0
+"""Between two such looks: as long as kube-scheduler itself leaves a pod that it knows no hope for."""
+
+
+_CHUNK: Final = 512
+"""Nodes judged before asking whether one of them would do."""
+
+
+class Attention(Enum):
+    """When a rejected pod is to be looked at."""
+
+    CHANGES = "when something changes that may help it"
+    RELEASE = "also when a woken pod has not taken what it was woken for"
+    NOW = "in any case"
+
+
+@dataclass(slots=True)
+class RejectedPod:
+    """A pod that filter left no node.
+
+    Attributes:
+        names: the nodes asked about, sorted; the others the scheduler had ruled out itself. None for all.
+        again: when to look at it in any case, by the solver's clock.
+        pause: seconds from a search that is stopped until that time.
+    """
+
+    pod: Pod
+    names: tuple[str, ...] | None
+    attention: Attention = Attention.CHANGES
+    again: float = math.inf
+    pause: float = AGAIN_SECONDS
+
+    def refuse(self, attention: Attention) -> None:
+        """No node will do, as things stand."""
+        self.attention, self.again, self.pause = attention, math.inf, AGAIN_SECONDS
+
+    def postpone(self, now: float) -> None:
+        """It is not known whether a node will do: the search was stopped, and would be at once again."""
+        self.attention = Attention.CHANGES
+        self.again = now + self.pause
+        self.pause = min(2 * self.pause, LONGEST_SECONDS)
+
+    def targets(self, pod: Pod, news: QueueingHint, snapshot: Snapshot) -> Sequence[str]:
+        """The nodes to look at."""
+        is_open = self.attention is Attention.NOW or news.everywhere
+        if is_open or (news.claims and not news.claims.isdisjoint(claim_keys(pod))):
+            return tuple(snapshot.nodes) if self.names is None else self.names
+        return [name for name in news.nodes if self.names is None or _has(self.names, name)]
+
+
+Candidate: TypeAlias = tuple[RejectedPod, Pod, Sequence[str]]
+"""A rejected pod, as it is now, and nodes that may take it."""
+
+
+class _UndecidedError(Exception):
+    """A search was stopped, and no other node will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Who would get what, each after those before; who nothing; and of whom that is not known."""
+
+    fitting: list[tuple[RejectedPod, Allocation]] = field(default_factory=list)
+    refused: list[RejectedPod] = field(default_factory=list)
+    undecided: list[RejectedPod] = field(default_factory=list)
+
+
+def judge_pods(
+    candidates: Iterable[Candidate], snapshot: Snapshot, held: Iterable[Allocation], decider: Decider
+) -> Judged:
+    """Judge pods, the first first; those not got to in time are in no list."""
+    decider.follow(snapshot)
+    for allocation in held:
+        snapshot = holding(allocation, snapshot)
+    judging = _Judging(snapshot, decider, decider.solver.clock() + LOOK_SECONDS, decider.stopped)
+    for each, pod, names in candidates:
+        refuse = partial(judging.refuse, each)
+        with decider.solver.faults.of(f"pod {pod}", refuse):
+            judging.judge(each, pod, names)
+        if judging.is_over:
+            break
+    return judging.judged
+
+
+@dataclass(slots=True)
+class _Judging:
+    """One look at pods.
+
+    Attributes:
+        snapshot: with what those before will hold.
+        until: when it ends, by the solver's clock.
+        stopped: searches that had been stopped before.
+        hopeless: kind of pods to nodes that will not do for it.
+        too_hard: kinds of pods whose search was stopped.
+        is_over: the rest is for the next look.
+    """
+
+    snapshot: Snapshot
+    decider: Decider
+    until: float
+    stopped: int
+    judged: Judged = field(default_factory=Judged)
+    hopeless: dict[Hashable, set[str]] = field(default_factory=dict)
+    too_hard: set[Hashable] = field(default_factory=set)
+    is_over: bool = False
+
+    def judge(self, rejected: RejectedPod, pod: Pod, names: Sequence[str]) -> None:
+        """Judge the next pod."""
+        # There is only ever less: where one pod found nothing, the next of its kind finds nothing.
+        kind = _kind(pod, self.snapshot)
+        if self.hopeless.get(kind, set()).issuperset(names):
+            self.judged.refused.append(rejected)
+            return
+        if kind in self.too_hard:
+            self.judged.undecided.append(rejected)
+            return
+        try:
+            found = _found(pod, names, self.snapshot, self.decider, self.until)
+        except _UndecidedError:
+            self.judged.undecided.append(rejected)
+            self.too_hard.add(kind)
+        except TimeoutError:
+            if self.decider.stopped > self.stopped:
+                # Not all of the look is remembered: another one at once would get no further.
+                self.judged.undecided.append(rejected)
+            self.is_over = True
+        else:
+            self._note(rejected, names, kind, found)
+
+    def refuse(self, rejected: RejectedPod, _fault: str) -> None:
+        """A pod at which something failed is as one for which there is no node."""
+        self.judged.refused.append(rejected)
+
+    def _note(self, rejected: RejectedPod, names: Sequence[str], kind: Hashable, found: Allocation | None) -> None:
+        if found is None:
+            self.judged.refused.append(rejected)
+            self.hopeless.setdefault(kind, set()).update(names)
+            return
+        self.judged.fitting.append((rejected, found))
+        self.snapshot = holding(found, self.snapshot)
+        self.is_over = len(self.judged.fitting) == MOST_AT_ONCE
+
+
+def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
+    """The same for pods that get the same answer from every node."""
+    claims = claims_of(pod, snapshot)
+    if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
+        return pod.uid
+    return pod.priority, signature_of([each.claim for each in claims.pending], snapshot.classes)
+
+
+def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:
+    """What the pod would get on the first of the nodes that filter lets pass; a pod that needs nothing new, nothing.
+
+    Raises:
+        TimeoutError: not all nodes were judged in time.
+        _UndecidedError: the search on one of them was stopped.
+    """
+    solver, bounds, undecided = decider.solver, Bounds(until), False
+    for start in range(0, len(names), _CHUNK):
+        result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, bounds=bounds)
+        if result.passed:
+            return _gets(pod, snapshot.nodes[result.passed[0]], snapshot, solver)
+        undecided = undecided or result.undecided
+    if undecided:
+        raise _UndecidedError
+    return None
+
+
+def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation:
+    """What is left for a woken pod; nothing, where that is not soon found out."""
+    try:
+        found = found_on(node, pod, snapshot, solver.within(solver.clock() + LOOK_SECONDS))
+    except TimeoutError:
+        return NOTHING_TO_ALLOCATE
+    return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE
+
+
+def is_pending(pod: Pod) -> bool:
+    """Whether a pod still waits for a node."""
+    return not (pod.node_name or pod.deleting or pod.is_finished)
+
+
+def _has(names: Sequence[str], name: str) -> bool:
+    """Whether a sorted list has a name."""
+    index = bisect_left(names, name)
+    return index < len(names) and names[index] == name
