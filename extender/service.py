@@ -83,7 +83,7 @@ class Service:
 
     Args:
         overview: of the cluster that is decided about.
-        background: told of what filter has answered. Somebody must run it.
+        background: told of what filter has answered. The caller must run it.
         scheduling: how long verbs may take, and how many nodes are named.
         off_loop: where verbs are solved.
     """

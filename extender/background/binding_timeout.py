@@ -1,6 +1,6 @@
-"""Patience with pods whose claims have devices that are not ready, and its end: the claims give them back.
+"""Binding timeout: pods whose claims have devices that are not ready are waited for, until the claims give them back.
 
-Filter rejects such a pod until then; the claim's update wakes it. That time is up nobody would tell it, and an
+Filter rejects such a pod until then; the claim's update wakes it. No event reports that the time is up, and an
 allocation that is void stays so. The claims are deallocated, so that the pod is scheduled anew.
 """
 
@@ -29,7 +29,7 @@ class BindingTimeout(BackgroundTask):
         state: the cluster.
         features: decide whether there are binding conditions.
         binder: gives claims back.
-        clashes: told of void allocations; looks for them.
+        double_allocations: is told of void allocations, and looks for more.
         now: the time.
         tell: tells a pod why its claims are given back.
         faults: told of what fails at a pod.

@@ -1,4 +1,4 @@
-"""The sweep: special claims that nobody will use are deleted. A crash leaves them, or a POST that landed late.
+"""Orphan collection: special claims that no pod will use are deleted. A crash leaves them, or a POST that landed late.
 
 A pod's next bind would use or delete its own. But a pod that fits nowhere any more is not bound again, and what its
 claim holds would be lost to others.

@@ -27,14 +27,15 @@ class BackgroundRunner:
         self._faults = faults
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
-        """Tell the tasks what filter has decided on a snapshot."""
+        """Tell the tasks what filter has decided on a snapshot. The answer to the scheduler does not depend on them."""
         if result.passed:
             for task in self._tasks:
                 task.on_passed(args.pod)
             return
         rejection = Rejection(args.pod, args.names, result, snapshot)
         for task in self._tasks:
-            task.on_rejected(rejection)
+            with self._faults.of(f"pod {args.pod}"):
+                task.on_rejected(rejection)
 
     async def run(self) -> None:
         """Give the tasks their turns until cancelled."""

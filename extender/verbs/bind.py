@@ -76,7 +76,7 @@ class Binder:
     Args:
         deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
             but posts no Binding any more: the next call carries on from what it has written.
-        clashes: told of every clash that is found.
+        double_allocations: told of every double allocation that is found.
         off_loop: where devices are searched.
     """
 

@@ -1,4 +1,4 @@
-"""Clashes between writers: each allocation that comes after others for the same devices is counted and told once."""
+"""Double allocations: each allocation that comes after others for the same devices is counted and told once."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
