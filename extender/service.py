@@ -16,7 +16,6 @@ from allocator import JSON
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import AtHand, Decider
-from extender.decisions.offload import Offload, in_thread
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NotAtHandError
 from extender.explain.explaining import Explainer
@@ -26,6 +25,7 @@ from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
+from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

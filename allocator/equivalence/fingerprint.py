@@ -20,6 +20,7 @@ from allocator.checks.taint_rules import TaintRules
 from allocator.model import AllocationMode, AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import CONSTRAINTS, values_of
+from allocator.search.limits import SearchBudget
 from allocator.usage import PoolUsage
 
 _ABSENT: Final = object()
@@ -51,13 +52,16 @@ class AttributeReads:
 
 
 def attribute_reads_of(
-    claims: Sequence[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors
+    claims: Sequence[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors, budget: SearchBudget
 ) -> AttributeReads:
     """What claims look at, all alternatives of their requests taken together.
 
     An expression that does not compile fails whatever the device is like, so it looks at nothing.
+
+    Raises:
+        SearchLimitError: time is up before all expressions are compiled; those that are will be known the next time.
     """
-    read = list(_reads(claims, classes, selectors))
+    read = list(_reads(claims, classes, selectors, budget))
     values = {name for reads in read for name in reads.attributes}
     specs = [spec for claim in claims for spec in claim.spec.constraints if spec.kind in CONSTRAINTS]
     matched = {name for spec in specs for name in CONSTRAINTS[spec.kind].reads(spec)}
@@ -70,13 +74,16 @@ def _requests(claims: Iterable[Claim]) -> Iterator[DeviceRequest]:
     return (alternative for claim in claims for request in claim.spec.requests for alternative in request.alternatives)
 
 
-def _reads(claims: Iterable[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors) -> Iterator[Reads]:
+def _reads(
+    claims: Iterable[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors, budget: SearchBudget
+) -> Iterator[Reads]:
     for request in _requests(claims):
         device_class = classes.get(request.device_class)
         expressions = request.selectors if device_class is None else (*device_class.selectors, *request.selectors)
         looks = [(selectors.reads, text) for text in expressions]
         looks += [(selectors.derivation_reads, each.expression) for each in request.derived_attributes]
         for reads_of, text in looks:
+            budget.look()
             try:
                 yield reads_of(text)
             except CompileError:

@@ -17,8 +17,8 @@ from extender.autoscaler.sessions import Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.decisions.evaluate import Decider
-from extender.decisions.offload import Offload, in_thread
 from extender.decisions.solver import No, Solver
+from extender.offload import Offload, in_thread
 from extender.service import RefusedError
 from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult

@@ -13,10 +13,10 @@ from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_h
 from extender.background.rejected_pods import Attention, Candidate, RejectedPod, is_pending, judge_pods
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
-from extender.decisions.offload import Offload, in_thread
 from extender.faults import Faults
 from extender.kube.api import PODS, OutcomeUnknownError
 from extender.kube.raw import revision
+from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

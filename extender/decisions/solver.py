@@ -175,8 +175,13 @@ class Solver:
         )
 
     def reads(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:
-        """What of devices the claims' decision depends on."""
-        return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors))
+        """What of devices the claims' decision depends on. To compile their expressions may take all of the time.
+
+        Raises:
+            TimeoutError: the call must be done.
+        """
+        budget = SearchBudget(Limits(seconds=self.until - self.clock()), self.clock)
+        return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors, budget))
 
     def _asked(self, claims: Sequence[Claim], ask: Callable[[Limits], _T]) -> _T:
         """The allocator's answer within the time that is left. What fails in it is the claims' failure, not the call's.

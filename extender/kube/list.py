@@ -1,6 +1,6 @@
 """All objects of a kind, read in pages."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,10 +11,11 @@ import orjson
 
 from extender.kube.api import ApiError, Listing, OutcomeUnknownError, RawObject, Resource
 from extender.kube.discovery import Served
-from extender.kube.encoding import dumps, loads
+from extender.kube.encoding import dumps, loads, loads_aside
 from extender.kube.raw import revision
 from extender.kube.relevance import Relevance
 from extender.kube.transport import Reply, Request, succeeded
+from extender.offload import Offload
 
 _T = TypeVar("_T")
 
@@ -53,7 +54,7 @@ class Page:
     revision: int
     token: str
 
-    def objects(self, may_matter: Relevance | None = None) -> Iterator[RawObject]:
+    async def objects(self, may_matter: Relevance | None, off_loop: Offload) -> AsyncIterator[RawObject]:
         """The objects, each decoded when it is asked for; those that do not matter are left out.
 
         Raises:
@@ -63,11 +64,11 @@ class Page:
             text = bytes(item)
             if may_matter is None or may_matter(text):
                 # An API server leaves apiVersion and kind out of the items of a list.
-                yield {**self.kind, **self._decoded(text)}
+                yield {**self.kind, **await self._decoded(text, off_loop)}
 
-    def _decoded(self, item: bytes) -> RawObject:
+    async def _decoded(self, item: bytes, off_loop: Offload) -> RawObject:
         try:
-            obj = loads(item)
+            obj = await loads_aside(item, off_loop)
         except orjson.JSONDecodeError as error:
             raise OutcomeUnknownError(str(self.request), f"{_NO_LIST}: {error}") from error
         if not isinstance(obj, dict):
@@ -127,9 +128,14 @@ async def _list_once(reader: PageReader, resource: Resource) -> Listing:
     at = 0
     async with aclosing(pages(reader, resource)) as read:
         async for page in read:
-            items += page.objects()
+            items += [obj async for obj in page.objects(None, _at_once)]
             at = page.revision
     return Listing(tuple(items), at)
+
+
+async def _at_once(work: Callable[[], _T]) -> _T:
+    """An `Offload` for programs that do nothing else meanwhile."""
+    return work()
 
 
 def _page(request: Request, reply: Reply, kind: Mapping[str, str]) -> Page:

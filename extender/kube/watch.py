@@ -13,12 +13,13 @@ from typing import Final, TypeAlias
 import orjson
 
 from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, Resource
-from extender.kube.encoding import loads
+from extender.kube.encoding import loads_aside
 from extender.kube.list import pages
 from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import Reply, Request, Stream, TransportError, decoded
+from extender.offload import Offload, in_thread
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the list at the start of a stream."""
@@ -118,16 +119,24 @@ class Source:
 
     Args:
         lists_at_once: how many lists may be read at a time, which bounds what is in memory undecoded.
+        off_loop: where objects are decoded that take long.
     """
 
     def __init__(
-        self, api: RemoteApi, *, random: Callable[[], float], rhythm: Rhythm = Rhythm(), lists_at_once: int = 2
+        self,
+        api: RemoteApi,
+        *,
+        random: Callable[[], float],
+        rhythm: Rhythm = Rhythm(),
+        lists_at_once: int = 2,
+        off_loop: Offload = in_thread,
     ) -> None:
         self.api = api
         self._random = random
         self._rhythm = rhythm
         self._gate = asyncio.Semaphore(lists_at_once)
         self._streams_lists = True
+        self._off_loop = off_loop
 
     async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
         """What happens to a kind, for one connection, which ends by itself before long.
@@ -164,7 +173,7 @@ class Source:
         async with self._gate, aclosing(pages(self.api, resource)) as read:
             async for page in read:
                 at = page.revision
-                for obj in page.objects(may_matter):
+                async for obj in page.objects(may_matter, self._off_loop):
                     yield Item(obj)
         yield Listed(at)
 
@@ -176,7 +185,7 @@ class Source:
         newest = since
         async with aclosing(self._lines(resource, query)) as lines:
             async for line in lines:
-                signal = _signal(resource, line)
+                signal = await _signal(resource, line, self._off_loop)
                 at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
                 if isinstance(signal, Event) and 0 < at < newest:
                     raise OldNewsError(f"an event of revision {at}, though {newest} was seen")
@@ -199,7 +208,7 @@ class Source:
             async with (
                 self._gate,
                 aclosing(self._lines(resource, query)) as lines,
-                aclosing(_until_listed(resource, lines, deadline)) as signals,
+                aclosing(_until_listed(resource, lines, deadline, self._off_loop)) as signals,
             ):
                 async for signal in signals:
                     yield signal
@@ -265,7 +274,7 @@ async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator
 
 
 async def _until_listed(
-    resource: Resource, lines: AsyncIterator[bytes], deadline: float
+    resource: Resource, lines: AsyncIterator[bytes], deadline: float, off_loop: Offload
 ) -> AsyncGenerator[Signal, None]:
     """The list at the start of a stream, and after it the changes that came before its end."""
     clock = asyncio.get_running_loop().time
@@ -276,9 +285,9 @@ async def _until_listed(
             raise UnendingListError("no end in time")
         if not changes and line.startswith(_ADDED):
             if may_matter is None or may_matter(line):
-                yield Item(_event(line)[1])
+                yield Item((await _event(line, off_loop))[1])
             continue
-        signal = _signal(resource, line)
+        signal = await _signal(resource, line, off_loop)
         if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
             yield Listed(signal.at)
             for change in changes:
@@ -288,13 +297,13 @@ async def _until_listed(
     raise BrokenWatchError("the stream ended before its list did")
 
 
-def _signal(resource: Resource, line: bytes) -> Event | Bookmark:
+async def _signal(resource: Resource, line: bytes, off_loop: Offload) -> Event | Bookmark:
     """What one line of a watch says."""
     may_matter = RELEVANCE.get(resource.kind)
     passed = passed_revision(line, may_matter) if may_matter is not None else 0
     if passed:
         return Bookmark(passed)
-    kind, obj = _event(line)
+    kind, obj = await _event(line, off_loop)
     if kind in _EVENT_TYPES:
         return Event(_EVENT_TYPES[kind], resource, obj)
     if kind == "BOOKMARK":
@@ -314,10 +323,10 @@ def _bookmark(obj: RawObject) -> Bookmark:
     return Bookmark(at, ends_list=isinstance(annotations, dict) and annotations.get(_INITIAL_END) == "true")
 
 
-def _event(line: bytes) -> tuple[str, RawObject]:
+async def _event(line: bytes, off_loop: Offload) -> tuple[str, RawObject]:
     """Type and object of a line."""
     try:
-        event = loads(line)
+        event = await loads_aside(line, off_loop)
         kind, obj = event["type"], event["object"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise NotUnderstoodError(f"not an event: {line[:_LONGEST_TEXT]!r}") from error

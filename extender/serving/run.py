@@ -38,7 +38,6 @@ from extender.background.unserved import Unserved
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
-from extender.decisions.offload import Offload, Searches, in_thread, switching_soon
 from extender.decisions.solver import Solver
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.http.app import create_app, create_operations_app
@@ -51,8 +50,10 @@ from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import DeviceCounts
+from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
 from extender.serving.collector import sparing_survivors
+from extender.serving.heap import give_back_early
 from extender.state.follow import Pace
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.objects import Pod
@@ -213,6 +214,7 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
         ListenError: host or port cannot be had.
         ConnectError: the cluster cannot be had.
     """
+    give_back_early()
     catalog = read_catalog(settings)
     with contextlib.ExitStack() as stack:
         dropped_lines = stack.enter_context(logs.unhindered(settings.log, tracing.processors))

@@ -67,7 +67,8 @@ class Pace:
         stale: without a sign of life, after which what is known is not relied on; a watch gives one when it ends.
         brief: a watch that ends by itself sooner is a failure and no sign of life.
         absent: between two looks for a kind that the server need not have.
-        turn: of work without a pause, after which others on the event loop have their turn.
+        turn: of work without a pause, after which others on the event loop have their turn. Nine kinds may be listed
+            at the same time, and then nine turns follow each other.
     """
 
     first: float = 0.25
@@ -76,7 +77,7 @@ class Pace:
     stale: float = 90.0
     brief: float = 1.0
     absent: float = 300.0
-    turn: float = 0.005
+    turn: float = 0.001
 
     def pause(self, failures: int, random: float) -> float:
         """How long to wait after so many failures in a row; ``random`` from 0 to 1."""

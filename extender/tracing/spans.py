@@ -31,9 +31,9 @@ from extender.autoscaler.readiness import Readiness
 from extender.autoscaler.service import AutoscalerVerbs
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.config.settings import TracingSettings
-from extender.decisions.offload import Offload
 from extender.kube.request_counts import asked
 from extender.kube.transport import Reply, Request, Stream, Transport
+from extender.offload import Offload
 from extender.service import SchedulerVerbs
 from extender.state.objects import Pod
 from extender.tracing.tracing import Call

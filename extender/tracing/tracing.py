@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from extender.autoscaler.service import AutoscalerVerbs
 from extender.config.settings import TracingSettings
-from extender.decisions.offload import Offload
 from extender.kube.transport import Transport
+from extender.offload import Offload
 from extender.service import SchedulerVerbs
 
 Call = Callable[[Request, bytes], Awaitable[bytes]]

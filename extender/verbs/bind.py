@@ -13,10 +13,10 @@ from typing import Final
 import structlog
 
 from allocator import Allocation, AllocationResult, AllocatorError
-from extender.decisions.offload import Offload, in_thread
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
+from extender.offload import Offload, in_thread
 from extender.pods.case import Case, found_at_hand, found_on, open_case
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.grounds import rests

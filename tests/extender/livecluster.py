@@ -13,6 +13,7 @@ from extender.state.live import LiveCluster, Timing
 from extender.state.relist import Relist
 from extender.state.state import ClusterState
 from tests.extender.fakeapi import FakeApi
+from tests.extender.virtualtime import at_once
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})
 
@@ -32,7 +33,7 @@ def api_over(fake: FakeApi, *, page_size: int = 500) -> RemoteApi:
 
 
 def source_over(fake: FakeApi, *, page_size: int = 2) -> Source:
-    return Source(api_over(fake, page_size=page_size), random=half, rhythm=Rhythm())
+    return Source(api_over(fake, page_size=page_size), random=half, rhythm=Rhythm(), off_loop=at_once)
 
 
 def make_claim(name: str, **labels: str) -> RawObject:

@@ -163,7 +163,7 @@ def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
     ticks = iter(range(100))
     ticking = replace(solver(), clock=lambda: float(next(ticks)))
     world = snapshot_of(*TWO_NODES, local_slice("b", 2), claim("c"))
-    result = filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, ticking, bounds=Bounds(until=0.0))
+    result = filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, ticking, bounds=Bounds(until=4.0))
     assert (list(result.passed), result.unresolvable) == (["a"], {"b": "not looked at in time"})
 
 
@@ -249,6 +249,18 @@ def test_hard_nominated_pods_take_half_of_a_call_at_most_and_the_rest_is_the_pod
     clock.now = 0.0
     assert "b" in filter_nodes(parsed(pod("p", "c")), ["a", "b"], snapshot_of(*world), by).passed
     assert clock.now < 8
+
+
+def test_selectors_are_compiled_no_longer_than_the_call_has_time_and_the_next_call_goes_on() -> None:
+    many = [request(f"r{n}", selectors=[f"{n} < {n + 1}"]) for n in range(30)]
+    world = snapshot_of(GPU, node("a"), local_slice("a", 30), claim("c", *many))
+    by = replace(solver(), clock=Hours().look, until=2.0)
+    with pytest.raises(TimeoutError):
+        filter_nodes(parsed(pod("p", "c")), ["a"], world, by)
+    assert by.selectors.are_quick(["0 < 1"])
+    assert not by.selectors.are_quick(["29 < 30"])
+    later = replace(by, clock=solver().clock, until=solver().clock() + 60)
+    assert list(filter_nodes(parsed(pod("p", "c")), ["a"], world, later).passed) == ["a"]
 
 
 @pytest.mark.parametrize("gone", [{"deleting": True}, {"phase": "Failed"}], ids=["on its way out", "finished"])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from extender.decisions.offload import SHORT_SECONDS, SLICE_SECONDS, Queue, Searches, switching_soon
+from extender.offload import SHORT_SECONDS, SLICE_SECONDS, Queue, Searches, switching_soon
 
 ENOUGH = 10.0
 """Seconds after which a test that waits for a thread has failed."""

@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from extender.config.settings import Settings
-from extender.decisions.offload import in_thread
 from extender.http.app import create_app
 from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import Request as Asking
 from extender.observe.metrics import Metrics
+from extender.offload import in_thread
 from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.tracing.spans import Spans
 from tests.extender.clusters import (

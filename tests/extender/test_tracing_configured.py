@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from starlette.requests import Request
 
 from extender.config.settings import Settings, TracingSettings
-from extender.decisions.offload import in_thread
+from extender.offload import in_thread
 from extender.serving.run import make_autoscaler, read_catalog
 from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
 from tests.extender.clusters import (

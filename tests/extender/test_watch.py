@@ -26,7 +26,7 @@ from extender.kube.watch import (
 )
 from tests.extender.fakeapi import FakeApi, FakeStream, Fault
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
-from tests.extender.virtualtime import run
+from tests.extender.virtualtime import at_once, run
 
 
 async def take(source: Source, resource: Resource, since: int | None, count: int = 1000) -> list[str]:
@@ -331,7 +331,7 @@ def test_watches_are_asked_to_end_at_different_times() -> None:
     async def main() -> list[str]:
         fake = FakeApi()
         for jitter in (0.0, 0.5, 0.99):
-            source = Source(source_over(fake).api, random=partial(float, jitter))
+            source = Source(source_over(fake).api, random=partial(float, jitter), off_loop=at_once)
             await take(source, NODES, 100, 1)
         return [request.query["timeoutSeconds"] for request in fake.watches(NODES)]
 

@@ -42,5 +42,5 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def at_once(work: Callable[[], _T]) -> _T:
-    """An `extender.decisions.offload.Offload` without a thread: in this loop nobody may wait for one."""
+    """An `extender.offload.Offload` without a thread: in this loop nobody may wait for one."""
     return work()

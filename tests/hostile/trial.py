@@ -233,7 +233,7 @@ class Trial:
                 if not (self.service.alive and is_well):
                     return
                 sent.append(await self._send(request))
-                if sent[-1].fault.startswith(_SILENT) and not await self._mutation_cache():
+                if sent[-1].fault.startswith(_SILENT) and not await self._answers():
                     is_well = False
 
         await asyncio.gather(*(attacker() for _ in range(_ATTACKERS)))
@@ -241,7 +241,7 @@ class Trial:
         faults = {each.fault: "" for each in sent if each.fault}
         return faults if is_well or not self.service.alive else {_STUCK: "", **faults}
 
-    async def _mutation_cache(self) -> bool:
+    async def _answers(self) -> bool:
         """Whether the process does anything at all."""
         with contextlib.suppress(AnswerError, OSError):
             await exchange(self.service.port, _LIVEZ, seconds=_ANSWER_SECONDS)

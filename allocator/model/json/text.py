@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 _LAYER: Final = 200
@@ -197,25 +197,25 @@ def _float(text: str) -> float | Verbatim:
 
 def _written(value: object) -> Iterator[str]:
     """The text in pieces, without recursion."""
-    parents: list[tuple[Iterator[tuple[str, object]], str]] = [(iter([("", value)]), "")]
-    while parents:
-        inner, end = parents[-1]
-        before, each = next(inner, (None, None))
-        if before is None:
-            parents.pop()
-            yield end
-            continue
-        yield before
-        if isinstance(each, dict):
+    todo: list[tuple[bool, object]] = [(False, value)]
+    while todo:
+        is_text, each = todo.pop()
+        if is_text:
+            yield str(each)
+        elif isinstance(each, dict):
             yield "{"
-            parents.append((_separated((f"{json.dumps(name)}:", value) for name, value in each.items()), "}"))
+            members = [((True, f"{json.dumps(name)}:"), (False, inner)) for name, inner in each.items()]
+            todo += [(True, "}"), *_backward(members)]
         elif isinstance(each, list):
             yield "["
-            parents.append((_separated(("", value) for value in each), "]"))
+            todo += [(True, "]"), *_backward([((False, inner),) for inner in each])]
         else:
             yield each.text if isinstance(each, Verbatim) else json.dumps(each, ensure_ascii=False)
 
 
-def _separated(entries: Iterable[tuple[str, object]]) -> Iterator[tuple[str, object]]:
-    for index, (before, value) in enumerate(entries):
-        yield ("," if index else "") + before, value
+def _backward(groups: Sequence[tuple[tuple[bool, object], ...]]) -> Iterator[tuple[bool, object]]:
+    """What is to be written of groups with commas between them, the last first."""
+    for index in range(len(groups) - 1, -1, -1):
+        yield from reversed(groups[index])
+        if index:
+            yield True, ","
