@@ -1,7 +1,7 @@
 """The autoscaler's JSON: requests to values, answers to bytes; names in the style of kube-scheduler's extender/v1.
 
 ``filter`` and ``prioritize`` have the very requests and answers of the scheduler's verbs (`extender.verbs.wire`);
-the others are described in docs/api.md.
+the others are described in docs/reference/api.md.
 """
 
 from collections.abc import Mapping

@@ -33,7 +33,7 @@ def test_selectors_answer_fail_and_cost_as_upstream(name: str) -> None:
 def test_the_language_is_as_specified_but_for_what_is_documented() -> None:
     cases = json.loads((RECORDED / "cel-spec.json").read_text())
     failed = [case["section"] for case in cases if language.run_case(case) is not None]
-    documented = (Path(__file__).parents[2] / "docs" / "cel.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "reference" / "cel.md").read_text()
     assert [section for section in failed if f"`{section}`" not in documented] == []
 
 

@@ -19,42 +19,42 @@ from tests.extender.exported import Exported, exported
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-API = (DOCS / "api.md").read_text()
-OPERATIONS = (DOCS / "operations.md").read_text()
+PAGES = sorted(DOCS.rglob("*.md"))
+REFERENCE = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
 
 
 @pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.name)
 def test_every_reason_of_devices_is_explained(cause: Cause) -> None:
     reason = Reason("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot")
-    assert f"`{Unsatisfiable((reason,), steps=0).summary}`" in API
+    assert f"`{Unsatisfiable((reason,), steps=0).summary}`" in REFERENCE
 
 
 @pytest.mark.parametrize("reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING, AT_LIMIT, NO_GROUPS])
 def test_every_reason_of_nodes_is_explained(reason: str) -> None:
-    assert f"`{reason}`" in API
+    assert f"`{reason}`" in REFERENCE
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_described(verb: str) -> None:
-    assert re.search(rf"^## {verb}$", API, re.MULTILINE)
+    assert re.search(rf"^## {verb}$", REFERENCE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("verb", AUTOSCALER_VERBS)
 def test_every_verb_for_autoscalers_is_described(verb: str) -> None:
-    assert re.search(rf"^### {verb}$", API, re.MULTILINE)
+    assert re.search(rf"^### {verb}$", REFERENCE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", [path for path, _ in keys()], ids=".".join)
 def test_every_setting_is_listed(path: tuple[str, ...]) -> None:
-    assert f"| `{'.'.join(path)}` | `{variable(path)}` |" in OPERATIONS
+    assert f"| `{'.'.join(path)}` | `{variable(path)}` |" in REFERENCE
 
 
 def test_every_command_is_listed() -> None:
-    listed = set(re.findall(r"^\| `dra-extender ([a-z]+)", OPERATIONS, re.MULTILINE))
+    listed = set(re.findall(r"^\| `dra-extender ([a-z]+)", REFERENCE, re.MULTILINE))
     assert listed == set(getattr(get_command(app), "commands", ()))
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_linked_files_exist(page: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
@@ -62,7 +62,8 @@ def test_linked_files_exist(page: Path) -> None:
 
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text()
-    assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and page.name not in index] == []
+    pages = {str(page.relative_to(DOCS)) for page in PAGES} - {"README.md"}
+    assert pages == {link for link in re.findall(r"\]\(([^)#]+)", index) if not link.startswith("..")}
 
 
 THREATS = (DOCS / "threats.md").read_text()
@@ -94,18 +95,18 @@ METRICS = exported()
     "metric", [each for each in METRICS.values() if each.name.startswith("dra_extender_")], ids=lambda each: each.name
 )
 def test_every_metric_is_explained_with_its_labels(metric: Exported) -> None:
-    (labels,) = re.findall(rf"^\| `{metric.name}` \|([^|]*)\|", OPERATIONS, re.MULTILINE)
+    (labels,) = re.findall(rf"^\| `{metric.name}` \|([^|]*)\|", REFERENCE, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", labels)) == metric.labels
 
 
 def test_no_metric_is_explained_that_there_is_not() -> None:
-    mentioned = set(re.findall(r"`((?:dra_extender|process)_[a-z_]+)`", OPERATIONS))
+    mentioned = set(re.findall(r"`((?:dra_extender|process)_[a-z_]+)`", REFERENCE))
     assert mentioned <= set(METRICS)
 
 
 @pytest.mark.parametrize("code", [OK, FOUND_PROBLEMS, USAGE])
 def test_every_exit_code_is_explained(code: int) -> None:
-    assert re.search(rf"^\| {code} \| ", OPERATIONS, re.MULTILINE)
+    assert re.search(rf"^\| {code} \| ", REFERENCE, re.MULTILINE)
 
 
 async def test_every_table_is_described_with_what_narrows_it() -> None:
@@ -113,7 +114,7 @@ async def test_every_table_is_described_with_what_narrows_it() -> None:
         paths = (await client.get("/openapi.json")).json()["paths"]
     tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
     for path, operation in tables.items():
-        (filters,) = re.findall(rf"^\| `{path}` \|[^|]*\|([^|]*)\|$", OPERATIONS, re.MULTILINE)
+        (filters,) = re.findall(rf"^\| `{path}` \|[^|]*\|([^|]*)\|$", REFERENCE, re.MULTILINE)
         narrowing = {each["name"] for each in operation["parameters"]} - {"limit", "continue", "format"}
         assert set(re.findall(r"`(\w+)`", filters)) == narrowing
 

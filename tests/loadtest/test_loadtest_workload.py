@@ -154,7 +154,7 @@ def test_a_claim_says_what_its_wish_does(tmp_path: Path) -> None:
 
 
 def test_the_documentation_has_every_key() -> None:
-    text = (FOLDER.parents[1] / "docs" / "loadtest.md").read_text()
+    text = (FOLDER.parents[1] / "docs" / "reference" / "load-tests.md").read_text()
     for kind in (Workload, Devices, Wish, Arrival, Churn, Hopeless):
         for field in kind.model_fields.values():
             assert f"`{field.alias}`" in text
