@@ -4,226 +4,134 @@ This is the whole interface of the package: what is behind it may move. `allocat
 judges allocated claims, `validate` says what an API server would refuse, and the ``parse_`` functions read API JSON.
 """
 
-from allocator.allocate import Task, allocate
-from allocator.audit.cluster import Evidence, audit, device_findings
-from allocator.audit.finding import Finding
-from allocator.cel import CompileError, CostLimitError, Environment, Program, compile_expression
-from allocator.cel.selectors import Recent, Selectors
-from allocator.checks.counters import counter_demand
-from allocator.checks.inspector import Inspector, Wanted, ways_to_serve
-from allocator.checks.taint_rules import NO_RULES, TaintRules
-from allocator.checks.taints import BLOCKING_EFFECTS, blocking_taint, taint_text, tolerates
-from allocator.equivalence.fingerprint import (
-    AttributeReads,
-    attribute_column,
-    attribute_columns,
-    attribute_reads_of,
-    common_values,
-    device_circumstances,
-    interchangeable,
-    pool_structure,
-    runs_of,
-)
-from allocator.equivalence.single_device import Found, NotFound, Single, is_single, single_of
-from allocator.errors import InvalidClaimError, NodeUnsuitableError, SearchLimitError, SelectorError
-from allocator.explain.conditions import (
-    ABSENT,
-    ReadValues,
-    conditions_of,
-    value_in_words,
-    values_read,
-    without_condition,
-)
-from allocator.explain.names import nearest, nearest_attribute
-from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import (
-    JSON,
-    AllocationMode,
-    AllocationResult,
-    AttributeValue,
-    Claim,
-    ClaimSpec,
-    ClaimTemplate,
-    ConstraintKind,
-    ConstraintSpec,
-    Consumer,
-    CounterConsumption,
-    Device,
-    DeviceClass,
-    DeviceId,
-    DeviceRequest,
-    DeviceResult,
-    DeviceTaint,
-    Node,
-    NodeSelector,
-    Placement,
-    PoolId,
-    Request,
-    Slice,
-    TaintRule,
-    Toleration,
-)
-from allocator.model.features import GATES, Features, with_gates
-from allocator.model.json import (
-    Interner,
-    SpecReader,
-    parse_claim,
-    parse_claim_template,
-    parse_device_class,
-    parse_node,
-    parse_slice,
-    parse_taint_rule,
-    read_claim_spec,
-    text,
-)
-from allocator.model.json.common import ObjectReader, raise_if_invalid, read_node_selector, read_taint, read_tolerations
-from allocator.model.json.fields import Fields, shown
-from allocator.model.json.render import allocation_to_json
-from allocator.model.problems import AllocatorError, InvalidObjectError, Problem
-from allocator.model.quantity import Format, Quantity
-from allocator.model.rules import validate
-from allocator.model.rules.names import label_key
-from allocator.model.semver import Version
-from allocator.node_selectors import selector_matches
-from allocator.outcome import Allocation, Cause, Merit, Unsatisfiable
-from allocator.policies import BEST_FIT, FIRST_FIT, MAX_SCORE, POLICIES, Policy
-from allocator.pools import Candidate, Inventory, NodePool, Pool
-from allocator.printable import printable, printable_lines
-from allocator.search.constraints import constraint_covers
-from allocator.search.limits import Clock, Limits, SearchBudget
-from allocator.search.plan import MAX_RESULTS
-from allocator.usage import FREE, NOTHING_USED, DeviceUsage, PoolUsage, Usage
-
-__all__ = [
-    "ABSENT",
-    "BEST_FIT",
-    "BLOCKING_EFFECTS",
-    "FIRST_FIT",
-    "FREE",
-    "GATES",
-    "JSON",
-    "MAX_RESULTS",
-    "MAX_SCORE",
-    "NOTHING_USED",
-    "NO_RULES",
-    "POLICIES",
-    "Allocation",
-    "AllocationMode",
-    "AllocationResult",
-    "AllocatorError",
-    "AttributeReads",
-    "AttributeValue",
-    "Candidate",
-    "Cause",
-    "Claim",
-    "ClaimSpec",
-    "ClaimTemplate",
-    "Clock",
-    "CompileError",
-    "ConstraintKind",
-    "ConstraintSpec",
-    "Consumer",
-    "CostLimitError",
-    "CounterConsumption",
-    "Device",
-    "DeviceClass",
-    "DeviceId",
-    "DeviceRequest",
-    "DeviceResult",
-    "DeviceTaint",
-    "DeviceUsage",
-    "Environment",
-    "Evidence",
-    "Features",
-    "Fields",
-    "Finding",
-    "Format",
-    "Found",
-    "Inspector",
-    "Interner",
-    "InvalidClaimError",
-    "InvalidObjectError",
-    "Inventory",
-    "Limits",
-    "Merit",
-    "Node",
-    "NodePool",
-    "NodeSelector",
-    "NodeUnsuitableError",
-    "NotFound",
-    "ObjectReader",
-    "Obstacle",
-    "Placement",
-    "Policy",
-    "Pool",
-    "PoolId",
-    "PoolUsage",
-    "Problem",
-    "Program",
-    "Quantity",
-    "ReadValues",
-    "Recent",
-    "Request",
-    "SearchBudget",
-    "SearchLimitError",
-    "Seen",
-    "SelectorError",
-    "Selectors",
-    "Single",
-    "Slice",
-    "SpecReader",
-    "TaintRule",
-    "TaintRules",
-    "Task",
-    "Toleration",
-    "Unsatisfiable",
-    "Usage",
-    "Version",
-    "Wanted",
-    "allocate",
-    "allocation_to_json",
-    "attribute_column",
-    "attribute_columns",
-    "attribute_reads_of",
-    "audit",
-    "blocking_taint",
-    "common_values",
-    "compile_expression",
-    "conditions_of",
-    "constraint_covers",
-    "counter_demand",
-    "device_circumstances",
-    "device_findings",
-    "interchangeable",
-    "is_single",
-    "label_key",
-    "nearest",
-    "nearest_attribute",
-    "parse_claim",
-    "parse_claim_template",
-    "parse_device_class",
-    "parse_node",
-    "parse_slice",
-    "parse_taint_rule",
-    "pool_structure",
-    "printable",
-    "printable_lines",
-    "raise_if_invalid",
-    "read_claim_spec",
-    "read_node_selector",
-    "read_taint",
-    "read_tolerations",
-    "runs_of",
-    "selector_matches",
-    "shown",
-    "single_of",
-    "taint_text",
-    "text",
-    "tolerates",
-    "validate",
-    "value_in_words",
-    "values_read",
-    "ways_to_serve",
-    "with_gates",
-    "without_condition",
-]
+from allocator.allocate import Task as Task
+from allocator.allocate import allocate as allocate
+from allocator.audit.cluster import Evidence as Evidence
+from allocator.audit.cluster import audit as audit
+from allocator.audit.cluster import device_findings as device_findings
+from allocator.audit.finding import Finding as Finding
+from allocator.cel import CompileError as CompileError
+from allocator.cel import CostLimitError as CostLimitError
+from allocator.cel import Environment as Environment
+from allocator.cel import Program as Program
+from allocator.cel import compile_expression as compile_expression
+from allocator.cel.selectors import Recent as Recent
+from allocator.cel.selectors import Selectors as Selectors
+from allocator.checks.counters import counter_demand as counter_demand
+from allocator.checks.inspector import Inspector as Inspector
+from allocator.checks.inspector import Wanted as Wanted
+from allocator.checks.inspector import ways_to_serve as ways_to_serve
+from allocator.checks.taint_rules import NO_RULES as NO_RULES
+from allocator.checks.taint_rules import TaintRules as TaintRules
+from allocator.checks.taints import BLOCKING_EFFECTS as BLOCKING_EFFECTS
+from allocator.checks.taints import blocking_taint as blocking_taint
+from allocator.checks.taints import taint_text as taint_text
+from allocator.checks.taints import tolerates as tolerates
+from allocator.equivalence.fingerprint import AttributeReads as AttributeReads
+from allocator.equivalence.fingerprint import attribute_column as attribute_column
+from allocator.equivalence.fingerprint import attribute_columns as attribute_columns
+from allocator.equivalence.fingerprint import attribute_reads_of as attribute_reads_of
+from allocator.equivalence.fingerprint import common_values as common_values
+from allocator.equivalence.fingerprint import device_circumstances as device_circumstances
+from allocator.equivalence.fingerprint import interchangeable as interchangeable
+from allocator.equivalence.fingerprint import pool_structure as pool_structure
+from allocator.equivalence.fingerprint import runs_of as runs_of
+from allocator.equivalence.single_device import Found as Found
+from allocator.equivalence.single_device import NotFound as NotFound
+from allocator.equivalence.single_device import Single as Single
+from allocator.equivalence.single_device import is_single as is_single
+from allocator.equivalence.single_device import single_of as single_of
+from allocator.errors import InvalidClaimError as InvalidClaimError
+from allocator.errors import NodeUnsuitableError as NodeUnsuitableError
+from allocator.errors import SearchLimitError as SearchLimitError
+from allocator.errors import SelectorError as SelectorError
+from allocator.explain.conditions import ABSENT as ABSENT
+from allocator.explain.conditions import ReadValues as ReadValues
+from allocator.explain.conditions import conditions_of as conditions_of
+from allocator.explain.conditions import value_in_words as value_in_words
+from allocator.explain.conditions import values_read as values_read
+from allocator.explain.conditions import without_condition as without_condition
+from allocator.explain.names import nearest as nearest
+from allocator.explain.names import nearest_attribute as nearest_attribute
+from allocator.explain.obstacles import Obstacle as Obstacle
+from allocator.explain.obstacles import Seen as Seen
+from allocator.model.claims import AllocationMode as AllocationMode
+from allocator.model.claims import AllocationResult as AllocationResult
+from allocator.model.claims import Claim as Claim
+from allocator.model.claims import ClaimSpec as ClaimSpec
+from allocator.model.claims import ClaimTemplate as ClaimTemplate
+from allocator.model.claims import ConstraintKind as ConstraintKind
+from allocator.model.claims import ConstraintSpec as ConstraintSpec
+from allocator.model.claims import Consumer as Consumer
+from allocator.model.claims import DeviceClass as DeviceClass
+from allocator.model.claims import DeviceRequest as DeviceRequest
+from allocator.model.claims import DeviceResult as DeviceResult
+from allocator.model.claims import Request as Request
+from allocator.model.claims import TaintRule as TaintRule
+from allocator.model.devices import JSON as JSON
+from allocator.model.devices import AttributeValue as AttributeValue
+from allocator.model.devices import CounterConsumption as CounterConsumption
+from allocator.model.devices import Device as Device
+from allocator.model.devices import DeviceId as DeviceId
+from allocator.model.devices import DeviceTaint as DeviceTaint
+from allocator.model.devices import Node as Node
+from allocator.model.devices import NodeSelector as NodeSelector
+from allocator.model.devices import Placement as Placement
+from allocator.model.devices import PoolId as PoolId
+from allocator.model.devices import Slice as Slice
+from allocator.model.devices import Toleration as Toleration
+from allocator.model.features import GATES as GATES
+from allocator.model.features import Features as Features
+from allocator.model.features import with_gates as with_gates
+from allocator.model.json import text as text
+from allocator.model.json.claims import SpecReader as SpecReader
+from allocator.model.json.claims import parse_claim as parse_claim
+from allocator.model.json.claims import parse_claim_template as parse_claim_template
+from allocator.model.json.claims import parse_device_class as parse_device_class
+from allocator.model.json.claims import parse_taint_rule as parse_taint_rule
+from allocator.model.json.claims import read_claim_spec as read_claim_spec
+from allocator.model.json.common import ObjectReader as ObjectReader
+from allocator.model.json.common import parse_node as parse_node
+from allocator.model.json.common import raise_if_invalid as raise_if_invalid
+from allocator.model.json.common import read_node_selector as read_node_selector
+from allocator.model.json.common import read_taint as read_taint
+from allocator.model.json.common import read_tolerations as read_tolerations
+from allocator.model.json.fields import Fields as Fields
+from allocator.model.json.fields import shown as shown
+from allocator.model.json.interner import Interner as Interner
+from allocator.model.json.render import allocation_to_json as allocation_to_json
+from allocator.model.json.slices import parse_slice as parse_slice
+from allocator.model.problems import AllocatorError as AllocatorError
+from allocator.model.problems import InvalidObjectError as InvalidObjectError
+from allocator.model.problems import Problem as Problem
+from allocator.model.quantity import Format as Format
+from allocator.model.quantity import Quantity as Quantity
+from allocator.model.rules import validate as validate
+from allocator.model.rules.names import label_key as label_key
+from allocator.model.semver import Version as Version
+from allocator.node_selectors import selector_matches as selector_matches
+from allocator.outcome import Allocation as Allocation
+from allocator.outcome import Cause as Cause
+from allocator.outcome import Merit as Merit
+from allocator.outcome import Unsatisfiable as Unsatisfiable
+from allocator.policies import BEST_FIT as BEST_FIT
+from allocator.policies import FIRST_FIT as FIRST_FIT
+from allocator.policies import MAX_SCORE as MAX_SCORE
+from allocator.policies import POLICIES as POLICIES
+from allocator.policies import Policy as Policy
+from allocator.pools import Candidate as Candidate
+from allocator.pools import Inventory as Inventory
+from allocator.pools import NodePool as NodePool
+from allocator.pools import Pool as Pool
+from allocator.printable import printable as printable
+from allocator.printable import printable_lines as printable_lines
+from allocator.search.constraints import constraint_covers as constraint_covers
+from allocator.search.limits import Clock as Clock
+from allocator.search.limits import Limits as Limits
+from allocator.search.limits import SearchBudget as SearchBudget
+from allocator.search.plan import MAX_RESULTS as MAX_RESULTS
+from allocator.usage import FREE as FREE
+from allocator.usage import NOTHING_USED as NOTHING_USED
+from allocator.usage import DeviceUsage as DeviceUsage
+from allocator.usage import PoolUsage as PoolUsage
+from allocator.usage import Usage as Usage

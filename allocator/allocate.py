@@ -7,7 +7,8 @@ from allocator.cel.selectors import Selectors
 from allocator.checks.check import Refusal
 from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.errors import NodeUnsuitableError
-from allocator.model import Claim, DeviceClass, Node
+from allocator.model.claims import Claim, DeviceClass
+from allocator.model.devices import Node
 from allocator.model.features import Features
 from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
 from allocator.policies import BEST_FIT, Policy, View

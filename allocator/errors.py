@@ -1,6 +1,6 @@
 """Errors that carry data: who is at fault, where, and with which value. The text is made from the data."""
 
-from allocator.model import DeviceId
+from allocator.model.devices import DeviceId
 from allocator.model.problems import AllocatorError
 
 

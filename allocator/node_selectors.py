@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from allocator.model import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
+from allocator.model.devices import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
 
 _INTEGER = re.compile(r"([-+]?)0*([0-9]{1,19})")
 _TOO_LARGE = 2**63

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from allocator.model import AllocationResult, DeviceId
+from allocator.model.claims import AllocationResult
+from allocator.model.devices import DeviceId
 
 
 class Cause(Enum):

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
-from allocator.model import AttributeValue, Device, Node, Placement, PoolId, Slice
+from allocator.model.devices import AttributeValue, Device, Node, Placement, PoolId, Slice
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.node_selectors import placement_matches

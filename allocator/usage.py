@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from immutables import Map
 
-from allocator.model import AllocationResult, DeviceId, DeviceResult, PoolId
+from allocator.model.claims import AllocationResult, DeviceResult
+from allocator.model.devices import DeviceId, PoolId
 
 
 @dataclass(frozen=True, slots=True)

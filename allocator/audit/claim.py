@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from allocator.audit.finding import Finding, Rule
 from allocator.cel import CelError
 from allocator.cel.selectors import Selectors
-from allocator.model import (
+from allocator.model.claims import (
     AllocationMode,
-    AttributeValue,
-    Capacity,
     Claim,
     ConstraintKind,
     ConstraintSpec,
-    Device,
     DeviceClass,
-    DeviceId,
     DeviceRequest,
     DeviceResult,
+)
+from allocator.model.devices import (
+    AttributeValue,
+    Capacity,
+    Device,
+    DeviceId,
     Node,
     NodeSelector,
     NodeSelectorTerm,

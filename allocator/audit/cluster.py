@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from allocator.audit.claim import Published, claim_findings
 from allocator.audit.finding import Finding, Rule
 from allocator.cel.selectors import Selectors
-from allocator.model import Claim, CounterConsumption, DeviceClass, DeviceId, DeviceResult, Node, PoolId, Slice
+from allocator.model.claims import Claim, DeviceClass, DeviceResult
+from allocator.model.devices import CounterConsumption, DeviceId, Node, PoolId, Slice
 
 
 @dataclass(frozen=True, slots=True)

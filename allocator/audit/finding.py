@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from allocator.model import DeviceId
+from allocator.model.devices import DeviceId
 
 
 class Rule(Enum):

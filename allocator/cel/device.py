@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from allocator.cel.values import DefaultMap, Value
-from allocator.model import Device
+from allocator.model.devices import Device
 
 
 def domains(values: Mapping[str, Value]) -> DefaultMap:

@@ -20,7 +20,7 @@ from allocator.cel import (
     never,
 )
 from allocator.cel.values import Value
-from allocator.model import AttributeValue, Device
+from allocator.model.devices import AttributeValue, Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 

@@ -10,7 +10,8 @@ from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
 from allocator.explain.names import nearest
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import AllocationMode, Capacity, Device, DeviceId, RequestPolicy, ValidRange
+from allocator.model.claims import AllocationMode
+from allocator.model.devices import Capacity, Device, DeviceId, RequestPolicy, ValidRange
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause

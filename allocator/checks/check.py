@@ -7,7 +7,8 @@ from typing import NamedTuple
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
-from allocator.model import Claim, Device, DeviceRequest, Node
+from allocator.model.claims import Claim, DeviceRequest
+from allocator.model.devices import Device, Node
 from allocator.model.features import Features
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool

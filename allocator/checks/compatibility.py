@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from allocator.checks.check import Refusal, Undo
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import Device, PoolId
+from allocator.model.devices import Device, PoolId
 from allocator.outcome import Cause
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, Usage

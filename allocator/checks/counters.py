@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator.checks.check import Check, Refusal, Undo
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import Device, PoolId
+from allocator.model.devices import Device, PoolId
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import NodePool

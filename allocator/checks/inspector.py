@@ -12,7 +12,8 @@ from allocator.checks.table import Book, books, checks_for
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import Claim, Device, DeviceClass, DeviceId, DeviceRequest, Node, PoolId
+from allocator.model.claims import Claim, DeviceClass, DeviceRequest
+from allocator.model.devices import Device, DeviceId, Node, PoolId
 from allocator.model.features import Features
 from allocator.pools import Candidate, NodePool
 from allocator.usage import Usage

@@ -8,7 +8,7 @@ from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.errors import SelectorError
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
-from allocator.model import Device
+from allocator.model.devices import Device
 from allocator.outcome import Cause
 from allocator.pools import Candidate
 from allocator.usage import DeviceUsage

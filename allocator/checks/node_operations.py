@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
-from allocator.model import Node
+from allocator.model.devices import Node
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
-from allocator.model import Node, Placement
+from allocator.model.devices import Node, Placement
 from allocator.node_selectors import placement_matches
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool

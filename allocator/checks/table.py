@@ -22,7 +22,8 @@ from allocator.checks.node_operations import NODE_OPERATIONS
 from allocator.checks.placement import PLACEMENT
 from allocator.checks.taint_rules import TaintRules
 from allocator.checks.taints import TAINTS
-from allocator.model import Device, DeviceRequest, Node, PoolId
+from allocator.model.claims import DeviceRequest
+from allocator.model.devices import Device, Node, PoolId
 from allocator.model.features import Features
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage, Usage

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from allocator.model import DeviceId, DeviceTaint, PoolId, TaintRule
+from allocator.model.claims import TaintRule
+from allocator.model.devices import DeviceId, DeviceTaint, PoolId
 
 
 @dataclass(frozen=True, slots=True)

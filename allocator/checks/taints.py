@@ -6,7 +6,7 @@ from typing import Final
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import Device, DeviceTaint, Toleration
+from allocator.model.devices import Device, DeviceTaint, Toleration
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage

@@ -17,7 +17,8 @@ from allocator.cel.selectors import Selectors
 from allocator.checks import table as checks
 from allocator.checks.in_use import state_of
 from allocator.checks.taint_rules import TaintRules
-from allocator.model import AllocationMode, AttributeValue, Claim, Device, DeviceClass, DeviceRequest, Node
+from allocator.model.claims import AllocationMode, Claim, DeviceClass, DeviceRequest
+from allocator.model.devices import AttributeValue, Device, Node
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import CONSTRAINTS, values_of
 from allocator.search.limits import SearchBudget

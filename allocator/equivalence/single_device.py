@@ -16,7 +16,8 @@ from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
 from allocator.equivalence.counter_groups import DeviceKinds, Facts, States, counter_groups
 from allocator.errors import SearchLimitError
-from allocator.model import AllocationMode, Claim, Device
+from allocator.model.claims import AllocationMode, Claim
+from allocator.model.devices import Device
 from allocator.model.problems import AllocatorError
 from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
 from allocator.policies import Policy

@@ -9,7 +9,7 @@ from typing import Final
 from allocator.cel import CompileError, Environment, Reads
 from allocator.cel.ast import Call, Literal, Node
 from allocator.cel.parse import parse
-from allocator.model import Device
+from allocator.model.devices import Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 

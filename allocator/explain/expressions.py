@@ -7,7 +7,7 @@ from allocator.cel.selectors import Selectors
 from allocator.explain.conditions import conditions_of, value_in_words, values_read, wish
 from allocator.explain.names import nearest_attribute
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model import Device
+from allocator.model.devices import Device
 from allocator.outcome import Cause
 from allocator.pools import Candidate
 

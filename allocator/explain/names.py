@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from allocator.model import Device
+from allocator.model.devices import Device
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from allocator.explain.conditions import ReadValues
-from allocator.model import DeviceTaint
+from allocator.model.devices import DeviceTaint
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from allocator.checks.counters import Counters
-from allocator.model import Device
+from allocator.model.devices import Device
 from allocator.outcome import Merit
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.plan import Plan

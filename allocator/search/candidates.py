@@ -14,17 +14,8 @@ from allocator.checks.matching import failure
 from allocator.checks.table import Checks, checks_for, first_refusal
 from allocator.checks.taint_rules import TaintRules
 from allocator.errors import CapacityError, SearchLimitError, SelectorError
-from allocator.model import (
-    AttributeValue,
-    ConstraintSpec,
-    Device,
-    DeviceClass,
-    DeviceId,
-    DeviceRequest,
-    Node,
-    PoolId,
-    Slice,
-)
+from allocator.model.claims import ConstraintSpec, DeviceClass, DeviceRequest
+from allocator.model.devices import AttributeValue, Device, DeviceId, Node, PoolId, Slice
 from allocator.model.features import Features
 from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import ClassVar, Final
 
 from allocator.checks.check import Undo
-from allocator.model import AttributeValue, ConstraintKind, ConstraintSpec
+from allocator.model.claims import ConstraintKind, ConstraintSpec
+from allocator.model.devices import AttributeValue
 from allocator.model.semver import Version
 
 

@@ -7,7 +7,7 @@ from allocator.checks.capacity import exceeded
 from allocator.checks.check import Refusal, Undo
 from allocator.checks.counters import Counters
 from allocator.checks.table import books
-from allocator.model import Device
+from allocator.model.devices import Device
 from allocator.model.features import Features
 from allocator.outcome import Cause
 from allocator.pools import NodePool

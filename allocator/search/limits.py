@@ -7,7 +7,7 @@ from typing import Final
 from allocator.cel import OutOfTimeError
 from allocator.cel.selectors import Selectors
 from allocator.errors import SearchLimitError
-from allocator.model import AttributeValue, Device
+from allocator.model.devices import AttributeValue, Device
 
 Clock = Callable[[], float]
 """Seconds that only ever grow."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from allocator.checks.check import Refusal, Selector
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
-from allocator.model import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
+from allocator.model.claims import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
 from allocator.model.features import Features
 from allocator.pools import NodePool
 from allocator.search.candidates import Alternative, Candidates

@@ -10,7 +10,7 @@ from operator import or_
 
 from allocator.checks.counters import counter_demand
 from allocator.checks.table import drawn_by
-from allocator.model import ConstraintSpec
+from allocator.model.claims import ConstraintSpec
 from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
 from allocator.search.constraints import constraint_class, constraint_covers
 from allocator.search.ledger import Ledger

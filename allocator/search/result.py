@@ -3,17 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from allocator.errors import NodeUnsuitableError
-from allocator.model import (
-    AllocatedConfig,
-    AllocationResult,
-    Claim,
-    DeviceResult,
-    Node,
-    NodeSelector,
-    NodeSelectorTerm,
-    Placement,
-    Requirement,
-)
+from allocator.model.claims import AllocatedConfig, AllocationResult, Claim, DeviceResult
+from allocator.model.devices import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
 from allocator.model.features import Features
 from allocator.pools import Candidate
 from allocator.search.candidates import Alternative, Candidates

@@ -28,7 +28,7 @@ from allocator import (
     Usage,
     Version,
 )
-from allocator.model import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
+from allocator.model.devices import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
 from allocator.model.features import ALL_FEATURES
 from tests.allocator.reference import Reference
 from tests.allocator.worlds import DRIVER, HERE, World, alternative, device, pool_id

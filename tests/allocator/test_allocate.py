@@ -27,7 +27,7 @@ from allocator import (
     Unsatisfiable,
     Usage,
 )
-from allocator.model import Capacity, RequestPolicy
+from allocator.model.devices import Capacity, RequestPolicy
 from allocator.outcome import Reason
 from tests.allocator.worlds import (
     DRIVER,

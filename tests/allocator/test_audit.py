@@ -25,7 +25,8 @@ from allocator import (
     audit,
 )
 from allocator.audit.finding import Rule
-from allocator.model import Capacity, DerivedAttribute, NodeSelectorTerm, RequestPolicy, Requirement, ValidRange
+from allocator.model.claims import DerivedAttribute
+from allocator.model.devices import Capacity, NodeSelectorTerm, RequestPolicy, Requirement, ValidRange
 from tests.allocator.worlds import (
     DRIVER,
     JUST_HERE,

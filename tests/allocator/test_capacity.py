@@ -7,7 +7,7 @@ import pytest
 from allocator import Allocation, Device, DeviceId, Quantity, Request, Usage
 from allocator.checks.capacity import Capacities, consumption
 from allocator.errors import CapacityError
-from allocator.model import Capacity, RequestPolicy, ValidRange
+from allocator.model.devices import Capacity, RequestPolicy, ValidRange
 from allocator.model.features import ALL_FEATURES
 from tests.allocator.worlds import DRIVER, World, alternative, claim, device, first_of, names, pool, q, want
 

@@ -22,7 +22,7 @@ from allocator import (
     SelectorError,
     Version,
 )
-from allocator.model import DerivedAttribute
+from allocator.model.claims import DerivedAttribute
 from allocator.model.features import ALL_FEATURES
 from allocator.search.constraints import DistinctAttribute, MatchAttribute
 from tests.allocator.worlds import (

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from allocator import GATES, Allocation, DeviceTaint, Features, InvalidClaimError, Request, with_gates
-from allocator.model import DerivedAttribute
+from allocator.model.claims import DerivedAttribute
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from tests.allocator.worlds import DRIVER, World, alternative, claim, device, first_of, pool, q, want
 

@@ -22,8 +22,9 @@ from allocator import (
     parse_device_class,
     parse_taint_rule,
 )
-from allocator.model import AllocatedConfig, ClaimConfig, DerivedAttribute, OpaqueConfig
-from allocator.model.json import parse_allocation_result, parse_claim_spec
+from allocator.model.claims import AllocatedConfig, ClaimConfig, DerivedAttribute, OpaqueConfig
+from allocator.model.json.allocations import parse_allocation_result
+from allocator.model.json.claims import parse_claim_spec
 from allocator.model.json.render import claim_spec_to_json
 
 GROUP = "resource.k8s.io"

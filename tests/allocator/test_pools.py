@@ -17,7 +17,7 @@ from allocator import (
     Quantity,
     Slice,
 )
-from allocator.model import NodeSelectorTerm, Requirement
+from allocator.model.devices import NodeSelectorTerm, Requirement
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from tests.allocator.worlds import HERE, World, claim, device, pool, pool_id, want
 

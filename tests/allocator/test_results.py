@@ -18,7 +18,8 @@ from allocator import (
     Request,
     Slice,
 )
-from allocator.model import AllocatedConfig, ClaimConfig, NodeSelectorTerm, OpaqueConfig, Requirement
+from allocator.model.claims import AllocatedConfig, ClaimConfig, OpaqueConfig
+from allocator.model.devices import NodeSelectorTerm, Requirement
 from allocator.model.features import ALL_FEATURES
 from tests.allocator.worlds import HERE, JUST_HERE, NODE, World, alternative, claim, device, first_of, pool, want
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from allocator import Quantity, allocation_to_json, parse_claim, parse_device_class, parse_node, parse_slice
-from allocator.model.json import parse_allocation_result, parse_claim_spec
+from allocator.model.json.allocations import parse_allocation_result
+from allocator.model.json.claims import parse_claim_spec
 from allocator.model.json.render import claim_spec_to_json
 
 VECTORS = Path(__file__).parents[3] / "shared" / "vectors"

@@ -39,7 +39,7 @@ from allocator import (
     Usage,
     allocate,
 )
-from allocator.model import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
+from allocator.model.devices import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
 from allocator.model.features import ALL_FEATURES
 
 DRIVER = "gpu.example.com"

@@ -27,7 +27,7 @@ from allocator.cel.cost import FOLDED_AT_MOST, ONE, UNKNOWN_SIZE
 from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
 from allocator.cel.types import Type
 from allocator.cel.values import Value, lookup, membership, size
-from allocator.model import Device
+from allocator.model.devices import Device
 
 Evaluate: TypeAlias = Callable[[Device], Value]
 """Yields a value or raises `EvaluationError`."""

@@ -7,7 +7,7 @@ from allocator.cel.cost import LIMIT
 from allocator.cel.device import device_value
 from allocator.cel.errors import CostLimitError, EvaluationError, OutOfTimeError
 from allocator.cel.values import Value
-from allocator.model import Device
+from allocator.model.devices import Device
 
 WORK_LIMIT: Final = 10_000_000
 """How many characters an evaluation may produce or go through by operations whose cost does not tell."""

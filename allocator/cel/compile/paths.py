@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from allocator.cel.checked import Input
 from allocator.cel.errors import EvaluationError
 from allocator.cel.values import NONE, OptionalValue, Value, is_container, lookup, present
-from allocator.model import Device
+from allocator.model.devices import Device
 
 
 class Meter(Protocol):

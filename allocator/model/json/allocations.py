@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from allocator.model import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
+from allocator.model.claims import AllocatedConfig, AllocationResult, DeviceResult
+from allocator.model.devices import DeviceId
 from allocator.model.json.common import node_selector_or_none, opaque, raise_if_invalid, read_tolerations
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner

@@ -6,7 +6,7 @@ v1beta1 keeps the fields of ``exactly`` in the request itself.
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from allocator.model import (
+from allocator.model.claims import (
     AllocationMode,
     Claim,
     ClaimConfig,

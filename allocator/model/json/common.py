@@ -3,15 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.model import (
-    DeviceTaint,
-    Node,
-    NodeSelector,
-    NodeSelectorTerm,
-    OpaqueConfig,
-    Requirement,
-    Toleration,
-)
+from allocator.model.claims import OpaqueConfig
+from allocator.model.devices import DeviceTaint, Node, NodeSelector, NodeSelectorTerm, Requirement, Toleration
 from allocator.model.json import text as jsontext
 from allocator.model.json.fields import Fields, shown
 from allocator.model.problems import InvalidObjectError, Problem

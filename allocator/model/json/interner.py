@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from allocator.model import AttributeValue, Capacity
+from allocator.model.devices import AttributeValue, Capacity
 from allocator.model.json.fields import Fields, shown
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version

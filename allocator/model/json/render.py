@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from allocator.model import (
-    JSON,
+from allocator.model.claims import (
     AllocatedConfig,
     AllocationMode,
     AllocationResult,
@@ -12,12 +11,10 @@ from allocator.model import (
     ConstraintSpec,
     DeviceRequest,
     DeviceResult,
-    NodeSelector,
     OpaqueConfig,
     Request,
-    Requirement,
-    Toleration,
 )
+from allocator.model.devices import JSON, NodeSelector, Requirement, Toleration
 from allocator.model.json import text as jsontext
 from allocator.model.json.common import V1BETA1, VERSIONS
 from allocator.model.quantity import Quantity

@@ -6,7 +6,7 @@ v1beta1 keeps all of a device but its name in ``basic``.
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, TypeVar
 
-from allocator.model import (
+from allocator.model.devices import (
     AttributeValue,
     Capacity,
     CounterConsumption,
