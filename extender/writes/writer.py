@@ -2,7 +2,7 @@
 
 There may be others who write for the same pods. Whoever takes a claim from a pod reads the claim, then fences the pod,
 then writes the claim as it was read. Whoever binds a pod knows the pod's version before writing its claims, and posts
-the Binding with that version. docs/architecture.md says why that takes no device from a bound pod.
+the Binding with that version. docs/explanation/binding.md says why that takes no device from a bound pod.
 
 A write that was refused with 4xx has not happened. One that timed out, was cut, or got a 5xx may have: the object is
 read before anything else is done, and while that can't be, nothing is undone and what is in flight stays so. Every

@@ -1,6 +1,6 @@
 """kill -9 at any point of a bind: what is left on the API server, and that the next try, or the controller, mends it.
 
-The rows of the table in docs/architecture.md, and a law over random ends of random processes.
+The rows of the table in docs/explanation/binding.md, and a law over random ends of random processes.
 """
 
 import asyncio
