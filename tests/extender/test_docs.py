@@ -127,7 +127,9 @@ def modules() -> list[Path]:
 
 def described() -> Iterator[Path]:
     """The modules in the tables of the architecture; a row in bold names the folder of the rows below it."""
-    names = re.findall(r"^(?:## |\| (?:\*\*)?)`([a-z_/]+(?:/|\.py))`", (DOCS / "architecture.md").read_text(), re.MULTILINE)
+    names = re.findall(
+        r"^(?:## |\| (?:\*\*)?)`([a-z_/]+(?:/|\.py))`", (DOCS / "architecture.md").read_text(), re.MULTILINE
+    )
     folder = ROOT
     for name in names:
         if name.endswith("/"):
