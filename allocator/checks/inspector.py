@@ -88,10 +88,6 @@ class Inspector:
         unknown = Device(DeviceId(pool.driver, pool.pool, ""))
         return all(self._expressions.error(each.text, unknown) != "" for each in wanted.selectors)
 
-    def holds(self, expression: str, device: Device) -> bool:
-        """Whether an expression is true of a device; one that fails is not."""
-        return self._expressions.error(expression, device) is None
-
     def reads(self, expression: str) -> Reads:
         """What an expression reads; everything, if it does not compile."""
         return self._expressions.reads(expression)

@@ -1,26 +1,13 @@
 """Changes that are an administrator's: of device classes, of feature gates, and of what nodes declare."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-from allocator import GATES, ClaimSpec, Features, conditions_of, without_condition
+from allocator import GATES, Features
 from extender.explain.changes import Change, Kind
-from extender.explain.edits import corrected, relaxed
+from extender.explain.edits import corrected
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
-
-
-def relax_class(name: str, number: int, part: int, old: str) -> Change:
-    """Drop a condition of a class's selector, ``old``."""
-    left = without_condition(old, part)
-    instead = f", which leaves: {left}" if left else ""
-    return Change(
-        Kind.RELAX_CLASS,
-        f"class {name}: selector {number} condition {part}",
-        f"drop the condition {conditions_of(old)[part]} from device class {name}, for all who ask for it",
-        f"kubectl edit deviceclass {name}, and remove it from spec.selectors[{number}]{instead}",
-        lambda snapshot: _edited(snapshot, name, relaxed(snapshot.classes[name].selectors, number, old, part)),
-    )
 
 
 def correct_class(name: str, number: int, missing: str, meant: str, old: str) -> Change | None:
@@ -32,7 +19,9 @@ def correct_class(name: str, number: int, missing: str, meant: str, old: str) ->
     def fork(snapshot: Snapshot) -> Snapshot:
         texts = snapshot.classes[name].selectors
         now = corrected(texts[number], missing, meant)
-        return _edited(snapshot, name, (*texts[:number], now, *texts[number + 1 :]))
+        return snapshot.with_class(
+            replace(snapshot.classes[name], selectors=(*texts[:number], now, *texts[number + 1 :]))
+        )
 
     return Change(
         Kind.CORRECT,
@@ -42,10 +31,6 @@ def correct_class(name: str, number: int, missing: str, meant: str, old: str) ->
         fork,
         weight=1,
     )
-
-
-def _edited(snapshot: Snapshot, name: str, selectors: Sequence[str]) -> Snapshot:
-    return snapshot.with_class(replace(snapshot.classes[name], selectors=tuple(selectors)))
 
 
 def turn_on(gate: str) -> Change:
@@ -77,20 +62,9 @@ def declare(node: NodeObject, feature: str) -> Change:
     )
 
 
-def idle_gates(features: Features, snapshot: Snapshot, specs: Sequence[ClaimSpec]) -> Iterator[Change]:
-    """Feature gates that are off although slices or the claims make use of them, in ways that no device shows."""
-    slices, pools = snapshot.inventory.slices.values(), snapshot.inventory.pools.values()
-    ways = [way for spec in specs for request in spec.requests for way in request.alternatives]
-    used: Mapping[str, Callable[[], bool]] = {
-        "DRAPartitionableDevices": lambda: any(s.per_device_placement or s.counter_sets for s in slices),
-        "DRADeviceCompatibilityGroups": lambda: any(len(p.ungrouped) < len(p.slices) for p in pools),
-        "DRAPrioritizedList": lambda: any(request.prioritized for spec in specs for request in spec.requests),
-        "DRAListTypeAttributes": lambda: any(spec.constraints for spec in specs),
-        "DRAConsumableCapacity": lambda: any(way.capacity is not None for way in ways),
-        "DRADerivedAttributes": lambda: any(way.derived_attributes for way in ways),
-        "DRAAdminAccess": lambda: any(way.admin_access for way in ways),
-    }
-    yield from (turn_on(gate) for gate, is_used in used.items() if is_off(gate, features) and is_used())
+def closed_gates(features: Features) -> Iterator[Change]:
+    """Each feature gate that is off, turned on."""
+    yield from (turn_on(gate) for gate in GATES if is_off(gate, features))
 
 
 def is_off(gate: str, features: Features) -> bool:

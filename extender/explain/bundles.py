@@ -13,7 +13,6 @@ from allocator import (
     Obstacle,
     Seen,
     Wanted,
-    conditions_of,
     constraint_covers,
     counter_demand,
     nearest_attribute,
@@ -23,7 +22,6 @@ from extender.explain.administration import (
     correct_class,
     declare,
     is_off,
-    relax_class,
     turn_on,
 )
 from extender.explain.changes import Change, Kind, Target, add_devices, release, renew
@@ -40,7 +38,7 @@ from extender.explain.edits import (
 )
 from extender.explain.holders import Holders
 from extender.explain.holdings import users
-from extender.explain.repairs import repairs
+from extender.explain.repairs import repair
 from extender.explain.survey import OF_STATE, Survey
 from extender.pods.claims import PodClaims
 from extender.state.objects import ClaimObject, NodeObject, Pod
@@ -71,7 +69,7 @@ class Bundles:
     """Makes bundles of changes, node by node.
 
     Attributes:
-        gates: feature gates that may help everywhere.
+        gates: feature gates that are off.
     """
 
     pod: Pod
@@ -91,9 +89,8 @@ class Bundles:
                 found.update(dict.fromkeys(offer.bundles))
                 found.update(dict.fromkeys(frozenset((each,)) for each in offer.loose))
                 found.update(dict.fromkeys(self._of_request(way, offer, node)))
-        for change in (*self._of_constraints(node), *self._of_allocated(node), *self.gates):
-            found[frozenset((change,))] = None
-        found.update(dict.fromkeys(filter(None, self._of_pools(node))))
+        of_node = (*self._of_constraints(node), *self._of_allocated(node), *self._of_pools(node), *self.gates)
+        found.update(dict.fromkeys(frozenset((change,)) for change in of_node))
         return list(found)
 
     def _offer(self, way: Wanted, node: NodeObject) -> _Offer:
@@ -118,7 +115,7 @@ class Bundles:
                 if each.obstacle.meant:
                     needed += self._cure(way, each, device)
                 continue
-            changes = self._cure(way, each, device) or self._upkeep(way, each, seen, node)
+            changes = self._cure(way, each, device) or self._upkeep(way, each, node)
             if not changes:
                 return
             needed += changes
@@ -141,7 +138,7 @@ class Bundles:
             return [correct_capacity(target, way, obstacle.subject, obstacle.meant)]
         return []
 
-    def _upkeep(self, way: Wanted, seen: Seen, beside: Sequence[Seen], node: NodeObject) -> list[Change]:
+    def _upkeep(self, way: Wanted, seen: Seen, node: NodeObject) -> list[Change]:
         """What an administrator can do about an obstacle: nodes, feature gates and classes are theirs."""
         obstacle = seen.obstacle
         if obstacle.cause in _GATED:
@@ -149,28 +146,16 @@ class Bundles:
             lacks = obstacle.cause is Cause.NODE_OPERATIONS and obstacle.subject not in node.node.declared_features
             return [*gate, *([declare(node, obstacle.subject)] if lacks else [])]
         if obstacle.cause is Cause.SELECTOR and obstacle.number < 0:
-            return self._of_class(way, obstacle, [each.obstacle for each in beside])
+            return self._of_class(way, obstacle)
         return []
 
-    def _of_class(self, way: Wanted, obstacle: Obstacle, beside: Sequence[Obstacle]) -> list[Change]:
-        """A class's condition is corrected, or dropped if no device at all satisfies it.
-
-        Of a device of which nothing else is known than that the condition does not hold, it is not: the class would
-        not know its own devices any more.
-        """
+    def _of_class(self, way: Wanted, obstacle: Obstacle) -> list[Change]:
+        """A class whose selector reads an attribute by a wrong name is corrected."""
         texts = [(source, text) for source, text, number in way.selectors if number is None]
         number = [source for source, _ in texts].index(obstacle.subject)
         name, old = way.request.device_class, texts[number][1]
-        corrected = correct_class(name, number, obstacle.missing, obstacle.meant, old) if obstacle.meant else None
-        if corrected is not None:
-            return [corrected]
-        failing = sum(each.cause is Cause.SELECTOR and each.number < 0 for each in beside)
-        reads = self.survey.inspector.reads(obstacle.condition)
-        is_known = failing < sum(len(conditions_of(text)) for _, text in texts)
-        is_known |= not obstacle.error and bool(reads.attributes or reads.capacities)
-        if not is_known or self.survey.is_satisfied(obstacle.condition):
-            return []
-        return [relax_class(name, number, max(0, obstacle.part), old)]
+        change = correct_class(name, number, obstacle.missing, obstacle.meant, old) if obstacle.meant else None
+        return [] if change is None else [change]
 
     def _room(self, way: Wanted, seen: Seen, device: Device, pool: NodePool) -> Iterator[Change]:
         """What makes room in a capacity or in counters."""
@@ -203,9 +188,9 @@ class Bundles:
                 if 0 < count < need:
                     yield frozenset((ask_for(target, way, count),))
         if offer.like is not None:
-            for count in sorted({max(1, need - offer.ready), need}):
-                if count <= MAX_RESULTS:
-                    yield frozenset((add_devices(offer.like, node.name, count),))
+            count = max(1, need - offer.ready)
+            if count <= MAX_RESULTS:
+                yield frozenset((add_devices(offer.like, node.name, count),))
 
     def _of_constraints(self, node: NodeObject) -> Iterator[Change]:
         for index, target in enumerate(self.targets):
@@ -235,10 +220,10 @@ class Bundles:
             return ""
         return nearest_attribute(spec.attribute, devices[0])
 
-    def _of_pools(self, node: NodeObject) -> Iterator[Bundle]:
+    def _of_pools(self, node: NodeObject) -> Iterator[Change]:
         for view in self.survey.views[node.name]:
             if view.pool.problem:
-                yield repairs(self.snapshot.inventory.pools[view.pool.id], self.survey.features)
+                yield repair(self.snapshot.inventory.pools[view.pool.id], view.pool.problem)
 
     def _of_allocated(self, node: NodeObject) -> Iterator[Change]:
         """Claims of the pod that have devices elsewhere, where nobody else uses them."""

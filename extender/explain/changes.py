@@ -39,10 +39,9 @@ class Kind(IntEnum):
     ASK_FOR_LESS = 4
     DROP_CONSTRAINT = 5
     RELAX_SELECTOR = 6
-    RELAX_CLASS = 7
-    CONFIGURE = 8
-    FREE = 9
-    ADD = 10
+    CONFIGURE = 7
+    FREE = 8
+    ADD = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +196,8 @@ def combined(changes: Sequence[Change]) -> Fork:
 def configured(changes: Iterable[Change], features: Features) -> Features:
     """The features after some changes."""
     return with_gates(features, {change.gate: True for change in changes if change.gate})
+
+
+def invasiveness(change: Change) -> tuple[Kind, int, str]:
+    """A key to sort changes by, the least invasive first."""
+    return change.kind, change.weight, change.text

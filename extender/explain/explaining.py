@@ -10,8 +10,9 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict
 from extender.explain.judgement import Judgement
-from extender.explain.proposals import Trials, best
+from extender.explain.proposals import best
 from extender.explain.references import advice, remedies, with_claims_made
+from extender.explain.trials import Trials
 from extender.pods.case import held_for_nominated, open_case
 from extender.pods.claims import Blocked, claim_keys, unready
 from extender.state.objects import Pod

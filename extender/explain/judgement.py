@@ -22,7 +22,7 @@ from allocator import (
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import STOPPED
 from extender.decisions.verdict import OUT_OF_TIME
-from extender.explain.administration import idle_gates
+from extender.explain.administration import closed_gates
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
 from extender.explain.edits import constraint_text
@@ -30,9 +30,10 @@ from extender.explain.explanation import Clash, Explanation, NodeGroup, Place, P
 from extender.explain.holders import Holders
 from extender.explain.holdings import held_by
 from extender.explain.merits import ranking, why_here
-from extender.explain.proposals import Trials, one_of_each, promising, proposals_on
+from extender.explain.proposals import one_of_each, promising, proposals_on
 from extender.explain.references import targets_of
 from extender.explain.survey import Survey
+from extender.explain.trials import Trials
 from extender.pods.case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.state.objects import ClaimObject, NodeObject
@@ -155,7 +156,7 @@ class Judgement:
         requests = ways_to_serve(tuple(target.claim.claim for target in targets), self.snapshot.classes)
         survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
         holders = Holders(self.snapshot, self.case.pod)
-        gates = tuple(idle_gates(survey.features, self.snapshot, [target.claim.claim.spec for target in targets]))
+        gates = tuple(closed_gates(survey.features))
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot, gates)
         groups = _groups(verdicts.reasons)
         known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}

@@ -77,7 +77,6 @@ class Survey:
         self._same = tuple(list(asked).index(way.question) for way in self.ways)
         self._snapshot = snapshot
         self._known: dict[tuple[int, str], PoolView] = {}
-        self._satisfied: dict[str, bool] = {}
         self._signatures: dict[Hashable, int] = {}
         for node in nodes:
             pause()
@@ -96,13 +95,6 @@ class Survey:
         """Whether devices of the right kind can't be had there."""
         seen = (each for view in self.views[node] for each in view.first[way] if each is not None)
         return any(each.obstacle.cause in OF_STATE for each in seen)
-
-    def is_satisfied(self, condition: str) -> bool:
-        """Whether the condition holds for some device, whatever else speaks against it."""
-        if condition not in self._satisfied:
-            devices = (c.device for view in self._known.values() for c in view.pool.candidates)
-            self._satisfied[condition] = any(self.inspector.holds(condition, device) for device in devices)
-        return self._satisfied[condition]
 
     def free_devices(self, node: str, way: int) -> list[Device]:
         """The devices of a node that would do."""

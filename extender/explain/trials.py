@@ -1,0 +1,105 @@
+"""Changes tried out on forks of a snapshot, by the verbs' own code: would the pod fit?"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
+from extender.decisions.solver import Solver
+from extender.explain.changes import Change, combined, configured, invasiveness
+from extender.explain.explanation import Proposal
+from extender.explain.references import with_claims_made
+from extender.kube.api import ObjectKey
+from extender.pods.case import held_for_nominated, open_case
+from extender.pods.claims import Blocked
+from extender.state.snapshot import Snapshot
+from extender.verbs.filter import Bounds, filter_nodes
+
+MAX_TRIALS: Final = 1500
+
+_STEPS: Final = 20_000
+_SECONDS: Final = 0.1
+"""For one trial: a "yes" that takes longer is not worth waiting for."""
+
+
+@dataclass(slots=True)
+class Trials:
+    """Tries changes out on forks of a snapshot.
+
+    Attributes:
+        pod: in the snapshot.
+        others: nodes where a selector could fail after the changes, which would fail the pod everywhere.
+        until: when to stop, by the solver's clock.
+        left: how many more may be made.
+    """
+
+    pod: ObjectKey
+    snapshot: Snapshot
+    solver: Solver
+    others: Sequence[str]
+    until: float
+    pause: Callable[[], None]
+    left: int = MAX_TRIALS
+
+    def __post_init__(self) -> None:
+        limits = self.solver.limits
+        short = Limits(min(limits.steps, _STEPS), min(limits.seconds, _SECONDS))
+        self.solver = replace(self.solver, limits=short).within(self.until)
+
+    @property
+    def is_over(self) -> bool:
+        """No more trials, or no more time."""
+        return self.left <= 0 or self.solver.clock() > self.until
+
+    def fits(self, changes: Iterable[Change], node: str) -> bool:
+        """Would the pod fit on the node?"""
+        return self._allocation(*self._after(changes), node) is not None
+
+    def proposal(self, changes: Sequence[Change], node: str) -> Proposal | None:
+        """The changes as a proposal, if filter would pass the node although it looks at others as well."""
+        after, solver = self._after(changes)
+        found = self._allocation(after, solver, node)
+        names = tuple(dict.fromkeys((*self.others, node)))
+        if found is None or node not in self._passed(names, after, solver):
+            return None
+        results = (r for allocation in found.results for r in allocation.results)
+        devices = tuple(dict.fromkeys(r.device for r in results if self._is_there(r.device)))
+        return Proposal(tuple(sorted(changes, key=invasiveness)), node, devices)
+
+    def anywhere(self, changes: Sequence[Change], nodes: Sequence[str]) -> Proposal | None:
+        """The changes as a proposal, on the first node that will do."""
+        after, solver = self._after(changes)
+        passed = self._passed(nodes, after, solver)
+        return self.proposal(changes, passed[0]) if passed else None
+
+    def _passed(self, nodes: Sequence[str], after: Snapshot, solver: Solver) -> Sequence[str]:
+        """Nodes that filter would pass, as far as there is time."""
+        try:
+            return filter_nodes(after.pods[self.pod], nodes, after, solver, bounds=Bounds(solver.until)).passed
+        except TimeoutError:
+            return ()
+
+    def _is_there(self, device: DeviceId) -> bool:
+        """Not only after the changes."""
+        pool = self.snapshot.inventory.pools.get(device.pool_id)
+        return pool is not None and any(d.id == device for s in pool.newest for d in s.devices)
+
+    def _after(self, changes: Iterable[Change]) -> tuple[Snapshot, Solver]:
+        self.left -= 1
+        self.pause()
+        made = tuple(changes)
+        after = combined(made)(self.snapshot)
+        solver = replace(self.solver, features=configured(made, self.solver.features))
+        return with_claims_made(after.pods[self.pod], after)[0], solver
+
+    def _allocation(self, after: Snapshot, solver: Solver, node: str) -> Allocation | None:
+        pod = after.pods[self.pod]
+        case = open_case(pod, after, solver)
+        if isinstance(case, Blocked):
+            return None
+        case = replace(case, snapshot=held_for_nominated(pod, after, solver))
+        try:
+            found = case.at(after.nodes[node])
+        except (InvalidClaimError, SelectorError, TimeoutError):
+            return None
+        return found if isinstance(found, Allocation) else None
