@@ -37,7 +37,7 @@ test: $(VENV)/.dev  ## the quick suites, with branch coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
 
 test-cluster: $(VENV)/.dev  ## the suites on a real control plane: built from Go modules (once, minutes) or KUBEBUILDER_ASSETS
-	$(BIN)/python -m tests.cluster.harness.binaries
+	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster
 
 # Whether a load test works, not how fast anything is.
@@ -46,7 +46,7 @@ test-loadtest: ARGS := --nodes 20 --pods 40 --repetitions 1 --no-thresholds
 test-loadtest: loadtest  ## a short load test, all parts of it: a minute
 
 test-kill: $(VENV)/.dev  ## 200 random kills of the extender in a run of 2,000 pods on a real control plane: 10 to 20 minutes
-	$(BIN)/python -m tests.cluster.harness.binaries
+	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.cluster.killing
 
 test-upstream: $(VENV)/.dev  ## random cases, answered by upstream (Go) and by us: a minute, after a first build
@@ -74,7 +74,7 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.autoscaler_bench
 
 loadtest: $(VENV)/.dev  ## pods per second on a real control plane, side by side: WORKLOAD (names or files), ARGS (--help); all: more than an hour
-	$(BIN)/python -m tests.cluster.harness.binaries
+	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m loadtest.endtoend $(if $(WORKLOAD),--workloads $(WORKLOAD)) $(ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts

@@ -29,7 +29,7 @@ from extender.decisions.solver import No, Solver
 from extender.kube.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.state.objects import parse_node_object, parse_pod
 from extender.state.state import ClusterState
-from loadtest import synthetic
+from tests.kit.objects import synthetic
 
 RawObject = dict[str, Any]
 

@@ -23,7 +23,7 @@ from extender.kube.raw import key_of
 from extender.observe.metrics import Metrics
 from extender.serving.run import make_autoscaler, make_service, make_solver, read_catalog
 from extender.state.state import ClusterState
-from loadtest.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
+from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 
 WHOLE: Final = 'device.attributes["gpu.example.com"].profile == "whole"'
 WISHES: Final = {

@@ -36,7 +36,7 @@ from extender.serving.run import make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
-from loadtest.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
+from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 
 PEER: Final = Path(__file__).parent / "peer"
 PODS: Final = 7

@@ -27,8 +27,8 @@ from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.wire import FilterArgs
-from loadtest import synthetic
 from loadtest.allocate_bench import calibration, median_micros
+from tests.kit.objects import synthetic
 
 NODES = 5000
 GOAL_SECONDS = 2.0

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from loadtest.latency_bench import Connections, at_rate, percentile
 from loadtest.stage import NAMESPACE, Stage, machine, request, stage, verb, waiting_pod
-from loadtest.worlds import DRIVER, RawObject
+from tests.kit.objects.worlds import DRIVER, RawObject
 
 _NODES: Final = 1000
 _EASY_A_SECOND: Final = 20

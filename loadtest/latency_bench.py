@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtest.stage import NAMESPACE, Connection, Stage, asked_names, machine, request, stage, verb
-from loadtest.worlds import RawObject
+from tests.kit.objects.worlds import RawObject
 
 _NODES: Final = 5000
 _PODS_A_SECOND: Final = 50

@@ -35,11 +35,11 @@ from extender.serving.run import make_service, make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.wire import FilterArgs
-from loadtest import synthetic
 from loadtest.churn import Churn
-from loadtest.footprint import MEGABYTE, Footprint, alone, footprint, resident, resident_peak
 from loadtest.sync_bench import fake_server, kubeconfig
-from loadtest.worlds import RawObject, Wish, pending_claim
+from tests.kit.footprint import MEGABYTE, Footprint, alone, footprint, resident, resident_peak
+from tests.kit.objects import synthetic
+from tests.kit.objects.worlds import RawObject, Wish, pending_claim
 
 _MODULE: Final = "loadtest.memory_bench"
 _NODES: Final = 5000

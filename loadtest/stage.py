@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import orjson
 
-from loadtest.worlds import Machine, RawObject, Wish, pending_claim, world
+from tests.kit.objects.worlds import Machine, RawObject, Wish, pending_claim, world
 
 NAMESPACE: Final = "default"
 _START_SECONDS: Final = 120.0
@@ -149,7 +149,7 @@ async def stage(nodes: int, pods: int, more: Mapping[str, Sequence[RawObject]] |
         folder = Path(name)
         file = folder / "objects.jsonl"
         file.write_bytes(b"\n".join(orjson.dumps(each) for kind in objects.values() for each in kind))
-        async with process([sys.executable, "-m", "loadtest.apiserver", str(file)]) as (pid, output):
+        async with process([sys.executable, "-m", "tests.kit.servers.writable", str(file)]) as (pid, output):
             api = Process(pid, int(await output.readline()))
             async with _service(folder, api.port) as service:
                 yield Stage(service, api, objects)

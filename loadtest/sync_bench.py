@@ -29,7 +29,7 @@ from extender.observe import logs
 from extender.serving.collector import sparing_survivors
 from extender.state.live import connect
 from extender.state.state import ClusterState
-from loadtest.footprint import MEGABYTE, resident_peak
+from tests.kit.footprint import MEGABYTE, resident_peak
 
 _FULL: Final = {"nodes": 5000, "claims": 20000, "pods": 50000, "pods-with-claims": 10000, "events": 1000}
 _STEADY_SECONDS: Final = 10.0
@@ -134,7 +134,7 @@ def _runs(sizes: dict[str, int], runs: int, *, steady: bool, pages: bool = False
 def fake_server(sizes: dict[str, int], *, pages: bool = False) -> Iterator[int]:
     """The port of a fake API server that has so much."""
     options = [*(f"--{name}={number}" for name, number in sizes.items()), *(["--pages"] if pages else [])]
-    command = [sys.executable, "-m", "loadtest.fakeserver", *options]
+    command = [sys.executable, "-m", "tests.kit.servers.synthetic", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             yield int(process.stdout.readline()) if process.stdout else 0

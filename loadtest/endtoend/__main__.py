@@ -32,7 +32,7 @@ from loadtest.endtoend.run import opened
 from loadtest.endtoend.screen import Screen
 from loadtest.endtoend.thresholds import SHIPPED, Thresholds
 from loadtest.endtoend.workload import FOLDER, ORDER, Workload, named
-from tests.cluster.harness.binaries import BinariesError, find_binaries
+from tests.kit.controlplane.binaries import BinariesError, find_binaries
 
 OK, MISSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 STANDARD: Final = ("claims", "none", "templates", "mixed", "churn", "crowded")

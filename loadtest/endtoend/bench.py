@@ -12,13 +12,13 @@ from extender.kube.api import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES, ObjectKe
 from loadtest.endtoend.objects import NAMESPACE, device_classes, unmade
 from loadtest.endtoend.plan import Site
 from loadtest.endtoend.subjects import CALLS_PER_SECOND
-from loadtest.worlds import Wish, world
-from tests.cluster.harness.binaries import Binaries
-from tests.cluster.harness.client import NAMESPACES, Client, connect
-from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane
-from tests.cluster.harness.objects import add_node
-from tests.cluster.harness.objects import namespace as a_namespace
-from tests.cluster.harness.service import grant_rights
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import NAMESPACES, Client, connect
+from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.service import grant_rights
+from tests.kit.objects.manifests import add_node
+from tests.kit.objects.manifests import namespace as a_namespace
+from tests.kit.objects.worlds import Wish, world
 
 CLEAR_SECONDS: Final = 300.0
 _INTERVAL: Final = 0.5

@@ -15,7 +15,7 @@ from loadtest.endtoend.bench import ClearError
 from loadtest.endtoend.checker import AuditError
 from loadtest.endtoend.plan import Plan, Site, Turn
 from loadtest.endtoend.results import Mood, Run
-from tests.cluster.harness.waiting import WaitError
+from tests.kit.waiting import WaitError
 
 _FAILURES: Final = (
     ApiError,

@@ -10,8 +10,8 @@ from typing import Final
 import orjson
 
 from loadtest.endtoend.objects import NAMESPACE
-from tests.cluster.harness.aftermath import losses
-from tests.cluster.harness.client import Client
+from tests.kit.controlplane.aftermath import losses
+from tests.kit.controlplane.client import Client
 
 _AUDIT: Final = (sys.executable, "-m", "extender", "audit", "--output", "json")
 _AUDIT_SECONDS: Final = 300.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from loadtest.endtoend.results import CALIBRATION_LOOPS, Machine, Mood
-from tests.cluster.harness.binaries import Binaries
+from tests.kit.controlplane.binaries import Binaries
 
 _ROOT: Final = Path(__file__).parents[2]
 _VERSION: Final = re.compile(r"\b(?:v|go)\d[\w.+-]*")

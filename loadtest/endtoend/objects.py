@@ -7,9 +7,9 @@ from typing import Final
 
 from extender.kube.api import RawObject
 from loadtest.endtoend.workload import Wish, Workload
-from loadtest.worlds import pending_claim
-from tests.cluster.harness.objects import pod, template
-from tests.cluster.harness.scenario import by_name, by_template
+from tests.kit.controlplane.scenario import by_name, by_template
+from tests.kit.objects.manifests import pod, template
+from tests.kit.objects.worlds import pending_claim
 
 NAMESPACE: Final = "bench"
 RESIDENTS: Final = 10

@@ -22,10 +22,10 @@ from loadtest.endtoend.results import Mood, Run
 from loadtest.endtoend.sightings import Sightings
 from loadtest.endtoend.subjects import SUBJECTS, Processes, Subject
 from loadtest.endtoend.workload import Arrival
-from tests.cluster.harness.access import ADMIN
-from tests.cluster.harness.aftermath import why_pending
-from tests.cluster.harness.binaries import Binaries
-from tests.cluster.harness.client import key_of
+from tests.kit.controlplane.access import ADMIN
+from tests.kit.controlplane.aftermath import why_pending
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import key_of
 
 STALL_SECONDS: Final = 120.0
 """Without another pod that gets a node or its first rejection, after which a run is given up."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from extender.kube.api import RawObject
-from tests.cluster.harness.aftermath import why_pending
-from tests.cluster.harness.objects import is_bound
+from tests.kit.controlplane.aftermath import why_pending
+from tests.kit.objects.manifests import is_bound
 
 
 @dataclass(slots=True)

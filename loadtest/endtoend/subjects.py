@@ -9,11 +9,11 @@ from typing import Final
 
 from extender.kube.api import RawObject
 from loadtest.endtoend.workload import IDLE, IN_TREE, OURS, SubjectName
-from tests.cluster.harness.access import SCHEDULER
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.process import Process
-from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
-from tests.cluster.harness.service import running_extender
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.service import running_extender
+from tests.kit.process import Process
 
 CALLS_PER_SECOND: Final = 5000
 """That a client of the API server allows itself: its own limit is not to be what is measured. By default, 50."""

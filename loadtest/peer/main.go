@@ -38,7 +38,7 @@ var features = structured.Features{
 	PrioritizedList:         true,
 }
 
-// world is what loadtest/worlds.py writes: API objects, and the claims of a pod of which many are to be decided.
+// world is what tests/kit/objects/worlds.py writes: API objects, and the claims of a pod of which many are to be decided.
 type world struct {
 	Nodes     []*corev1.Node               `json:"nodes"`
 	Slices    []*resourceapi.ResourceSlice `json:"slices"`

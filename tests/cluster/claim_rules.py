@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from extender.fakekube.api import merge_patch
 from extender.kube.api import CLAIMS, Api, ApiError, RawObject
-from tests.cluster.harness.client import key_of
-from tests.cluster.harness.objects import allocation, claim, consumer
+from tests.kit.controlplane.client import key_of
+from tests.kit.objects.manifests import allocation, claim, consumer
 
 FINALIZER: Final = "example.com/held"
 MAX_CONSUMERS: Final = 256

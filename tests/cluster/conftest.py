@@ -15,17 +15,17 @@ import pytest_asyncio
 
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from tests.cluster.claim_rules import FINALIZER
-from tests.cluster.harness.access import SCHEDULER
-from tests.cluster.harness.binaries import Binaries, BinariesError, find_binaries
-from tests.cluster.harness.client import NAMESPACES, PRIORITIES, Client, connect, key_of
-from tests.cluster.harness.controlplane import ALL_VERSIONS, ControlPlane, control_plane
-from tests.cluster.harness.driver import Driver, driver
-from tests.cluster.harness.objects import DEVICE_CLASS, add_node, device_class, priority_class, resource_slice
-from tests.cluster.harness.objects import namespace as a_namespace
-from tests.cluster.harness.scenario import GPUS, NODE_NAMES, SITE
-from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
-from tests.cluster.harness.service import Extender, grant_rights, running_extender
-from tests.cluster.harness.verbs import Verbs, connect_verbs
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.binaries import Binaries, BinariesError, find_binaries
+from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client, connect, key_of
+from tests.kit.controlplane.components import ALL_VERSIONS, ControlPlane, control_plane
+from tests.kit.controlplane.driver import Driver, driver
+from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, SITE
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.service import Extender, grant_rights, running_extender
+from tests.kit.controlplane.verbs import Verbs, connect_verbs
+from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, priority_class, resource_slice
+from tests.kit.objects.manifests import namespace as a_namespace
 
 _LOGS = pytest.StashKey[Path]()
 _FIGURES = pytest.StashKey[dict[str, float]]()

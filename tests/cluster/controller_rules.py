@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject, Resource
-from tests.cluster.harness.client import Condition, key_of
-from tests.cluster.harness.objects import allocation, claim, claim_spec, pod, template
+from tests.kit.controlplane.client import Condition, key_of
+from tests.kit.objects.manifests import allocation, claim, claim_spec, pod, template
 
 PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 

@@ -20,20 +20,20 @@ from typing import Final
 
 from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, PODS, ObjectKey
-from tests.cluster.harness.access import SCHEDULER
-from tests.cluster.harness.aftermath import is_allocated, losses, why_pending
-from tests.cluster.harness.binaries import find_binaries
-from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
-from tests.cluster.harness.controlplane import ALL_VERSIONS, START_SECONDS, ControlPlane, control_plane
-from tests.cluster.harness.fleet import fleet
-from tests.cluster.harness.objects import is_bound
-from tests.cluster.harness.objects import namespace as a_namespace
-from tests.cluster.harness.pair import BACKOFF_SECONDS
-from tests.cluster.harness.population import SHARED, Population
-from tests.cluster.harness.process import Process
-from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
-from tests.cluster.harness.service import grant_rights, running_extender
-from tests.cluster.harness.waiting import INTERVAL
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.aftermath import is_allocated, losses, why_pending
+from tests.kit.controlplane.binaries import find_binaries
+from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
+from tests.kit.controlplane.components import ALL_VERSIONS, START_SECONDS, ControlPlane, control_plane
+from tests.kit.controlplane.fleet import fleet
+from tests.kit.controlplane.pair import BACKOFF_SECONDS
+from tests.kit.controlplane.population import SHARED, Population
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.service import grant_rights, running_extender
+from tests.kit.objects.manifests import is_bound
+from tests.kit.objects.manifests import namespace as a_namespace
+from tests.kit.process import Process
+from tests.kit.waiting import INTERVAL
 
 STUCK_SECONDS: Final = 60.0
 """After the last kill, until every pod must have a node: several of the scheduler's longest backoffs."""

@@ -6,8 +6,8 @@ from typing import Final
 from extender.kube.api import CLAIMS, NAMESPACES, PODS, TEMPLATES, Api, ObjectKey, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL
 from tests.cluster.claim_rules import FINALIZER, refusal_of
-from tests.cluster.harness.client import key_of
-from tests.cluster.harness.objects import claim, pod, request, requests, template
+from tests.kit.controlplane.client import key_of
+from tests.kit.objects.manifests import claim, pod, request, requests, template
 
 Scenario = Callable[[Api, str], Awaitable[None]]
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.cluster import controller_rules
 from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, check_claim_rule
-from tests.cluster.harness.client import Client
 from tests.cluster.server_rules import SCENARIOS, Scenario
+from tests.kit.controlplane.client import Client
 
 
 @pytest.mark.parametrize("rule", CLAIM_RULES, ids=lambda rule: rule.name)

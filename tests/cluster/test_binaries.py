@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness.binaries import COMPONENTS, BinariesError, find_binaries
+from tests.kit.controlplane.binaries import COMPONENTS, BinariesError, find_binaries
 
 
 def put_programs(folder: Path, *names: str) -> None:

@@ -3,11 +3,11 @@
 import pytest
 
 from extender.kube.api import CLAIMS, EVENTS, PODS, ObjectKey, RawObject
-from tests.cluster.harness.aftermath import is_allocated
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, is_bound, pod, request, requests
-from tests.cluster.harness.scenario import bound, by_name, findings, held, rejection
+from tests.kit.controlplane.aftermath import is_allocated
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import bound, by_name, findings, held, rejection
+from tests.kit.objects.manifests import claim, is_bound, pod, request, requests
 
 pytestmark = pytest.mark.usefixtures("site")
 

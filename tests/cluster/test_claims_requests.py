@@ -3,10 +3,10 @@
 import pytest
 
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ApiError, ObjectKey, RawObject
-from tests.cluster.harness.client import NAMESPACES, Client
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, pod, request, requests, template
-from tests.cluster.harness.scenario import bound, by_name, by_template, findings, held, rejection
+from tests.kit.controlplane.client import NAMESPACES, Client
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import bound, by_name, by_template, findings, held, rejection
+from tests.kit.objects.manifests import claim, pod, request, requests, template
 
 pytestmark = pytest.mark.usefixtures("site")
 

@@ -6,11 +6,11 @@ import pytest
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.cluster.claim_rules import MAX_CONSUMERS
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, consumer, pod, request, requests
-from tests.cluster.harness.scenario import bound, by_name, findings, held, rejection
-from tests.cluster.harness.verbs import Verbs
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import bound, by_name, findings, held, rejection
+from tests.kit.controlplane.verbs import Verbs
+from tests.kit.objects.manifests import claim, consumer, pod, request, requests
 
 pytestmark = pytest.mark.usefixtures("site")
 

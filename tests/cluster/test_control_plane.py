@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
-from tests.cluster.harness.binaries import Binaries
-from tests.cluster.harness.client import Client, connect, key_of
-from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane
-from tests.cluster.harness.objects import (
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import Client, connect, key_of
+from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.objects.manifests import (
     add_node,
     allocation,
     claim,

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import pytest
 
 from extender.kube.api import CLAIMS, NODES, PODS, ObjectKey, RawObject
-from tests.cluster.harness.client import NAMESPACES, Client, key_of
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import add_node, claim, pod, request, requests
-from tests.cluster.harness.objects import namespace as a_namespace
-from tests.cluster.harness.scenario import by_name, findings, held
-from tests.cluster.harness.verbs import Verbs
+from tests.kit.controlplane.client import NAMESPACES, Client, key_of
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import by_name, findings, held
+from tests.kit.controlplane.verbs import Verbs
+from tests.kit.objects.manifests import add_node, claim, pod, request, requests
+from tests.kit.objects.manifests import namespace as a_namespace
 
 KEEPER = "example.com/keeper"
 """A finalizer: what has it is being deleted for as long as the test wants."""

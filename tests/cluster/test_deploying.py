@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from extender.kube.api import RawObject, Resource
-from tests.cluster.harness.binaries import VERSION, BinariesError, find_renderer
-from tests.cluster.harness.client import Client
+from tests.kit.controlplane.binaries import VERSION, BinariesError, find_renderer
+from tests.kit.controlplane.client import Client
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

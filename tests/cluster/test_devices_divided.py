@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, pod, request, requests
-from tests.cluster.harness.scenario import bound, by_name, findings, rejection
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import bound, by_name, findings, rejection
+from tests.kit.objects.manifests import claim, pod, request, requests
 
 pytestmark = pytest.mark.usefixtures("site")
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, ObjectKey
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.extended import add_pod, box, mapped, special_claims
-from tests.cluster.harness.objects import claim, device_class, request, requests
-from tests.cluster.harness.scenario import GPUS, bound, by_name, findings, held, rejection
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.extended import add_pod, box, mapped, special_claims
+from tests.kit.controlplane.scenario import GPUS, bound, by_name, findings, held, rejection
+from tests.kit.objects.manifests import claim, device_class, request, requests
 
 pytestmark = pytest.mark.usefixtures("site")
 

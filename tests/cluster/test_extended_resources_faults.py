@@ -7,12 +7,12 @@ import pytest
 
 from extender.kube.api import CLASSES, PODS, ObjectKey, RawObject
 from extender.writes.goals import ATTEMPTS
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.extended import add_pod, box, mapped, special_claims
-from tests.cluster.harness.pair import Pair, pair
-from tests.cluster.harness.proxy import BINDING, CLAIM_STATUS, POD_STATUS, Exchange, Hold, cut_after, refuse
-from tests.cluster.harness.scenario import bound, findings
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.extended import add_pod, box, mapped, special_claims
+from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.proxy import BINDING, CLAIM_STATUS, POD_STATUS, Exchange, Hold, cut_after, refuse
+from tests.kit.controlplane.scenario import bound, findings
 
 ALL_CLAIMS = r".*/resourceclaims"
 

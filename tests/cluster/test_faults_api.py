@@ -7,12 +7,12 @@ from http import HTTPStatus
 import pytest
 
 from extender.kube.api import CLAIMS, PODS, RawObject
-from tests.cluster.harness.aftermath import consumers, losses, wait_settled
-from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
-from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
-from tests.cluster.harness.fleet import fleet
-from tests.cluster.harness.pair import Pair, pair
-from tests.cluster.harness.proxy import (
+from tests.kit.controlplane.aftermath import consumers, losses, wait_settled
+from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.controlplane.fleet import fleet
+from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.proxy import (
     CLAIM_STATUS,
     WATCH,
     Action,
@@ -22,7 +22,7 @@ from tests.cluster.harness.proxy import (
     end_watch,
     refuse,
 )
-from tests.cluster.harness.scenario import add_pod, bound, findings, held, rejection
+from tests.kit.controlplane.scenario import add_pod, bound, findings, held, rejection
 
 WRITES = {
     "finalizer": ("PUT", r".*/resourceclaims/{}"),

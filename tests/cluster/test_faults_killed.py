@@ -7,13 +7,13 @@ import orjson
 import pytest
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from tests.cluster.harness.aftermath import consumers, is_allocated, losses
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.objects import allocation, claim, consumer, pod
-from tests.cluster.harness.pair import Pair, pair
-from tests.cluster.harness.proxy import BINDING, CLAIM, CLAIM_STATUS, CLAIMS_WATCH, POD_STATUS, Action, Exchange, Rule
-from tests.cluster.harness.scenario import GPUS, NODE_NAMES, add_pod, bound, findings, held, rejection
+from tests.kit.controlplane.aftermath import consumers, is_allocated, losses
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.proxy import BINDING, CLAIM, CLAIM_STATUS, CLAIMS_WATCH, POD_STATUS, Action, Exchange, Rule
+from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, add_pod, bound, findings, held, rejection
+from tests.kit.objects.manifests import allocation, claim, consumer, pod
 
 pytestmark = pytest.mark.usefixtures("nodes")
 

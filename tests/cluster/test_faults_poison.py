@@ -6,11 +6,11 @@ import httpx
 import pytest
 
 from extender.kube.api import CLAIMS, PODS, SLICES, ObjectKey
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.objects import DEVICE_CLASS, claim, pod, request, requests, resource_slice
-from tests.cluster.harness.pair import Pair, pair
-from tests.cluster.harness.scenario import GPUS, bound, by_name, findings, rejection
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.scenario import GPUS, bound, by_name, findings, rejection
+from tests.kit.objects.manifests import DEVICE_CLASS, claim, pod, request, requests, resource_slice
 
 POISON = "null.major() == 1"
 """kube-apiserver admits it; it can't be evaluated."""

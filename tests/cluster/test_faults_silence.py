@@ -6,15 +6,15 @@ from http import HTTPStatus
 import httpx
 
 from extender.kube.api import PODS
-from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.fleet import fleet
-from tests.cluster.harness.hurried import HURRIED
-from tests.cluster.harness.objects import is_bound, pod
-from tests.cluster.harness.pair import pair
-from tests.cluster.harness.proxy import WATCH
-from tests.cluster.harness.scenario import add_pod, bound, findings, rejection
-from tests.cluster.harness.waiting import INTERVAL
+from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.fleet import fleet
+from tests.kit.controlplane.hurried import HURRIED
+from tests.kit.controlplane.pair import pair
+from tests.kit.controlplane.proxy import WATCH
+from tests.kit.controlplane.scenario import add_pod, bound, findings, rejection
+from tests.kit.objects.manifests import is_bound, pod
+from tests.kit.waiting import INTERVAL
 
 
 async def readiness(url: str, status: HTTPStatus) -> str:

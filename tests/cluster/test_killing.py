@@ -1,8 +1,8 @@
 """A short run of kills; ``make test-kill`` is the long one."""
 
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.controlplane import ControlPlane
 from tests.cluster.killing import Plan, run
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import ControlPlane
 
 
 async def test_six_kills(client: Client, plane: ControlPlane, namespace: str) -> None:

@@ -9,14 +9,14 @@ import pytest
 from extender.cli.audit import listed_live
 from extender.kube.api import CLAIMS, NODES, PODS, SLICES, ObjectKey, RawObject, Resource
 from extender.kube.credentials import Origin
-from tests.cluster.harness.access import EXTENDER
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, pod, request, requests, resource_slice
-from tests.cluster.harness.scenario import bound, by_name
-from tests.cluster.harness.service import Extender, running_extender
-from tests.cluster.harness.verbs import connect_verbs
+from tests.kit.controlplane.access import EXTENDER
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import bound, by_name
+from tests.kit.controlplane.service import Extender, running_extender
+from tests.kit.controlplane.verbs import connect_verbs
+from tests.kit.objects.manifests import claim, pod, request, requests, resource_slice
 
 PARAMETERS = {
     "300 levels": b'{"a":' * 300 + b"1" + b"}" * 300,

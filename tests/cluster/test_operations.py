@@ -8,11 +8,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.kube.api import CLAIMS, EVENTS, PODS, TEMPLATES, ObjectKey, RawObject
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import pod, request, requests, template
-from tests.cluster.harness.scenario import GPUS, bound, by_template, held, rejection
-from tests.cluster.harness.verbs import Verbs
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import GPUS, bound, by_template, held, rejection
+from tests.kit.controlplane.verbs import Verbs
+from tests.kit.objects.manifests import pod, request, requests, template
 
 pytestmark = pytest.mark.usefixtures("site")
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.kube.api import CLAIMS, ApiError, RawObject, Resource
-from tests.cluster.harness.client import WAIT_SECONDS, Client, connect, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.objects import allocation, claim, consumer
+from tests.kit.controlplane.client import WAIT_SECONDS, Client, connect, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.objects.manifests import allocation, claim, consumer
 
 RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = Resource("ClusterRole", "clusterroles", RBAC, ("v1",), namespaced=False)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, pod, request, requests
-from tests.cluster.harness.scenario import bound, by_name, findings, held, rejection
-from tests.cluster.harness.verbs import Verbs
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import bound, by_name, findings, held, rejection
+from tests.kit.controlplane.verbs import Verbs
+from tests.kit.objects.manifests import claim, pod, request, requests
 
 pytestmark = pytest.mark.usefixtures("site")
 

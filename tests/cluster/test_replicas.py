@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey
-from tests.cluster.harness.access import EXTENDER
-from tests.cluster.harness.aftermath import is_allocated
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.fleet import fleet
-from tests.cluster.harness.objects import is_bound
-from tests.cluster.harness.proxy import BINDING, Hold, Proxy, proxy
-from tests.cluster.harness.scenario import add_pod, findings, held
-from tests.cluster.harness.service import grant_rights, running_extender
-from tests.cluster.harness.verbs import Verbs, connect_verbs
+from tests.kit.controlplane.access import EXTENDER
+from tests.kit.controlplane.aftermath import is_allocated
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.fleet import fleet
+from tests.kit.controlplane.proxy import BINDING, Hold, Proxy, proxy
+from tests.kit.controlplane.scenario import add_pod, findings, held
+from tests.kit.controlplane.service import grant_rights, running_extender
+from tests.kit.controlplane.verbs import Verbs, connect_verbs
+from tests.kit.objects.manifests import is_bound
 
 NOBODY = "nobody"
 """The schedulerName of pods that only the test schedules."""

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.kube.api import NODES, PODS, ObjectKey
-from tests.cluster.harness.access import SCHEDULER
-from tests.cluster.harness.client import LEASES, Client
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.objects import add_node, is_bound, pod
-from tests.cluster.harness.recorder import Recorder, recording_extender
-from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.client import LEASES, Client
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.recorder import Recorder, recording_extender
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.objects.manifests import add_node, is_bound, pod
 
 NODE_NAMES = [f"scheduled-{number}" for number in range(3)]
 

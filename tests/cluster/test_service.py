@@ -5,12 +5,12 @@ import pytest
 from extender.cli.audit import audit_snapshot, listed_live
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey
 from extender.kube.credentials import Origin
-from tests.cluster.harness.access import EXTENDER
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, pod, request, requests, template
-from tests.cluster.harness.scenario import GPUS, SITE, bound, by_name, by_template, findings, held, rejection
+from tests.kit.controlplane.access import EXTENDER
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import GPUS, SITE, bound, by_name, by_template, findings, held, rejection
+from tests.kit.objects.manifests import claim, pod, request, requests, template
 
 pytestmark = pytest.mark.usefixtures("site")
 

@@ -13,15 +13,15 @@ import pytest
 import pytest_asyncio
 
 from extender.kube.api import CLAIMS, PODS, RawObject
-from tests.cluster.harness.binaries import Binaries
-from tests.cluster.harness.client import NAMESPACES, Client, connect, key_of
-from tests.cluster.harness.controlplane import ControlPlane, Options, control_plane
-from tests.cluster.harness.driver import Driver, driver
-from tests.cluster.harness.objects import add_node, as_version, claim, pod, request, requests
-from tests.cluster.harness.objects import namespace as a_namespace
-from tests.cluster.harness.scenario import by_name, findings, held
-from tests.cluster.harness.service import Extender, grant_rights, running_extender
-from tests.cluster.harness.verbs import Verbs, connect_verbs
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
+from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.driver import Driver, driver
+from tests.kit.controlplane.scenario import by_name, findings, held
+from tests.kit.controlplane.service import Extender, grant_rights, running_extender
+from tests.kit.controlplane.verbs import Verbs, connect_verbs
+from tests.kit.objects.manifests import add_node, as_version, claim, pod, request, requests
+from tests.kit.objects.manifests import namespace as a_namespace
 
 NODES = ["old-0", "old-1"]
 MEMORY = {"big": "80Gi", "small": "8Gi"}

@@ -8,11 +8,11 @@ import pytest
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.writes.conditions import DEVICES_CHANGED
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.driver import Driver
-from tests.cluster.harness.objects import claim, pod, request, requests
-from tests.cluster.harness.scenario import bound, by_name, findings, has_condition, held, rejection
-from tests.cluster.harness.verbs import Verbs
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import bound, by_name, findings, has_condition, held, rejection
+from tests.kit.controlplane.verbs import Verbs
+from tests.kit.objects.manifests import claim, pod, request, requests
 
 pytestmark = pytest.mark.usefixtures("site")
 

@@ -13,17 +13,17 @@ import httpx
 
 from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, EVENTS, NODES, PODS, ObjectKey
-from tests.cluster.harness.access import SCHEDULER
-from tests.cluster.harness.aftermath import is_allocated, losses, wait_settled
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.controlplane import ControlPlane
-from tests.cluster.harness.fleet import fleet
-from tests.cluster.harness.objects import claim, is_bound
-from tests.cluster.harness.pair import BACKOFF_SECONDS, SHIPPED_NAME, Pair, pair
-from tests.cluster.harness.proxy import CLAIM_STATUS, Hold, Proxy, proxy
-from tests.cluster.harness.scenario import add_pod, bound, findings, held, rejection
-from tests.cluster.harness.scheduler import scheduler
-from tests.cluster.harness.waiting import INTERVAL
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.aftermath import is_allocated, losses, wait_settled
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.fleet import fleet
+from tests.kit.controlplane.pair import BACKOFF_SECONDS, SHIPPED_NAME, Pair, pair
+from tests.kit.controlplane.proxy import CLAIM_STATUS, Hold, Proxy, proxy
+from tests.kit.controlplane.scenario import add_pod, bound, findings, held, rejection
+from tests.kit.controlplane.scheduler import scheduler
+from tests.kit.objects.manifests import claim, is_bound
+from tests.kit.waiting import INTERVAL
 
 RIVAL = "dra-rival"
 IN_TREE = "default-scheduler"

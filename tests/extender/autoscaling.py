@@ -16,7 +16,7 @@ from extender.autoscaler.templates import NodeTemplate, load_templates
 from extender.decisions.evaluate import Decider
 from extender.state.objects import NodeObject, parse_node_object
 from extender.state.state import ClusterState
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     CREATED,
     DRIVER,
     Object,

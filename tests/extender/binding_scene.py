@@ -10,9 +10,9 @@ from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, Fault, Transport, memory_api
-from tests.extender.clusters import device_class, local_slice, node, solver
+from tests.kit import virtualtime
+from tests.kit.clusters import device_class, local_slice, node, solver
+from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
 
 PROTECT, ALLOCATE, BIND = "update resourceclaims", "update_status resourceclaims", "bind pods"
 GET_CLAIM = "get resourceclaims"

@@ -5,8 +5,8 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, PODS, RawObject, Resource
 from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import SPECIAL, parse_claim_object
-from tests.extender.apis import memory_api
-from tests.extender.clusters import claim, device_class, local_slice, network_slice, node, pod
+from tests.kit.clusters import claim, device_class, local_slice, network_slice, node, pod
+from tests.kit.servers.memory import memory_api
 
 CLAIMS_OF = {"p": ["a"], "q": ["b", "shared"], "r": ["shared"], "s": ["c", "d"], "t": ["e"]}
 

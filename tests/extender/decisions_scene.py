@@ -7,7 +7,7 @@ from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity,
 from extender.decisions.evaluate import Decided, Decider
 from extender.kube.api import RESOURCES
 from extender.kube.raw import Event, EventType
-from tests.extender.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of
+from tests.kit.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of
 
 NAMES = ("a", "b", "c")
 

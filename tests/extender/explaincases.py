@@ -5,17 +5,6 @@ from dataclasses import replace
 
 from allocator import BEST_FIT, Limits
 from allocator.model.features import ALL_FEATURES
-from tests.extender.clusters import (
-    CREATED,
-    DRIVER,
-    claim,
-    device_class,
-    node,
-    pod,
-    request,
-    solver,
-    taint_rule,
-)
 from tests.extender.explaining import (
     BROKEN,
     CLASS,
@@ -42,6 +31,17 @@ from tests.extender.explaining import (
     templated,
     two_gpus,
     with_fields,
+)
+from tests.kit.clusters import (
+    CREATED,
+    DRIVER,
+    claim,
+    device_class,
+    node,
+    pod,
+    request,
+    solver,
+    taint_rule,
 )
 
 EXPLAINED: Mapping[str, Case] = {

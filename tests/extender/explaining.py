@@ -11,7 +11,7 @@ from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
 from extender.state.snapshot import AssumedAllocation, Snapshot
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     CREATED,
     DRIVER,
     Object,

@@ -16,10 +16,10 @@ from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import DeviceCounts
 from extender.state.state import ClusterState
-from tests.extender.clusters import NOW, local_slice, solver
-from tests.extender.fakeapi import FakeApi
 from tests.extender.livecluster import following, make_claim
-from tests.extender.virtualtime import run
+from tests.kit.clusters import NOW, local_slice, solver
+from tests.kit.servers.transport import FakeApi
+from tests.kit.virtualtime import run
 
 
 @dataclass(frozen=True, slots=True)

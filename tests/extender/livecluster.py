@@ -12,8 +12,8 @@ from extender.kube.watch import Rhythm, Source
 from extender.state.live import LiveCluster, Timing
 from extender.state.relist import Relist
 from extender.state.state import ClusterState
-from tests.extender.fakeapi import FakeApi
-from tests.extender.virtualtime import at_once
+from tests.kit.servers.transport import FakeApi
+from tests.kit.virtualtime import at_once
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})
 

@@ -13,9 +13,9 @@ from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, Transport
-from tests.extender.clusters import solver
+from tests.kit import virtualtime
+from tests.kit.clusters import solver
+from tests.kit.servers.memory import NOW, Transport
 
 _T = TypeVar("_T")
 

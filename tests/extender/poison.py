@@ -6,7 +6,7 @@ from allocator import Device, Selectors
 from allocator.cel import Expired, never
 from extender.decisions.solver import Solver
 from extender.faults import Faults
-from tests.extender.clusters import Object, claim, request, solver
+from tests.kit.clusters import Object, claim, request, solver
 
 POISON = '"poison" == "poison"'
 FAULT = "internal error (ZeroDivisionError); the log of the extender has the details"

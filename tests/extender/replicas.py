@@ -29,11 +29,11 @@ from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.reservation import is_reserved
 from extender.writes.writer import Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, Transport
 from tests.extender.bindlaws import check
-from tests.extender.clusters import solver
 from tests.extender.interleaving import Step
+from tests.kit import virtualtime
+from tests.kit.clusters import solver
+from tests.kit.servers.memory import NOW, Transport
 
 _T = TypeVar("_T")
 

@@ -11,9 +11,9 @@ from extender.verbs.bind import Binder, BindError
 from extender.verbs.filter import filter_nodes
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, Fault, Transport, memory_api
-from tests.extender.clusters import device_class, local_slice, node, pod, solver
+from tests.kit import virtualtime
+from tests.kit.clusters import device_class, local_slice, node, pod, solver
+from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
 
 EVERYTHING = Features()
 GPU = "example.com/gpu"

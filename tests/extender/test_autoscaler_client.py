@@ -23,7 +23,7 @@ from extender.client import (
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from tests.extender.autoscaling import GPU, autoscaler_over, claim_template, machine, node_template, pod_of
-from tests.extender.clusters import Cluster, client_of, local_slice
+from tests.kit.clusters import Cluster, client_of, local_slice
 
 OBJECTS = (GPU, claim_template(), machine("a"), local_slice("a"))
 

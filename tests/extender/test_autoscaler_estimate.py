@@ -25,7 +25,7 @@ from tests.extender.autoscaling import (
     pod_of,
     world_of,
 )
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Object,
     claim,

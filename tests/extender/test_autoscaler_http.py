@@ -26,7 +26,7 @@ from tests.extender.autoscaling import (
     node_template,
     pod_of,
 )
-from tests.extender.clusters import Cluster, Object, claim, client_of, local_slice, network_slice, pod, solver
+from tests.kit.clusters import Cluster, Object, claim, client_of, local_slice, network_slice, pod, solver
 
 OBJECTS = (GPU, claim_template(), machine("a"), local_slice("a"), pod_of("pending", "gpu"))
 NEW = node_template("g", 1)

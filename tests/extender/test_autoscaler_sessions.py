@@ -28,7 +28,7 @@ from tests.extender.autoscaling import (
     pod_of,
     world_of,
 )
-from tests.extender.clusters import DRIVER, Object, local_slice, network_slice, parsed, snapshot_of, solver
+from tests.kit.clusters import DRIVER, Object, local_slice, network_slice, parsed, snapshot_of, solver
 
 UNKNOWN = "it has expired or made room for others, or the service was started again since; start another one"
 

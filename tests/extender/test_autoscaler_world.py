@@ -26,7 +26,7 @@ from tests.extender.autoscaling import (
     pod_of,
     world_of,
 )
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Cluster,
     Object,

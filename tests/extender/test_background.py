@@ -7,7 +7,7 @@ from extender.state.objects import Pod
 from extender.state.snapshot import EMPTY
 from extender.verbs.filter import FilterResult
 from extender.verbs.wire import FilterArgs
-from tests.extender import virtualtime
+from tests.kit import virtualtime
 
 POD = Pod("ns", "p", "uid-p")
 

@@ -10,10 +10,10 @@ from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import parse_pod
 from extender.verbs.bind import BindError
 from extender.writes.goals import ATTEMPTS
-from tests.extender import virtualtime
-from tests.extender.apis import Fault, writes
 from tests.extender.binding_scene import ALLOCATE, BIND, DEADLINE, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
-from tests.extender.clusters import claim, pod
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, pod
+from tests.kit.servers.memory import Fault, writes
 
 
 class TestSuccess:

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from extender.kube.api import CLAIMS, ObjectKey
-from tests.extender import virtualtime
-from tests.extender.apis import Fault, writes
 from tests.extender.binding_scene import ALLOCATE, BIND, GET_CLAIM, Scene
-from tests.extender.clusters import DRIVER, claim, device_class, network_slice, pod, request
+from tests.kit import virtualtime
+from tests.kit.clusters import DRIVER, claim, device_class, network_slice, pod, request
+from tests.kit.servers.memory import Fault, writes
 
 
 class Fabric(Scene):

@@ -14,11 +14,11 @@ from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
-from tests.extender import virtualtime
-from tests.extender.apis import Fault, memory_api, writes
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
-from tests.extender.clusters import DRIVER, claim, device_class, local_slice, node, pod
 from tests.extender.mortal import ENDS, End, Process, killed, live_and_die
+from tests.kit import virtualtime
+from tests.kit.clusters import DRIVER, claim, device_class, local_slice, node, pod
+from tests.kit.servers.memory import Fault, memory_api, writes
 
 FORBIDDEN = Fault(refused=ApiError(403, "Forbidden", "not allowed"))
 

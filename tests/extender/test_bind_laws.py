@@ -17,10 +17,10 @@ from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, Fault, Transport
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
-from tests.extender.clusters import solver
+from tests.kit import virtualtime
+from tests.kit.clusters import solver
+from tests.kit.servers.memory import NOW, Fault, Transport
 
 TURN = {"p": 0, "q": 0, "r": 1, "s": 1, "t": 0}
 """Which of the two binds a pod: only one scheduler at a time has it."""

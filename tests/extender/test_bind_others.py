@@ -8,10 +8,10 @@ import pytest
 
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.verbs.bind import DoubleAllocationError
-from tests.extender import virtualtime
-from tests.extender.apis import Fault
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, Scene, action
-from tests.extender.clusters import claim, pod
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, pod
+from tests.kit.servers.memory import Fault
 
 
 def stolen(scene: Scene, device: str) -> Callable[[], Any]:

@@ -14,7 +14,7 @@ from extender.kube.raw import Event, EventType
 from extender.verbs.bind import MOST_TRIES, Binder
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import DEADLINE, Scene
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     Object,
     claim,
     device_class,

@@ -18,9 +18,9 @@ from extender.writes.binding_conditions import PATIENCE
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.writer import Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, NOW_TEXT, Transport, memory_api, writes
-from tests.extender.clusters import DRIVER, claim, device_class, local_slice, node, pod, solver
+from tests.kit import virtualtime
+from tests.kit.clusters import DRIVER, claim, device_class, local_slice, node, pod, solver
+from tests.kit.servers.memory import NOW, NOW_TEXT, Transport, memory_api, writes
 
 READY, BROKEN = "example.com/ready", "example.com/broken"
 KEY = ObjectKey("ns", "p")

@@ -17,8 +17,8 @@ from extender.http.operations import Shared
 from extender.observe.metrics import VERBS
 from extender.verbs.body import WireError
 from extender.verbs.wire import decode_filter
-from tests.extender import virtualtime
-from tests.extender.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
+from tests.kit import virtualtime
+from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
 
 MIB = 1024 * 1024
 

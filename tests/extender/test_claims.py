@@ -18,7 +18,7 @@ from extender.pods.claims import (
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import AssumedAllocation, Snapshot
 from extender.state.state import ClusterState
-from tests.extender.clusters import claim, device_class, node, pod, request, snapshot_of
+from tests.kit.clusters import claim, device_class, node, pod, request, snapshot_of
 
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",

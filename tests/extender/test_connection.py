@@ -15,7 +15,8 @@ from extender.kube.connection import Connection, open_connection
 from extender.kube.credentials import ConnectError, Credentials, Origin, load_credentials
 from extender.kube.transport import MERGE_PATCH_TYPE, NotSentError, Request, Stream, TransportError
 from extender.state.live import connect
-from tests.extender.cannedserver import (
+from tests.extender.livecluster import half, now
+from tests.kit.servers.canned import (
     CHUNKED,
     HTTPS,
     OK,
@@ -26,8 +27,7 @@ from tests.extender.cannedserver import (
     kubeconfig,
     serving,
 )
-from tests.extender.livecluster import half, now
-from tests.extender.virtualtime import run
+from tests.kit.virtualtime import run
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
 

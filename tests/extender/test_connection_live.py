@@ -18,14 +18,14 @@ from extender.kube.transport import Request
 from extender.serving.run import live
 from extender.state.live import connect
 from extender.state.state import ClusterState
-from tests.extender.cannedserver import (
+from tests.extender.livecluster import default, half, make_claim, now
+from tests.kit.servers.canned import (
     CHUNKED,
     answer,
     kubeconfig,
     read_request,
 )
-from tests.extender.fakeapi import FakeApi
-from tests.extender.livecluster import default, half, make_claim, now
+from tests.kit.servers.transport import FakeApi
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
 

@@ -21,7 +21,7 @@ from extender.config.settings import Settings
 from extender.http import connections
 from extender.http.connections import VERBS, BoundedServer, ListenerLimits, Pacer, sweep
 from extender.serving.run import server_config
-from tests.extender import virtualtime
+from tests.kit import virtualtime
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"

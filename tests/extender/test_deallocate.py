@@ -9,7 +9,7 @@ from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.objects import RELEASED
 from extender.verbs.filter import filter_nodes
 from extender.verbs.wire import FilterArgs
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Cluster,
     Object,

@@ -34,7 +34,7 @@ from extender.kube.raw import Event, EventType
 from extender.state.objects import NodeObject
 from extender.state.snapshot import AssumedAllocation, Snapshot
 from extender.state.state import ClusterState
-from tests.extender.clusters import DRIVER, claim, device_class, node, solver, taint_rule
+from tests.kit.clusters import DRIVER, claim, device_class, node, solver, taint_rule
 
 EXAMPLES = int(os.environ.get("DECIDING_EXAMPLES", "300"))
 NODES = ("n0", "n1", "n2", "n3")

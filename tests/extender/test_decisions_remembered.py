@@ -15,7 +15,8 @@ from extender.decisions.verdict import NotAtHandError, Verdict
 from extender.decisions.verdict_index import VerdictIndex
 from extender.kube.raw import EventType
 from extender.state.objects import parse_node_object
-from tests.extender.clusters import (
+from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
+from tests.kit.clusters import (
     DRIVER,
     Object,
     device_class,
@@ -27,7 +28,6 @@ from tests.extender.clusters import (
     state_of,
     taint_rule,
 )
-from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 MODEL = f'device.attributes["{DRIVER}"].model == "x"'

@@ -16,8 +16,8 @@ from extender import __version__
 from extender.cli.main import app
 from extender.config.settings import keys, load, variable
 from extender.http.app import create_operations_app
-from tests.extender.clusters import Cluster
 from tests.extender.exported import exported
+from tests.kit.clusters import Cluster
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

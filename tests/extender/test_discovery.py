@@ -27,9 +27,9 @@ from extender.kube.credentials import ConnectError
 from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.remote import Patience, RemoteApi
 from extender.state.live import usable_api
-from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
 from tests.extender.livecluster import SERVED, half
-from tests.extender.virtualtime import run
+from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
+from tests.kit.virtualtime import run
 
 DRA = (CLAIMS, TEMPLATES, SLICES, CLASSES)
 PLURALS = frozenset(resource.plural for resource in DRA)

@@ -15,8 +15,8 @@ from extender.config.settings import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.openapi import AUTOSCALER_VERBS, VERBS
 from extender.verbs.filter import WAITING
-from tests.extender.clusters import Cluster, client_of
 from tests.extender.exported import Exported, exported
+from tests.kit.clusters import Cluster, client_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -4,9 +4,9 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.state.state import ClusterState
 from extender.writes.double_allocations import AT_ONCE, DoubleAllocations
-from tests.extender import virtualtime
-from tests.extender.apis import memory_api
-from tests.extender.clusters import claim, local_slice, node, pod
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, local_slice, node, pod
+from tests.kit.servers.memory import memory_api
 
 
 class Scene:

@@ -8,9 +8,9 @@ import pytest
 from extender.kube.api import EVENTS, ApiError, ObjectKey, RawObject
 from extender.state.objects import Pod, parse_pod
 from extender.writes.events import Note, Pace, Recorder
-from tests.extender import virtualtime
-from tests.extender.apis import Fault, Transport, memory_api
-from tests.extender.clusters import pod
+from tests.kit import virtualtime
+from tests.kit.clusters import pod
+from tests.kit.servers.memory import Fault, Transport, memory_api
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 CREATE, PATCH = "create events", "patch events"

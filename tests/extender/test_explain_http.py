@@ -19,7 +19,7 @@ from extender.config.settings import load
 from extender.explain.verb_priority import VerbPriority
 from extender.kube.api import PODS, ObjectKey
 from extender.state.state import ClusterState
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Cluster,
     Object,

@@ -32,7 +32,7 @@ from extender.state.snapshot import EMPTY, Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS, device
-from tests.extender.clusters import solver
+from tests.kit.clusters import solver
 
 NODES = ("node-1", "node-2")
 ASKING = Pod("default", "asking", "uid-asking")

@@ -18,16 +18,16 @@ from extender.explain.references import with_claims_made
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
 from extender.verbs.filter import filter_nodes
-from tests.extender.clusters import (
+from tests.extender.explaincases import EXPLAINED
+from tests.extender.explaining import Case
+from tests.extender.upkeepcases import UPKEEP
+from tests.kit.clusters import (
     DRIVER,
     claim,
     node,
     pod,
     snapshot_of,
 )
-from tests.extender.explaincases import EXPLAINED
-from tests.extender.explaining import Case
-from tests.extender.upkeepcases import UPKEEP
 
 GOLDEN = (Path(__file__).parent / "explanations.txt").read_text()
 CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP}

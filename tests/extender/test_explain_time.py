@@ -5,7 +5,7 @@ from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation, Verdict
 from extender.kube.api import ObjectKey
-from tests.extender.clusters import Object, claim, device_class, local_slice, node, pod, snapshot_of, solver
+from tests.kit.clusters import Object, claim, device_class, local_slice, node, pod, snapshot_of, solver
 
 WORLD = (device_class(), node("a"), node("b"), local_slice("a"), claim("c"), pod("p", "c"))
 

@@ -7,7 +7,7 @@ import pytest
 
 from extender.pods.extended_resources.requests import DemandError, demand, wanted
 from extender.state.objects import Pod, RequestMapping, parse_pod
-from tests.extender.clusters import pod
+from tests.kit.clusters import pod
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"

@@ -26,7 +26,10 @@ from extender.verbs.preempt import Victims
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
-from tests.extender.clusters import (
+from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned
+from tests.extender.requeue_scene import mark
+from tests.extender.test_simulation import manifests_of
+from tests.kit.clusters import (
     NOW,
     Cluster,
     Object,
@@ -41,9 +44,6 @@ from tests.extender.clusters import (
     solver,
     state_of,
 )
-from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned
-from tests.extender.requeue_scene import mark
-from tests.extender.test_simulation import manifests_of
 
 SICK, WELL = pod("sick", "sick-c"), pod("well", "well-c")
 CLAIMS = (poison_claim("sick-c"), claim("well-c"))

@@ -8,7 +8,7 @@ import pytest
 from allocator import Limits, SelectorError
 from extender.pods.case import held_for_nominated
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Object,
     claim,

@@ -20,7 +20,8 @@ from extender.observe.tables.devices import DeviceCounts, DeviceState
 from extender.state.live import LiveCluster
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
-from tests.extender.clusters import (
+from tests.extender.livecluster import default, following, make_claim
+from tests.kit.clusters import (
     DRIVER,
     NOW,
     claim,
@@ -33,9 +34,8 @@ from tests.extender.clusters import (
     state_of,
     taint_rule,
 )
-from tests.extender.fakeapi import FakeApi, Fault
-from tests.extender.livecluster import default, following, make_claim
-from tests.extender.virtualtime import run
+from tests.kit.servers.transport import FakeApi, Fault
+from tests.kit.virtualtime import run
 
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:

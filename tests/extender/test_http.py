@@ -19,7 +19,7 @@ from extender.kube.api import NODES
 from extender.observe.metrics import VERBS, Metrics
 from extender.serving.run import make_service
 from extender.state.state import ClusterState
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Cluster,
     Object,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.extender import virtualtime
 from tests.extender.interleaving import BrokenError, Chooser, Explored, Step, explore, explore_patiently, play
+from tests.kit import virtualtime
 
 Access = tuple[str, str]
 """What a step does, "read" or "write", and to which cell."""

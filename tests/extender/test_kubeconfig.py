@@ -9,7 +9,7 @@ import pytest
 
 from extender.kube.connection import open_connection
 from extender.kube.credentials import ConnectError, Origin, find_origin, load_credentials
-from tests.extender.cannedserver import HTTPS, config_text
+from tests.kit.servers.canned import HTTPS, config_text
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
 

@@ -5,9 +5,9 @@ import pytest
 from extender.kube.api import CLAIMS, ApiError
 from extender.kube.raw import key_of
 from extender.kube.transport import Request
-from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import api_over, make_claim
-from tests.extender.virtualtime import run
+from tests.kit.servers.transport import FakeApi, Fault
+from tests.kit.virtualtime import run
 
 
 def three_claims() -> FakeApi:

@@ -12,9 +12,9 @@ from extender.kube.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, Out
 from extender.kube.encoding import dumps, loads
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
-from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import api_over, default, make_claim, make_node, now
-from tests.extender.virtualtime import run
+from tests.kit.servers.transport import FakeApi, Fault
+from tests.kit.virtualtime import run
 
 CLAIM = make_claim("c")
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

@@ -15,9 +15,9 @@ from extender.kube.transport import Request
 from extender.state.follow import Pace
 from extender.state.live import Timing
 from extender.state.state import NOT_SYNCED, ClusterState
-from tests.extender.fakeapi import ALL_VERSIONS, FakeApi, Fault
 from tests.extender.livecluster import RecordingState, default, following, make_claim, make_node, make_pod, now
-from tests.extender.virtualtime import run
+from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
+from tests.kit.virtualtime import run
 
 
 def for_kind(resource: Resource, *faults: Fault) -> "FaultsOfKind":

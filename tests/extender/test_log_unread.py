@@ -15,8 +15,8 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from tests.extender.clusters import Object, claim, device_class, node, pod
 from tests.extender.process import ROOT
+from tests.kit.clusters import Object, claim, device_class, node, pod
 
 OBJECTS = (device_class(), node("a"), claim("c"), pod("p", "c"))
 ASKED: Object = {"Pod": pod("p", "c"), "Nodes": None, "NodeNames": ["a"]}

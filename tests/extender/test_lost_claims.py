@@ -8,9 +8,9 @@ import pytest
 from extender.background.lost_claims import LostClaims
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.state import ClusterState
-from tests.extender import virtualtime
-from tests.extender.apis import Fault, Transport, memory_api
-from tests.extender.clusters import claim, node, pod
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, node, pod
+from tests.kit.servers.memory import Fault, Transport, memory_api
 
 KEY, POD = ObjectKey("ns", "a"), ObjectKey("ns", "p")
 

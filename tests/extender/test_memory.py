@@ -7,8 +7,8 @@ import pytest
 from extender.fakekube.api import merge_patch
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, ApiError, ObjectKey, RawObject
 from extender.state.state import ClusterState
-from tests.extender.apis import NOW_TEXT, memory_api
-from tests.extender.clusters import claim, device_class, node, pod
+from tests.kit.clusters import claim, device_class, node, pod
+from tests.kit.servers.memory import NOW_TEXT, memory_api
 
 KEY = ObjectKey("ns", "gpu")
 RESULT = {"request": "gpu", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}

@@ -9,8 +9,8 @@ from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import POD_CLAIM_NAME, Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
-from tests.extender.apis import memory_api
-from tests.extender.clusters import claim, pod, request
+from tests.kit.clusters import claim, pod, request
+from tests.kit.servers.memory import memory_api
 
 TEMPLATE: RawObject = {
     "apiVersion": "resource.k8s.io/v1",

@@ -6,9 +6,9 @@ from extender.fakekube.controllers import Controller
 from extender.kube.api import ObjectKey, RawObject, Resource
 from tests.cluster import controller_rules
 from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, check_claim_rule
-from tests.cluster.harness.client import Condition, key_of
 from tests.cluster.server_rules import SCENARIOS, Scenario
-from tests.extender.apis import memory_api
+from tests.kit.controlplane.client import Condition, key_of
+from tests.kit.servers.memory import memory_api
 
 
 @pytest.mark.parametrize("rule", CLAIM_RULES, ids=lambda rule: rule.name)

@@ -12,7 +12,7 @@ from extender.kube.raw import Event, EventType, version_of
 from extender.state.mutation_cache import MutationCache
 from extender.state.objects import parse_claim_object
 from extender.state.state import ClusterState
-from tests.extender.clusters import claim
+from tests.kit.clusters import claim
 
 KEY = ObjectKey("ns", "gpu")
 

@@ -8,7 +8,7 @@ from httpx import AsyncClient
 
 from extender.config.settings import load
 from extender.http.origins import Callers
-from tests.extender.clusters import Cluster, client_of, node, pod
+from tests.kit.clusters import Cluster, client_of, node, pod
 
 OURS = [
     "127.0.0.1:8888",

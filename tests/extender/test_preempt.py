@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.verbs.preempt import MAX_TRIALS, Victims, choose_victims
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Object,
     budget,

@@ -23,7 +23,7 @@ from extender.config.settings import LogSettings
 from extender.observe import logs
 from extender.observe.tables.table import Row, View, page
 from extender.observe.tables.terminal import Table, plain_lines, print_table
-from tests.extender.clusters import Cluster, claim, client_of, device_class, local_slice, node, pod
+from tests.kit.clusters import Cluster, claim, client_of, device_class, local_slice, node, pod
 
 ATTACKS = {
     "an escape sequence": ("\x1b[2J\x1b]0;owned\x07", r"\x1b[2J\x1b]0;owned\x07"),

@@ -11,7 +11,7 @@ from extender.kube.api import RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Object,
     claim,

@@ -12,7 +12,7 @@ from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.verbs.ranking import Ranking
 from extender.verbs.wire import FilterArgs
-from tests.extender.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
+from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
 
 HIGH, LOW = Merit(preference=8), Merit(preference=7)
 

@@ -8,7 +8,7 @@ import pytest
 from allocator import DeviceId
 from extender.state.objects import ClaimObject, parse_claim_object
 from extender.writes.binding_conditions import PATIENCE, Failed, Waiting, unmet
-from tests.extender.clusters import DRIVER, claim
+from tests.kit.clusters import DRIVER, claim
 
 ALLOCATED = datetime(2026, 1, 1, tzinfo=UTC)
 READY, LINKED, BROKEN = "example.com/ready", "example.com/linked", "example.com/broken"

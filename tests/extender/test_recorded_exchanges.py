@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.extender.clusters import Cluster, Object, client_of, device_class, network_slice, node, request
+from tests.kit.clusters import Cluster, Object, client_of, device_class, network_slice, node, request
 
 RECORDED = Path(__file__).parents[3] / "shared" / "wire" / "kube-scheduler-1.36.json"
 EXCHANGES: list[Object] = orjson.loads(RECORDED.read_bytes()) if RECORDED.exists() else []

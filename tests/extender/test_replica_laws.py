@@ -23,11 +23,11 @@ from typing import Final
 import pytest
 
 from extender.fakekube.api import MemoryApi
-from tests.extender import virtualtime
-from tests.extender.apis import memory_api
-from tests.extender.clusters import claim, device_class, local_slice, node, pod
 from tests.extender.interleaving import BrokenError, Chooser, Dice, Explored, explore, explore_patiently, play
 from tests.extender.replicas import FAULTS, SWEEP, Action, Program, Replicas, bind, deallocate, give_back
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, device_class, local_slice, node, pod
+from tests.kit.servers.memory import memory_api
 
 GPU = "example.com/gpu"
 IS_LONG: Final = "REPLICA_HISTORIES" in os.environ

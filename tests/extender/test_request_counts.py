@@ -5,9 +5,9 @@ import pytest
 from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
 from extender.kube.request_counts import NO_ANSWER, Asked, asked
 from extender.kube.transport import Request
-from tests.extender.fakeapi import FakeApi, Fault
 from tests.extender.livecluster import api_over, default, make_claim
-from tests.extender.virtualtime import run
+from tests.kit.servers.transport import FakeApi, Fault
+from tests.kit.virtualtime import run
 
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"
 

@@ -13,7 +13,8 @@ from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.serving.run import make_service
 from extender.verbs.wire import FilterArgs
-from tests.extender.clusters import (
+from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
+from tests.kit.clusters import (
     Object,
     claim,
     device_class,
@@ -25,7 +26,6 @@ from tests.extender.clusters import (
     request,
     taint_rule,
 )
-from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 
 
 async def test_a_slice_wakes_the_pod_that_waits_for_it_once() -> None:

@@ -11,9 +11,9 @@ from extender.observe.metrics import Metrics
 from extender.serving.run import make_service
 from extender.verbs.wire import FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED
-from tests.extender.apis import Fault, Transport
-from tests.extender.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
+from tests.kit.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver
+from tests.kit.servers.memory import Fault, Transport
 
 # --- writing ------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 from tests.extender.process import serving, start
+from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 
 OBJECTS = (
     device_class(selectors=[f'device.driver == "{DRIVER}"']),

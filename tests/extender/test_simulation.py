@@ -15,7 +15,7 @@ from extender.observe.metrics import Metrics
 from extender.pods.extended_resources.plugins import asked
 from extender.serving.run import make_service
 from extender.state.objects import parse_pod
-from tests.extender.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, solver
+from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, solver
 
 GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 PLUGIN = "plugin.example.com/gpu"

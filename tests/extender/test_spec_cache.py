@@ -8,7 +8,7 @@ from allocator import Fields, InvalidObjectError, Problem, parse_claim, read_cla
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
 from extender.state.spec_cache import SpecCache
 from extender.state.state import ClusterState
-from tests.extender.clusters import claim, request
+from tests.kit.clusters import claim, request
 
 V1, V1BETA1 = "resource.k8s.io/v1", "resource.k8s.io/v1beta1"
 

@@ -14,9 +14,6 @@ from extender.verbs.bind import Binder
 from extender.verbs.preempt import Victims, choose_victims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, Fault, Transport, writes
-from tests.extender.clusters import claim, node, pod, solver
 from tests.extender.special_scene import (
     ALLOCATE,
     BIND,
@@ -30,6 +27,9 @@ from tests.extender.special_scene import (
     asking,
     devices,
 )
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, node, pod, solver
+from tests.kit.servers.memory import NOW, Fault, Transport, writes
 
 
 class TestPerNode:

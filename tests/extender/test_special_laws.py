@@ -12,11 +12,11 @@ from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import SPECIAL, parse_claim_object
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, memory_api
 from tests.extender.bindlaws import everything
-from tests.extender.clusters import claim, device_class, local_slice, node, pod
 from tests.extender.mortal import ENDS, End, Process, live_and_die
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, device_class, local_slice, node, pod
+from tests.kit.servers.memory import NOW, memory_api
 
 GPU = "example.com/gpu"
 PLUGIN = "m"

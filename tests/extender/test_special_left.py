@@ -9,10 +9,10 @@ from extender.background.orphans import IDLE, PERIOD, OrphanCollector
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from extender.pods.extended_resources.requests import demand, special_claim
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, Fault, writes
-from tests.extender.clusters import claim, device_class, local_slice, node
 from tests.extender.special_scene import BIND, GPU, PROTECT, Scene, asking, devices, left_behind
+from tests.kit import virtualtime
+from tests.kit.clusters import claim, device_class, local_slice, node
+from tests.kit.servers.memory import NOW, Fault, writes
 
 
 class TestLeftFromAnEarlierTry:

@@ -16,8 +16,8 @@ from extender.state.objects import ClaimObject
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.state import ClusterState
 from extender.writes.other_writers import double_allocation
-from tests.extender import virtualtime
-from tests.extender.clusters import (
+from tests.kit import virtualtime
+from tests.kit.clusters import (
     DRIVER,
     budget,
     claim,

@@ -13,7 +13,7 @@ from extender.kube.raw import Event, EventType, key_of
 from extender.state.changes import Topic
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     budget,
     claim,

@@ -8,7 +8,7 @@ from allocator import InvalidObjectError, Quantity
 from extender.kube.raw import revision
 from extender.state.budgets import parse_budget
 from extender.state.objects import is_extended, parse_claim_object, parse_node_object, parse_pod
-from tests.extender.clusters import budget, claim, node, pod
+from tests.kit.clusters import budget, claim, node, pod
 
 
 def container(name: str, requests: dict[str, str], **more: Any) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from extender.observe.metrics import Metrics
 from extender.offload import in_thread
 from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.tracing.spans import Spans
-from tests.extender.clusters import (
+from tests.extender.livecluster import SERVED, default, half, make_claim
+from tests.kit.clusters import (
     DRIVER,
     Cluster,
     Object,
@@ -37,9 +38,8 @@ from tests.extender.clusters import (
     pod,
     solver,
 )
-from tests.extender.fakeapi import FakeApi, Fault
-from tests.extender.livecluster import SERVED, default, half, make_claim
-from tests.extender.virtualtime import run
+from tests.kit.servers.transport import FakeApi, Fault
+from tests.kit.virtualtime import run
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-{CALLER}-01"}

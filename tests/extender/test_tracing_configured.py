@@ -21,7 +21,8 @@ from extender.config.settings import Settings, TracingSettings
 from extender.offload import in_thread
 from extender.serving.run import make_autoscaler, read_catalog
 from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
-from tests.extender.clusters import (
+from tests.extender.process import ROOT, serving
+from tests.kit.clusters import (
     DRIVER,
     Cluster,
     claim,
@@ -31,8 +32,7 @@ from tests.extender.clusters import (
     pod,
     solver,
 )
-from tests.extender.fakeapi import FakeApi
-from tests.extender.process import ROOT, serving
+from tests.kit.servers.transport import FakeApi
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}

@@ -10,7 +10,7 @@ from extender.faults import Faults
 from extender.kube.api import EVENTS
 from extender.verbs.wire import FilterArgs
 from extender.writes.events import Note
-from tests.extender.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of
+from tests.kit.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of
 
 NONE_FREE = "no free device for request gpu"
 NO_MATCH = "no device matches request gpu"

@@ -3,7 +3,7 @@
 from allocator import Merit
 from extender.verbs.merits import Merits
 from extender.verbs.recent import Decision, DecisionStore
-from tests.extender.clusters import parsed, pod
+from tests.kit.clusters import parsed, pod
 
 
 def decision(name: str, preference: int = 0) -> Decision:

@@ -10,7 +10,7 @@ from httpx import AsyncClient
 from extender.config.settings import load
 from extender.kube.api import NODES, SLICES, ObjectKey
 from extender.kube.raw import Event, EventType
-from tests.extender.clusters import (
+from tests.kit.clusters import (
     DRIVER,
     Cluster,
     Object,

@@ -8,8 +8,8 @@ import pytest
 from extender.kube.api import PODS
 from extender.kube.raw import Event, EventType
 from extender.verbs.volume_gate import MOST_SECONDS, VolumeGate
-from tests.extender.clusters import Object, parsed, pod, state_of
-from tests.extender.virtualtime import run
+from tests.kit.clusters import Object, parsed, pod, state_of
+from tests.kit.virtualtime import run
 
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 SOON = 0.05

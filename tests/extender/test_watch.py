@@ -24,9 +24,9 @@ from extender.kube.watch import (
     Source,
     UnendingListError,
 )
-from tests.extender.fakeapi import FakeApi, FakeStream, Fault
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
-from tests.extender.virtualtime import at_once, run
+from tests.kit.servers.transport import FakeApi, FakeStream, Fault
+from tests.kit.virtualtime import at_once, run
 
 
 async def take(source: Source, resource: Resource, since: int | None, count: int = 1000) -> list[str]:

@@ -26,9 +26,9 @@ from extender.state.state import ClusterState
 from extender.writes.goals import ATTEMPTS
 from extender.writes.reservation import CONFIRMED, Reservation, WriteRefusedError
 from extender.writes.writer import Outcome, Writer
-from tests.extender import virtualtime
-from tests.extender.apis import NOW, NOW_TEXT, Fault, Transport, memory_api, writes
-from tests.extender.clusters import DRIVER, claim, node, pod
+from tests.kit import virtualtime
+from tests.kit.clusters import DRIVER, claim, node, pod
+from tests.kit.servers.memory import NOW, NOW_TEXT, Fault, Transport, memory_api, writes
 
 KEY = ObjectKey("ns", "gpu")
 POD = ObjectKey("ns", "p")

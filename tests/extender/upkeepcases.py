@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.extender.clusters import DRIVER, claim, device_class, node, pod, request
 from tests.extender.explaining import (
     CLASS,
     MODEL,
@@ -20,6 +19,7 @@ from tests.extender.explaining import (
     two_gpus,
     with_fields,
 )
+from tests.kit.clusters import DRIVER, claim, device_class, node, pod, request
 
 OF_DRIVER = f'device.driver == "{DRIVER}"'
 NODE_OPERATIONS = {"skipNodeOperations": ["NodePrepareResources"]}

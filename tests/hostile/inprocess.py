@@ -19,7 +19,6 @@ from allocator import CompileError, Device, Selectors, parse_slice
 from allocator.cel import EvaluationError
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
-from tests.extender.clusters import Cluster
 from tests.hostile.findings import Finding, Findings, signature_of
 from tests.hostile.objects import HostileObject, HostileObjects
 from tests.hostile.requests import HostileRequest, HostileRequests
@@ -27,6 +26,7 @@ from tests.hostile.scene import chosen_selectors, scene
 from tests.hostile.selectors import HostileSelector
 from tests.hostile.specimens import specimens
 from tests.hostile.trial import fault_of
+from tests.kit.clusters import Cluster
 
 _LOOPS: Final = 3_000_000
 """Empty loops that take about 100 ms where this was written: what is slow is told by their time."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.footprint import MEGABYTE
 from loadtest.latency_bench import percentile
 from tests.hostile.findings import Findings
 from tests.hostile.runner import Outcome, Waited, grouped_by, stalls
+from tests.kit.footprint import MEGABYTE
 
 MEMORY: Final = 400 * MEGABYTE
 P99_SECONDS: Final = 0.050

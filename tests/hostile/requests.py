@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import orjson
 
-from loadtest.synthetic import node_name
 from tests.hostile import specimens
 from tests.hostile.objects import HostileValues, Path, places_in, replaced
 from tests.hostile.oddities import BROKEN, HEADERS, METHODS, PATHS, QUERIES
 from tests.hostile.specimens import NAMESPACE, Object
 from tests.hostile.values import DEPTHS, ESCAPES, HUGE, deep_list, deep_object
+from tests.kit.objects.synthetic import node_name
 
 SELECTOR_CLAIM: Final = "selector-{}"
 """Name of the claim with the selector of a number, in `NAMESPACE`."""

@@ -13,12 +13,12 @@ from typing import Final
 import orjson
 
 from loadtest.stage import process
-from tests.hostile.apiserver import RawApiServer, loaded
 from tests.hostile.objects import HostileObjects
 from tests.hostile.requests import HostileRequests
 from tests.hostile.scene import chosen_selectors, scene, write_requests
 from tests.hostile.service import running
 from tests.hostile.trial import Case, Span, Trial, grouped
+from tests.kit.servers.raw import RawApiServer, loaded
 
 OBJECTS_AT_ONCE: Final = 100
 REQUESTS_AT_ONCE: Final = 250

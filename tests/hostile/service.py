@@ -11,10 +11,10 @@ from typing import Final
 
 import orjson
 
-from loadtest.footprint import resident, resident_peak
 from loadtest.stage import free_port, kubeconfig
 from tests.hostile.exchange import AnswerError, exchange
 from tests.hostile.findings import faults_in
+from tests.kit.footprint import resident, resident_peak
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0

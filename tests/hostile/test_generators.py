@@ -8,13 +8,13 @@ import pytest
 
 from extender.kube.api import RESOURCES
 from extender.state.kinds import all_kinds
-from tests.extender.clusters import Cluster
 from tests.hostile.objects import HostileObjects, places_in, replaced
 from tests.hostile.requests import GETS, HostileRequests, bodies
 from tests.hostile.scene import chosen_selectors
 from tests.hostile.selectors import declarations, hostile_selectors
 from tests.hostile.specimens import specimens
 from tests.hostile.values import hostile_members, hostile_values
+from tests.kit.clusters import Cluster
 
 
 def test_valid_specimens_are_read_without_a_problem() -> None:

@@ -12,13 +12,13 @@ from typing import Final, TypeAlias
 import orjson
 
 from extender.kube.api import Resource
-from tests.hostile.apiserver import RawApiServer
 from tests.hostile.exchange import AnswerError, exchange
 from tests.hostile.findings import Finding, Findings
 from tests.hostile.objects import HostileObject
 from tests.hostile.requests import HostileRequest
 from tests.hostile.service import NotReadyError, RunningService
 from tests.hostile.values import DEPTHS
+from tests.kit.servers.raw import RawApiServer
 
 Case: TypeAlias = HostileObject | HostileRequest
 Faults: TypeAlias = dict[str, str]

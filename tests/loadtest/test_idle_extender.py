@@ -8,7 +8,7 @@ from httpx import ASGITransport, AsyncClient
 from extender.kube.api import CLAIMS, PODS, ObjectKey
 from extender.kube.claim_rules import FINALIZER
 from loadtest.idle_extender import IdleExtender
-from tests.extender.clusters import NOW, Cluster, claim, node, pod, request
+from tests.kit.clusters import NOW, Cluster, claim, node, pod, request
 
 
 def idle(cluster: Cluster, *known: Any) -> AsyncClient:

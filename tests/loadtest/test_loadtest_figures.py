@@ -11,7 +11,7 @@ from loadtest.endtoend.results import Run
 from loadtest.endtoend.sightings import Sightings
 from loadtest.endtoend.thresholds import SHIPPED, Threshold, Thresholds, verdict_table, verdicts
 from loadtest.endtoend.workload import FOLDER, named
-from tests.extender.clusters import pod
+from tests.kit.clusters import pod
 from tests.loadtest.measured import MOOD, results, run, runs
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/20 nodes are available"}

@@ -10,7 +10,7 @@ from loadtest.endtoend.campaign import Campaign, Place, Told
 from loadtest.endtoend.plan import Choice, PlanError, Site, Turn, plan
 from loadtest.endtoend.results import Mood, Run
 from loadtest.endtoend.workload import Churn, Devices, SubjectName
-from tests.cluster.harness.waiting import WaitError
+from tests.kit.waiting import WaitError
 from tests.loadtest.measured import CLAIMS, MOOD, NOW, WORKLOADS, run
 
 

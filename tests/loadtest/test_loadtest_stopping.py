@@ -10,8 +10,8 @@ from threading import Event
 import pytest
 
 from loadtest.endtoend.__main__ import to_the_end
-from tests.cluster.harness.process import Process, running
-from tests.cluster.harness.waiting import WaitError
+from tests.kit.process import Process, running
+from tests.kit.waiting import WaitError
 
 FOREVER = (sys.executable, "-c", "import time; time.sleep(600)")
 

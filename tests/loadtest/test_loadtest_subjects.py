@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loadtest.endtoend.subjects import CALLS_PER_SECOND, SUBJECTS, in_tree, with_extender
 from loadtest.endtoend.workload import IDLE, ORDER
-from tests.cluster.harness.scheduler import SHIPPED
+from tests.kit.controlplane.scheduler import SHIPPED
 
 
 def test_each_subject_can_run_and_all_but_idle_decide() -> None:

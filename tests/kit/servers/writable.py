@@ -1,6 +1,6 @@
 """`MemoryApi` on HTTP: an API server to read, watch and write, with the rules that clients run into.
 
-``python -m loadtest.apiserver OBJECTS`` reads a file with one JSON object a line and prints the port that it has.
+``python -m tests.kit.servers.writable OBJECTS`` reads a file with one JSON object a line, and prints its port.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import uvloop
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import EVENTS, PODS, RESOURCES, ApiError, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, revision_of
-from loadtest.fakeserver import DISCOVERY, STREAM_HEAD, chunk, event_line, listed
+from tests.kit.servers.synthetic import DISCOVERY, STREAM_HEAD, chunk, event_line, listed
 
 _RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS)}
 _LAST_CHUNK: Final = b"0\r\n\r\n"

@@ -11,8 +11,8 @@ from typing import Final
 import yaml
 
 from extender.kube.api import RawObject
-from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
-from tests.cluster.harness.process import Process, answers, free_port, running
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.process import Process, answers, free_port, running
 
 SHIPPED: Final = Path(__file__).parents[3] / "config" / "scheduler.yaml"
 

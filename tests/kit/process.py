@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import httpx
 
-from tests.cluster.harness.waiting import WaitError, wait_until
+from tests.kit.waiting import WaitError, wait_until
 
 STOP_SECONDS: Final = 15.0
 _LOWEST_PORT: Final = 20_000

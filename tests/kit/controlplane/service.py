@@ -10,10 +10,10 @@ from typing import Final
 import yaml
 
 from extender.kube.api import ApiError, ObjectKey, RawObject, Resource
-from tests.cluster.harness.access import EXTENDER
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
-from tests.cluster.harness.process import Process, answers, free_port, running
+from tests.kit.controlplane.access import EXTENDER
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.process import Process, answers, free_port, running
 
 _ROOT: Final = Path(__file__).parents[3]
 RIGHTS: Final = _ROOT / "deploy" / "rbac.yaml"

@@ -11,8 +11,8 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from extender.kube.api import ApiError, ObjectKey
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.process import free_port
+from tests.kit.controlplane.client import Client
+from tests.kit.process import free_port
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from extender.kube.api import NODES, ObjectKey, RawObject
-from tests.cluster.harness.client import Client
+from tests.kit.controlplane.client import Client
 
 DRIVER: Final = "gpu.example.com"
 DEVICE_CLASS: Final = "gpu.example.com"

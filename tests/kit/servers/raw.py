@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from extender.kube.api import EVENTS, RESOURCES, Resource
-from loadtest.fakeserver import STREAM_HEAD, chunk
+from tests.kit.servers.synthetic import STREAM_HEAD, chunk
 
 _INITIAL_END: Final = b'"annotations":{"k8s.io/initial-events-end":"true"}'
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'

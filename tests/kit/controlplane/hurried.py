@@ -1,6 +1,6 @@
 """The extender with watches of a second or two, so that a test can wait for what takes minutes otherwise.
 
-As a program, it takes the flags of `tests.cluster.harness.service.running_extender`.
+As a program, it takes the flags of `tests.kit.controlplane.service.running_extender`.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from extender.state.follow import Pace
 from extender.state.live import Timing, connect
 from extender.state.state import ClusterState
 
-HURRIED: Final = (sys.executable, "-m", "tests.cluster.harness.hurried")
+HURRIED: Final = (sys.executable, "-m", "tests.kit.controlplane.hurried")
 
 TIMING: Final = Timing(
     rhythm=Rhythm(answer=2.0, shortest=1.0, longest=2.0, silence=3.0),

@@ -1,6 +1,6 @@
 """An API server that only reads, as fast as it can, from what it has serialised beforehand.
 
-``python -m loadtest.fakeserver --nodes 5000 --claims 20000 --pods 50000`` prints the port that it listens on.
+``python -m tests.kit.servers.synthetic --nodes 5000 --claims 20000 --pods 50000`` prints the port that it listens on.
 Lists come in a stream, or with ``--pages`` in pages; ``--events`` a second flow once ``/start`` was asked for.
 Watches never end.
 """
@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl
 import orjson
 import uvloop
 
-from loadtest import synthetic
-from loadtest.synthetic import RawObject
+from tests.kit.objects import synthetic
+from tests.kit.objects.synthetic import RawObject
 
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "/api/v1": ("nodes", "pods"),

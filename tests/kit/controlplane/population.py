@@ -7,9 +7,9 @@ from random import Random
 from typing import Final
 
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.objects import claim, claim_spec, is_bound, pod, template
-from tests.cluster.harness.scenario import by_name, by_template
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.scenario import by_name, by_template
+from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod, template
 
 TEMPLATE_COUNTS: Final[Mapping[str, int]] = {"one": 1, "two": 2}
 """Devices of a claim from each template."""

@@ -157,7 +157,7 @@ def _consumes(gpu: int, parts: int) -> RawObject:
     return {"consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": {"parts": {"value": str(parts)}}}]}
 
 
-def _object(kind: str, name: str, *, labels: dict[str, str] | None = None, **fields: Any) -> RawObject:  # noqa: ANN401  # JSON
+def _object(kind: str, name: str, *, labels: dict[str, str] | None = None, **fields: Any) -> RawObject:  # JSON
     metadata: RawObject = {"name": name, "uid": f"uid-{kind}-{name}", "resourceVersion": "1"}
     if "namespace" in fields:
         metadata["namespace"] = fields.pop("namespace")

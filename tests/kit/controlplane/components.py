@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.harness.access import (
+from tests.kit.controlplane.access import (
     ADMIN,
     CONTROLLERS,
     Access,
@@ -14,8 +14,8 @@ from tests.cluster.harness.access import (
     write_signing_key,
     write_token_file,
 )
-from tests.cluster.harness.binaries import Binaries
-from tests.cluster.harness.process import Process, answers, free_port
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.process import Process, answers, free_port
 
 START_SECONDS: Final = 120.0
 """For one component on a busy machine; they need about a second each."""
@@ -84,7 +84,7 @@ class ControlPlane:
     components: dict[str, Process] = field(default_factory=dict)
 
     def access(self, user: str = ADMIN) -> Access:
-        """A way in for one of the users in `tests.cluster.harness.access`."""
+        """A way in for one of the users in `tests.kit.controlplane.access`."""
         return Access(self.url, self.tokens[user], self.certificate)
 
     def kubeconfig(self, user: str) -> Path:

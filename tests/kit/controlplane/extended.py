@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.objects import pod
+from tests.kit.controlplane.client import Client
+from tests.kit.objects.manifests import pod
 
 SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 

@@ -2,7 +2,7 @@
 
 So are Helm and kustomize, as far as they render.
 
-Run as a program, it builds what is missing and says so: ``python -m tests.cluster.harness.binaries``.
+Run as a program, it builds what is missing and says so: ``python -m tests.kit.controlplane.binaries``.
 """
 
 import hashlib
@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = "v1.36.3"
-"""Of Kubernetes, as in controlplane/go.mod."""
+"""Of Kubernetes, as in program/go.mod."""
 
 COMPONENTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BUILD_SECONDS: Final = 3600
 
-_SOURCE: Final = Path(__file__).parents[1] / "controlplane"
-CACHE: Final = Path(__file__).parents[1] / ".bin"
+_PROGRAM: Final = Path(__file__).parent / "program"
+_RENDERER: Final = Path(__file__).parent / "render"
+CACHE: Final = Path(__file__).parent / ".bin"
 _MAJOR, _MINOR, _ = VERSION.removeprefix("v").split(".")
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 _STAMPS: Final = {"gitVersion": VERSION, "gitMajor": _MAJOR, "gitMinor": _MINOR}
@@ -60,7 +61,7 @@ def find_binaries(environ: Mapping[str, str], cache: Path = CACHE) -> Binaries:
     assets = environ.get("KUBEBUILDER_ASSETS")
     if assets:
         return _from_assets(Path(assets))
-    target = built("controlplane", _SOURCE, (*_BUILD_FLAGS, "-ldflags", _LINKER_FLAGS), environ, cache)
+    target = built("controlplane", _PROGRAM, (*_BUILD_FLAGS, "-ldflags", _LINKER_FLAGS), environ, cache)
     return Binaries({component: (str(target), component) for component in COMPONENTS})
 
 
@@ -70,7 +71,7 @@ def find_renderer(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
     Raises:
         BinariesError: there is no Go, or the build failed.
     """
-    return built("render", _SOURCE.parent / "render", _BUILD_FLAGS, environ, cache)
+    return built("render", _RENDERER, _BUILD_FLAGS, environ, cache)
 
 
 def built(name: str, source: Path, flags: Sequence[str], environ: Mapping[str, str], cache: Path) -> Path:

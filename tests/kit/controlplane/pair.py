@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tests.cluster.harness.access import EXTENDER, SCHEDULER
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.controlplane import START_SECONDS, ControlPlane
-from tests.cluster.harness.proxy import Proxy, proxy
-from tests.cluster.harness.scheduler import SHIPPED, localize, scheduler, shipped_flags
-from tests.cluster.harness.service import SERVE, Extender, grant_rights, running_extender
+from tests.kit.controlplane.access import EXTENDER, SCHEDULER
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.controlplane.proxy import Proxy, proxy
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.service import SERVE, Extender, grant_rights, running_extender
 
 SHIPPED_NAME = "dra-scheduler"
 """The schedulerName in the configuration that we ship."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from extender.kube.api import CLASSES, SLICES, ObjectKey, RawObject
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.objects import as_version, device_class
-from tests.cluster.harness.verbs import Verbs
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.verbs import Verbs
+from tests.kit.objects.manifests import as_version, device_class
 
 _PLACES: Final = frozenset({"nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"})
 

@@ -16,9 +16,9 @@ import httpx
 import orjson
 from aiohttp import ClientConnectionResetError, web
 
-from tests.cluster.harness.access import Access
-from tests.cluster.harness.client import WAIT_SECONDS
-from tests.cluster.harness.process import free_port
+from tests.kit.controlplane.access import Access
+from tests.kit.controlplane.client import WAIT_SECONDS
+from tests.kit.process import free_port
 
 CLAIM: Final = r".*/resourceclaims/[^/]+"
 CLAIM_STATUS: Final = rf"{CLAIM}/status"

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from extender.kube.api import CLASSES, NODES, SLICES
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.objects import add_node, device_class, resource_slice
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.objects.manifests import add_node, device_class, resource_slice
 
 
 @asynccontextmanager

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 from extender.kube.api import CLAIMS, PODS, RawObject
-from tests.cluster.harness.client import Client, key_of
-from tests.cluster.harness.objects import is_bound
-from tests.cluster.harness.waiting import INTERVAL
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.objects.manifests import is_bound
+from tests.kit.waiting import INTERVAL
 
 
 async def losses(client: Client, namespace: str) -> list[str]:

@@ -46,7 +46,7 @@ def _status(pid: int | str, field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
-def alone(module: str, *arguments: str) -> Any:  # noqa: ANN401  # JSON
+def alone(module: str, *arguments: str) -> Any:  # JSON
     """What a module prints as JSON when it runs in a process of its own."""
     done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, check=True)
     return orjson.loads(done.stdout)

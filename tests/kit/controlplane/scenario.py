@@ -5,8 +5,8 @@ from typing import Any
 
 from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from tests.cluster.harness.client import Client
-from tests.cluster.harness.objects import claim, is_bound, pod
+from tests.kit.controlplane.client import Client
+from tests.kit.objects.manifests import claim, is_bound, pod
 
 NODE_NAMES = ["served-0", "served-1"]
 SITE = {"site-0": "east", "site-1": "east", "site-2": "west"}
@@ -34,7 +34,7 @@ async def add_pod(client: Client, namespace: str, name: str, **spec: Any) -> Raw
     """A pod, and before it a claim of the same name.
 
     Args:
-        spec: as of `tests.cluster.harness.objects.pod`.
+        spec: as of `tests.kit.objects.manifests.pod`.
     """
     await client.create(CLAIMS, claim(namespace, name))
     return await client.create(PODS, pod(namespace, name, claims=[by_name(name)], **spec))

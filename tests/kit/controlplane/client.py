@@ -24,7 +24,7 @@ from extender.kube.api import (
     RawObject,
     Resource,
 )
-from tests.cluster.harness.access import Access
+from tests.kit.controlplane.access import Access
 
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
 PRIORITIES: Final = Resource("PriorityClass", "priorityclasses", "scheduling.k8s.io", ("v1",), namespaced=False)

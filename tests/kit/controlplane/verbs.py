@@ -11,8 +11,8 @@ import httpx
 
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject
 from extender.state.objects import parse_pod
-from tests.cluster.harness.client import WAIT_SECONDS, Client, key_of
-from tests.cluster.harness.waiting import INTERVAL
+from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
+from tests.kit.waiting import INTERVAL
 
 _T = TypeVar("_T")
 

@@ -1,0 +1,1 @@
+"""A real control plane, and the programs that run on it."""
