@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from allocator import Evidence, Finding, Selectors, audit
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
 from extender.kube.credentials import Origin
-from extender.kube.discovery import OPTIONAL, NotServedError
+from extender.kube.discovery import NotServedError
 from extender.observe.tables.terminal import Table
 from extender.state.live import connect
 from extender.state.snapshot import Snapshot
@@ -27,7 +27,7 @@ async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
         try:
             listing = await api.list(resource)
         except NotServedError:
-            if resource.kind not in OPTIONAL:
+            if not resource.optional:
                 raise
             listing = Listing((), 0)
         state.replace(resource, listing.items, listing.revision)

@@ -7,7 +7,8 @@ from typing import Final, Optional
 
 from allocator import NOTHING_USED, Node, NodePool, PoolId, PoolUsage
 from extender.decisions.node_view import NodeView, NodeViewBuilder, PoolFingerprint
-from extender.state.changes import Change, Topic
+from extender.state.changes import Change
+from extender.state.kinds import Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
 

@@ -3,23 +3,21 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
-from typing import Final
 
 import structlog
 
 from allocator import CompileError, Environment, compile_expression
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
+from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import NAMESPACES, RESOURCES, ApiError, RawObject, Resource
+from extender.kube.api import ApiError, RawObject, Resource
 from extender.kube.raw import Event
 from extender.state.state import ClusterState
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
-
-_LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES}
 
 _DEVICE_EXPRESSIONS = Environment()
 
@@ -48,7 +46,7 @@ class EmbeddedCluster:
         self._controller = Controller(self.api)
         self._bell = _Bell()
         for each in manifests:
-            self.api.load(_LOADED[each.kind], each.data)
+            self.api.load(LOADED[each.kind], each.data)
         self.api.follow(self.state)
         self.api.follow(self._bell)
 

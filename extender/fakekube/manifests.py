@@ -13,37 +13,16 @@ from typing import Final
 
 import orjson
 
-from allocator import (
-    InvalidObjectError,
-    Problem,
-    parse_claim,
-    parse_claim_template,
-    parse_device_class,
-    parse_slice,
-    parse_taint_rule,
-    shown,
-    validate,
-)
+from allocator import InvalidObjectError, Problem, shown, validate
 from extender.config.yamltext import SyntaxProblem, documents
-from extender.kube.api import CLAIMS, NAMESPACES, TEMPLATES
+from extender.kube.api import CLAIMS, NAMESPACES, RESOURCES, TEMPLATES, Resource
 from extender.kube.claim_rules import admin_problems
-from extender.state.budgets import parse_budget
-from extender.state.objects import parse_namespace, parse_node_object, parse_pod
+from extender.state.kinds import all_kinds
+from extender.state.objects import parse_namespace
 
-USED: Final[Mapping[tuple[str, str], Callable[[Mapping[str, object]], object]]] = {
-    ("", "Namespace"): parse_namespace,
-    ("", "Node"): parse_node_object,
-    ("", "Pod"): parse_pod,
-    ("policy", "PodDisruptionBudget"): parse_budget,
-    ("resource.k8s.io", "DeviceClass"): parse_device_class,
-    ("resource.k8s.io", "DeviceTaintRule"): parse_taint_rule,
-    ("resource.k8s.io", "ResourceClaim"): parse_claim,
-    ("resource.k8s.io", "ResourceClaimTemplate"): parse_claim_template,
-    ("resource.k8s.io", "ResourceSlice"): parse_slice,
-}
-"""Group and kind of the objects that we use, with what parses them."""
+LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES}
+"""What is read from manifests, by kind; objects of other kinds are skipped."""
 
-NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate"})
 MOST_MIB: Final = 256
 """Of one file: what is read takes many times as much memory."""
 
@@ -239,6 +218,7 @@ class _FileReader:
         self.problems: list[FileProblem] = []
         self.objects: list[RawObject] = []
         self._check = check
+        self._parsers = {kind: each.parse for kind, each in all_kinds().items()} | {NAMESPACES.kind: parse_namespace}
 
     def read(self, text: str) -> None:
         """All documents."""
@@ -266,14 +246,14 @@ class _FileReader:
         if not isinstance(version, str) or not version:
             self._note(number, f"{kind} {_name(obj)}", [_no_text("apiVersion", version)])
             return
-        group = version.rpartition("/")[0]
-        if (group, kind) not in USED:
+        resource = LOADED.get(kind)
+        if resource is None or resource.group != version.rpartition("/")[0]:
             self.skipped[kind] += 1
             return
-        self._use(self._completed(obj, kind), group, kind, number)
+        self._use(self._completed(obj, resource), kind, number)
 
-    def _use(self, obj: dict[str, object], group: str, kind: str, number: int) -> None:
-        problems = _problems(obj, USED[group, kind], self._check)
+    def _use(self, obj: dict[str, object], kind: str, number: int) -> None:
+        problems = _problems(obj, self._parsers[kind], self._check)
         if problems:
             self._note(number, f"{kind} {_name(obj)}", problems)
             return
@@ -282,13 +262,13 @@ class _FileReader:
         self.used[kind] += 1
         self.objects.append(RawObject(kind, namespace, _name(obj), obj, self.path, number))
 
-    def _completed(self, obj: dict[str, object], kind: str) -> dict[str, object]:
+    def _completed(self, obj: dict[str, object], resource: Resource) -> dict[str, object]:
         """With what an API server would add: the namespace, and a name made from generateName."""
         metadata = obj.get("metadata")
         if not isinstance(metadata, dict):
             return obj
         added: dict[str, object] = {}
-        if kind in NAMESPACED and not metadata.get("namespace"):
+        if resource.namespaced and not metadata.get("namespace"):
             added["namespace"] = "default"
         prefix = metadata.get("generateName")
         if isinstance(prefix, str) and prefix and not metadata.get("name"):

@@ -26,7 +26,8 @@ class Resource:
     """A kind of object, and where an API server has it.
 
     Attributes:
-        versions: API versions that we can read, best first; which of them is served, discovery tells.
+        versions: API versions that we can read, best first. Discovery tells which of them is served.
+        optional: a server may lack the kind: then there are no such objects.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Resource:
     group: str
     versions: tuple[str, ...]
     namespaced: bool
+    optional: bool = False
 
     def api_versions(self) -> tuple[str, ...]:
         """The versions with their group, as in ``apiVersion``."""
@@ -53,20 +55,22 @@ TEMPLATES: Final = Resource("ResourceClaimTemplate", "resourceclaimtemplates", _
 SLICES: Final = Resource("ResourceSlice", "resourceslices", _DRA, _DRA_VERSIONS, namespaced=False)
 CLASSES: Final = Resource("DeviceClass", "deviceclasses", _DRA, _DRA_VERSIONS, namespaced=False)
 TAINT_RULES: Final = Resource(
-    "DeviceTaintRule", "devicetaintrules", _DRA, (*_DRA_VERSIONS, "v1alpha3"), namespaced=False
+    "DeviceTaintRule", "devicetaintrules", _DRA, (*_DRA_VERSIONS, "v1alpha3"), namespaced=False, optional=True
 )
-BUDGETS: Final = Resource("PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), namespaced=True)
+BUDGETS: Final = Resource(
+    "PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), namespaced=True, optional=True
+)
 
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
-"""What a cluster in memory looks at; of a live one the API server does it."""
+"""Read by the cluster in memory only: in a live cluster, the API server checks the labels of namespaces."""
 
 EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
-"""What we only write."""
+"""Written and never read."""
 
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS)
 }
-"""What the extender reads, by kind."""
+"""The watched kinds, by name; `extender.state.kinds` says how each is kept."""
 
 
 class ApiError(Exception):

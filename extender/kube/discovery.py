@@ -8,21 +8,10 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from extender.kube.api import (
-    BUDGETS,
-    EVENTS,
-    RESOURCES,
-    TAINT_RULES,
-    ApiError,
-    ObjectKey,
-    Resource,
-)
+from extender.kube.api import EVENTS, RESOURCES, ApiError, ObjectKey, Resource
 from extender.kube.transport import Request, Transport, ask
 
 _DISCOVERED: Final = (*RESOURCES.values(), EVENTS)
-
-OPTIONAL: Final = frozenset({TAINT_RULES.kind, BUDGETS.kind})
-"""Kinds that a server may lack: then there are none of them."""
 
 DISCOVERY_SECONDS: Final = 10.0
 
@@ -72,8 +61,8 @@ class Served:
 
     @property
     def missing(self) -> tuple[Resource, ...]:
-        """The kinds that are not served and that nothing works without."""
-        return tuple(r for kind, r in RESOURCES.items() if kind not in self.versions and kind not in OPTIONAL)
+        """The kinds that are not served, except optional ones."""
+        return tuple(r for kind, r in RESOURCES.items() if kind not in self.versions and not r.optional)
 
 
 async def discover(transport: Transport) -> Served:

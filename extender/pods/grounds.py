@@ -6,7 +6,8 @@ from allocator import PoolId
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case
 from extender.pods.claims import claim_keys
-from extender.state.changes import Change, Topic
+from extender.state.changes import Change
+from extender.state.kinds import Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
 

@@ -1,30 +1,10 @@
-"""What changed from version to version, so that whoever keeps decisions can catch up at the cost of the changes."""
+"""The change log: what changed from version to version, so that a cache of decisions reads only the changes."""
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
-from enum import Enum
 from typing import NamedTuple
 
-
-class Topic(Enum):
-    """What a change is about, and by what it is named."""
-
-    NODE = "node"
-    """By name: its labels, features or device plugins' resources."""
-    POOL = "pool"
-    """By PoolId: its slices, or what is held of it."""
-    CLASS = "class"
-    """By name."""
-    TAINT_RULE = "taint rule"
-    """By name."""
-    CLAIM = "claim"
-    """By ObjectKey."""
-    TEMPLATE = "template"
-    """By ObjectKey."""
-    POD = "pod"
-    """By ObjectKey; pods without devices are never mentioned."""
-    BUDGET = "budget"
-    """By ObjectKey."""
+from extender.state.kinds import Topic
 
 
 class Change(NamedTuple):

@@ -7,8 +7,7 @@ from typing import Any, Final
 from allocator import InvalidObjectError
 from extender.kube.api import ObjectKey, RawObject
 from extender.state.assumed import after_event, dated, moved_pools
-from extender.state.changes import Topic
-from extender.state.kinds import Kind
+from extender.state.kinds import Kind, Topic
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 

@@ -14,7 +14,7 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from extender.kube.api import ApiError, OutcomeUnknownError, Resource, UnreachableError
-from extender.kube.discovery import OPTIONAL, NotServedError
+from extender.kube.discovery import NotServedError
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.transport import TooManyRequestsError
 from extender.kube.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
@@ -250,7 +250,7 @@ class Follower:
         """Make what can be made of a failure; how long to wait until the next try."""
         self.failures += 1
         self._failures += 1
-        if isinstance(error, NotServedError) and self.resource.kind in OPTIONAL:
+        if isinstance(error, NotServedError) and self.resource.optional:
             return await self._without()
         if isinstance(error, ListAgainError):
             self._since = None

@@ -1,8 +1,13 @@
-"""Per kind of object: how it is read, where a snapshot has it, and what changes with it."""
+"""The registry of watched kinds: how an object is read, where a snapshot has it, and what changes with it.
+
+A new kind is a `Resource` in `extender.kube.api`, a field of `Snapshot`, and a topic and an entry here.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator import Interner, Slice, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
@@ -19,14 +24,34 @@ from extender.kube.api import (
     Resource,
 )
 from extender.state.budgets import parse_budget
-from extender.state.changes import Topic
 from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.spec_cache import SpecCache
 
 _T = TypeVar("_T")
 
-Touched: TypeAlias = Iterable[tuple[Topic, Hashable]]
+Touched: TypeAlias = "Iterable[tuple[Topic, Hashable]]"
+
+
+class Topic(Enum):
+    """What a change is about. Each value says by what key."""
+
+    NODE = "node"
+    """By name: its labels, features or device plugins' resources."""
+    POOL = "pool"
+    """By PoolId: its slices, or what is held of it."""
+    CLASS = "class"
+    """By name."""
+    TAINT_RULE = "taint rule"
+    """By name."""
+    CLAIM = "claim"
+    """By ObjectKey."""
+    TEMPLATE = "template"
+    """By ObjectKey."""
+    POD = "pod"
+    """By ObjectKey; pods without devices are never mentioned."""
+    BUDGET = "budget"
+    """By ObjectKey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,152 +60,129 @@ class Kind(Generic[_T]):
 
     Attributes:
         parse: raises InvalidObjectError.
+        objects: all objects in a snapshot: by name if the kind has no namespaces, else by ObjectKey.
         touched: what changes when the object of that key changes from one value (None: absent) to another.
-        parts: of a snapshot, that objects of this kind make and those of no other; problems aside.
+        parts: fields of a snapshot that this kind alone fills; `problems` is shared by all kinds.
     """
 
     resource: Resource
     parse: Callable[[Mapping[str, object]], _T]
-    find: Callable[[Snapshot, ObjectKey], _T | None]
+    objects: Callable[[Snapshot], Mapping[Any, _T]]
     put: Callable[[Snapshot, ObjectKey, _T], Snapshot]
     drop: Callable[[Snapshot, ObjectKey], Snapshot]
-    keys: Callable[[Snapshot], Iterable[ObjectKey]]
-    count: Callable[[Snapshot], int]
     touched: Callable[[ObjectKey, _T | None, _T | None], Touched]
     parts: tuple[str, ...]
 
+    def find(self, snapshot: Snapshot, key: ObjectKey) -> _T | None:
+        """The object of that key."""
+        return self.objects(snapshot).get(key if self.resource.namespaced else key.name)
+
+    def count(self, snapshot: Snapshot) -> int:
+        """How many objects there are."""
+        return len(self.objects(snapshot))
+
+    def keys(self, snapshot: Snapshot) -> list[ObjectKey]:
+        """The keys of all objects."""
+        found = self.objects(snapshot)
+        return list(found) if self.resource.namespaced else [ObjectKey("", name) for name in found]
+
     def is_same(self, one: Snapshot, other: Snapshot) -> bool:
-        """Whether nothing of this kind lies between two snapshots of one history."""
+        """Whether two snapshots of one history have the same objects of this kind."""
         return all(getattr(one, part) is getattr(other, part) for part in self.parts)
 
 
 def all_kinds() -> Mapping[str, Kind[Any]]:
-    """The kinds by name; each call's slices share equal values with each other, and its claims equal specs."""
-    return {kind.resource.kind: kind for kind in (*_cluster_kinds(Interner()), *_namespaced_kinds())}
-
-
-def _slice_reader(interner: Interner) -> Callable[[Mapping[str, object]], Slice]:
-    def read(obj: Mapping[str, object]) -> Slice:
-        interner.trim()
-        return parse_slice(obj, interner)
-
-    return read
-
-
-def _cluster_kinds(interner: Interner) -> Iterable[Kind[Any]]:
-    return (
-        Kind(
-            NODES,
-            parse_node_object,
-            find=lambda s, key: s.nodes.get(key.name),
-            put=lambda s, _, node: s.with_node(node),
-            drop=lambda s, key: s.without_node(key.name),
-            keys=lambda s: _cluster_keys(s.nodes),
-            count=lambda s: len(s.nodes),
-            touched=partial(_named, Topic.NODE),
-            parts=("nodes",),
-        ),
-        Kind(
-            SLICES,
-            _slice_reader(interner),
-            find=lambda s, key: s.inventory.slices.get(key.name),
-            put=lambda s, _, new: s.with_slice(new),
-            drop=lambda s, key: s.without_slice(key.name),
-            keys=lambda s: _cluster_keys(s.inventory.slices),
-            count=lambda s: len(s.inventory.slices),
-            touched=lambda _, old, new: {(Topic.POOL, each.pool) for each in (old, new) if each is not None},
-            parts=("inventory",),
-        ),
-        Kind(
-            CLASSES,
-            parse_device_class,
-            find=lambda s, key: s.classes.get(key.name),
-            put=lambda s, _, new: s.with_class(new),
-            drop=lambda s, key: s.without_class(key.name),
-            keys=lambda s: _cluster_keys(s.classes),
-            count=lambda s: len(s.classes),
-            touched=partial(_named, Topic.CLASS),
-            parts=("classes", "extended"),
-        ),
-        Kind(
-            TAINT_RULES,
-            parse_taint_rule,
-            find=lambda s, key: s.rules.get(key.name),
-            put=lambda s, _, rule: s.with_rule(rule),
-            drop=lambda s, key: s.without_rule(key.name),
-            keys=lambda s: _cluster_keys(s.rules),
-            count=lambda s: len(s.rules),
-            touched=partial(_named, Topic.TAINT_RULE),
-            parts=("rules", "taint_rules"),
-        ),
-    )
-
-
-def _namespaced_kinds() -> Iterable[Kind[Any]]:
-    return (
+    """The kinds by name. All slices that they parse share equal values, and all claims share equal specs."""
+    kinds: tuple[Kind[Any], ...] = (
+        _kind(NODES, parse_node_object, Topic.NODE, "nodes"),
         Kind(
             PODS,
             parse_pod,
-            find=lambda s, key: s.pods.get(key),
-            put=_put_pod,
-            drop=lambda s, key: s.without_pod(key),
-            keys=lambda s: list(s.pods),
-            count=lambda s: len(s.pods),
+            objects=lambda s: s.pods,
+            put=lambda s, _, pod: s.with_pod(pod) if pod.needs_devices else s.without_pod(pod.key),
+            drop=Snapshot.without_pod,
             touched=_touched_pod,
             parts=("pods", "pod_keys", "bound", "nominated"),
         ),
-        Kind(
+        _kind(
             CLAIMS,
             partial(parse_claim_object, read_spec=SpecCache().read),
-            find=lambda s, key: s.claims.get(key),
-            put=lambda s, _, claim: s.with_claim(claim),
-            drop=lambda s, key: s.without_claim(key),
-            keys=lambda s: list(s.claims),
-            count=lambda s: len(s.claims),
-            touched=partial(_keyed, Topic.CLAIM),
-            parts=("claims", "claim_keys", "special", "usage", "holders", "assumed"),
+            Topic.CLAIM,
+            *("claims", "claim_keys", "special", "usage", "holders", "assumed"),
+            put=Snapshot.with_claim,
+            drop=Snapshot.without_claim,
         ),
+        _kind(TEMPLATES, parse_claim_template, Topic.TEMPLATE, "templates"),
         Kind(
-            TEMPLATES,
-            parse_claim_template,
-            find=lambda s, key: s.templates.get(key),
-            put=lambda s, key, template: s.with_template(key, template),
-            drop=lambda s, key: s.without_template(key),
-            keys=lambda s: list(s.templates),
-            count=lambda s: len(s.templates),
-            touched=partial(_keyed, Topic.TEMPLATE),
-            parts=("templates",),
+            SLICES,
+            _slice_parser(Interner()),
+            objects=lambda s: s.inventory.slices,
+            put=lambda s, _, new: s.with_slice(new),
+            drop=lambda s, key: s.without_slice(key.name),
+            touched=lambda _, old, new: {(Topic.POOL, each.pool) for each in (old, new) if each is not None},
+            parts=("inventory",),
         ),
-        Kind(
-            BUDGETS,
-            parse_budget,
-            find=lambda s, key: s.budgets.get(key),
-            put=lambda s, _, budget: s.with_budget(budget),
-            drop=lambda s, key: s.without_budget(key),
-            keys=lambda s: list(s.budgets),
-            count=lambda s: len(s.budgets),
-            touched=partial(_keyed, Topic.BUDGET),
-            parts=("budgets",),
+        _kind(
+            CLASSES,
+            parse_device_class,
+            Topic.CLASS,
+            *("classes", "extended"),
+            put=Snapshot.with_class,
+            drop=Snapshot.without_class,
         ),
+        _kind(
+            TAINT_RULES,
+            parse_taint_rule,
+            Topic.TAINT_RULE,
+            *("rules", "taint_rules"),
+            put=Snapshot.with_rule,
+            drop=Snapshot.without_rule,
+        ),
+        _kind(BUDGETS, parse_budget, Topic.BUDGET, "budgets"),
+    )
+    return {kind.resource.kind: kind for kind in kinds}
+
+
+def _kind(
+    resource: Resource,
+    parse: Callable[[Mapping[str, object]], _T],
+    topic: Topic,
+    *parts: str,
+    put: Callable[[Snapshot, _T], Snapshot] | None = None,
+    drop: Callable[[Snapshot, Any], Snapshot] | None = None,
+) -> Kind[_T]:
+    """A kind whose objects are in the first of its parts. A kind with more parts needs its own ``put`` and ``drop``."""
+    part = parts[0]
+
+    def place(key: ObjectKey) -> ObjectKey | str:
+        return key if resource.namespaced else key.name
+
+    def set_part(snapshot: Snapshot, key: ObjectKey, new: _T) -> Snapshot:
+        return snapshot._replace(**{part: getattr(snapshot, part).set(place(key), new)})
+
+    def delete_part(snapshot: Snapshot, key: ObjectKey) -> Snapshot:
+        objects = getattr(snapshot, part)
+        return snapshot._replace(**{part: objects.delete(place(key))}) if place(key) in objects else snapshot
+
+    return Kind(
+        resource,
+        parse,
+        objects=attrgetter(part),
+        put=set_part if put is None else lambda snapshot, _, new: put(snapshot, new),
+        drop=delete_part if drop is None else lambda snapshot, key: drop(snapshot, place(key)),
+        touched=lambda key, _old, _new: ((topic, place(key)),),
+        parts=parts,
     )
 
 
-def _cluster_keys(names: Iterable[str]) -> list[ObjectKey]:
-    return [ObjectKey("", name) for name in names]
+def _slice_parser(interner: Interner) -> Callable[[Mapping[str, object]], Slice]:
+    def parse(obj: Mapping[str, object]) -> Slice:
+        interner.trim()
+        return parse_slice(obj, interner)
 
-
-def _named(topic: Topic, key: ObjectKey, _old: object, _new: object) -> Touched:
-    return ((topic, key.name),)
-
-
-def _keyed(topic: Topic, key: ObjectKey, _old: object, _new: object) -> Touched:
-    return ((topic, key),)
-
-
-def _put_pod(snapshot: Snapshot, key: ObjectKey, pod: Pod) -> Snapshot:
-    """Pods that have nothing to do with devices are not kept: most pods of a cluster."""
-    return snapshot.with_pod(pod) if pod.needs_devices else snapshot.without_pod(key)
+    return parse
 
 
 def _touched_pod(key: ObjectKey, old: Pod | None, new: Pod | None) -> Touched:
+    """Pods that have nothing to do with devices are not kept: most pods of a cluster."""
     return ((Topic.POD, key),) if any(pod is not None and pod.needs_devices for pod in (old, new)) else ()

@@ -131,10 +131,6 @@ class Snapshot(NamedTuple):
         """With a node added or replaced."""
         return self._replace(nodes=self.nodes.set(node.name, node))
 
-    def without_node(self, name: str) -> "Snapshot":
-        """With a node removed, if it is there; its slices stay."""
-        return self._replace(nodes=self.nodes.delete(name)) if name in self.nodes else self
-
     def with_slice(self, new: Slice) -> "Snapshot":
         """With a slice added or replaced."""
         return self._replace(inventory=self.inventory.with_slice(new))
@@ -151,14 +147,6 @@ class Snapshot(NamedTuple):
         """With a device class removed, if it is there."""
         return self._with_classes(name, self.classes.delete(name)) if name in self.classes else self
 
-    def with_template(self, key: ObjectKey, new: ClaimTemplate) -> "Snapshot":
-        """With a claim template added or replaced."""
-        return self._replace(templates=self.templates.set(key, new))
-
-    def without_template(self, key: ObjectKey) -> "Snapshot":
-        """With a claim template removed, if it is there."""
-        return self._replace(templates=self.templates.delete(key)) if key in self.templates else self
-
     def with_rule(self, new: TaintRule) -> "Snapshot":
         """With a taint rule added or replaced."""
         return self._with_rules(self.rules.set(new.name, new))
@@ -166,14 +154,6 @@ class Snapshot(NamedTuple):
     def without_rule(self, name: str) -> "Snapshot":
         """With a taint rule removed, if it is there."""
         return self._with_rules(self.rules.delete(name)) if name in self.rules else self
-
-    def with_budget(self, new: Budget) -> "Snapshot":
-        """With a disruption budget added or replaced."""
-        return self._replace(budgets=self.budgets.set(new.key, new))
-
-    def without_budget(self, key: ObjectKey) -> "Snapshot":
-        """With a disruption budget removed, if it is there."""
-        return self._replace(budgets=self.budgets.delete(key)) if key in self.budgets else self
 
     def with_pod(self, pod: Pod) -> "Snapshot":
         """With a pod added or replaced."""

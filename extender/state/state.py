@@ -12,9 +12,9 @@ from allocator import AllocationResult
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.state.assumed import after_event, moved_pools
-from extender.state.changes import Change, ChangeLog, Topic
+from extender.state.changes import Change, ChangeLog
 from extender.state.edit import Edit, read
-from extender.state.kinds import Kind, all_kinds
+from extender.state.kinds import Kind, Topic, all_kinds
 from extender.state.mutation_cache import MutationCache
 from extender.state.objects import ClaimObject
 from extender.state.relist import Relist

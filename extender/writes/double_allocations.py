@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from extender.kube.api import ObjectKey
-from extender.state.changes import Topic
+from extender.state.kinds import Topic
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

@@ -9,9 +9,9 @@ import pytest
 from allocator import AllocationResult, DeviceId, DeviceResult, PoolId
 from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType
-from extender.state.changes import Change, ChangeLog, Topic
+from extender.state.changes import Change, ChangeLog
 from extender.state.edit import Edit
-from extender.state.kinds import all_kinds
+from extender.state.kinds import Topic, all_kinds
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.state import ClusterState

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocator import AllocationResult, DeviceId, DeviceResult, Quantity, Usage
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, key_of
-from extender.state.changes import Topic
+from extender.state.kinds import Topic
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
