@@ -1,18 +1,27 @@
-"""Each call as a value: what is sent, and how its answer is read. No input, no output."""
+"""Each call as a value: what is sent, and how its answer is read. No I/O."""
 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from http import HTTPStatus
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from extender.client.errors import TOO_LARGE, UNKNOWN_SESSION, AutoscalerError, ProtocolError, UnknownSessionError
+from extender.client.errors import (
+    TOO_LARGE,
+    UNKNOWN_SESSION,
+    AutoscalerError,
+    ProtocolError,
+    UnknownSessionError,
+    UnreachableError,
+)
 from extender.client.values import AddedNodes, Filtered, NodeGroup, Plan, RawObject, Readiness
 
 _T = TypeVar("_T")
 
 _Reply: TypeAlias = "dict[str, Any]"
 
-HTTP_OK = 200
+TIMEOUT_SECONDS: Final = 60.0
+"""Longer than the service's own limit, so that the service ends a call first and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +34,24 @@ class Call(Generic[_T]):
 
     @property
     def path(self) -> str:
-        """Of the URL."""
+        """Path of the URL."""
         return f"/autoscaler/{self.verb}"
 
+    def headers(self, session_id: str | None) -> dict[str, str]:
+        """Headers that name the session."""
+        return {} if session_id is None else {"session": session_id}
+
+    def unreachable(self, url: object, error: Exception) -> UnreachableError:
+        """The error for a call without an answer."""
+        return UnreachableError(f"{self.verb}: {url}: {str(error) or type(error).__name__}")
+
     def answer(self, status: int, content: bytes) -> _T:
-        """What a reply says.
+        """The value of a reply.
 
         Raises:
             UnknownSessionError: the session is gone.
             AutoscalerError: the service refuses, and why.
-            ProtocolError: it is no reply of the service.
+            ProtocolError: this is no reply of the service.
         """
         try:
             reply = json.loads(content)
@@ -42,7 +59,7 @@ class Call(Generic[_T]):
                 code = str(reply.get("Code", ""))
                 gone = code in {UNKNOWN_SESSION, TOO_LARGE}
                 raise UnknownSessionError(error, code) if gone else AutoscalerError(error, code)
-            if status != HTTP_OK:
+            if status != HTTPStatus.OK:
                 raise ProtocolError(f"{self.verb}: status {status}: {_shown(content)}")
             return self.read(reply)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -57,7 +74,7 @@ def start() -> Call[str]:
 
 
 def filter_nodes(pod: RawObject, nodes: Iterable[RawObject]) -> Call[Filtered]:
-    """Which nodes, real or not, can have a pod."""
+    """Which nodes, real or not, can have a pod, as far as its devices go."""
 
     def read(reply: _Reply) -> Filtered:
         names = tuple(node["metadata"]["name"] for node in reply["Nodes"]["items"])
@@ -72,17 +89,17 @@ def prioritize(pod: RawObject, nodes: Iterable[RawObject]) -> Call[dict[str, int
 
 
 def book(pod: RawObject, node: RawObject) -> Call[None]:
-    """Hold a pod's devices on a node for the rest of the session."""
+    """Hold the pod's devices on a node for the rest of the session; needs a session."""
     return Call("NodeSelected", {"Pod": pod, "Node": node}, lambda reply: reply.get("Error"))
 
 
 def node_ready(name: str) -> Call[Readiness]:
-    """Whether a node's slices are all there."""
+    """Whether all slices of a node are published."""
     return Call("NodeReady", {"NodeName": name}, lambda reply: Readiness(reply["Ready"], reply.get("Reason", "")))
 
 
-def estimate(pods: Iterable[RawObject], groups: Iterable[NodeGroup], expander: str) -> Call[Plan]:
-    """Which nodes of which groups to add."""
+def estimate(pods: Iterable[RawObject], groups: Iterable[NodeGroup], *, expander: str = "least-waste") -> Call[Plan]:
+    """Which nodes of which groups to add for pods that fit on no existing node. Nothing is booked."""
     entries = [
         {"Name": each.name, "Template": each.template, "Limit": each.limit, "Priority": each.priority}
         for each in groups

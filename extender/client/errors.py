@@ -7,10 +7,10 @@ TOO_LARGE: Final = "SessionTooLarge"
 
 
 class AutoscalerError(Exception):
-    """The service did not do what was asked; the text is its own, and says why.
+    """The service did not do what was asked; its own text says why.
 
     Attributes:
-        code: by which programs tell the error; empty for those that are for people only.
+        code: identifies the error for programs; empty for errors that are for people only.
     """
 
     def __init__(self, message: str, code: str = "") -> None:
@@ -19,12 +19,12 @@ class AutoscalerError(Exception):
 
 
 class UnknownSessionError(AutoscalerError):
-    """The session is gone: expired, dropped, or of a service that was started again. Start another one."""
+    """The session is gone: expired, dropped, or lost in a restart of the service. Start another one."""
 
 
 class UnreachableError(AutoscalerError):
-    """The service could not be asked, or did not answer in time: nothing is known of what became of the call."""
+    """The service could not be reached, or did not answer in time: the outcome of the call is unknown."""
 
 
 class ProtocolError(AutoscalerError):
-    """Something answered that is not the service, or one of another version."""
+    """The answer is not from the service, or from another version of it."""

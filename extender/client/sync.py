@@ -1,64 +1,52 @@
 """The client that blocks; `extender.client.aio` is the same with ``await``."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import wraps
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
 from extender.client import calls
-from extender.client.calls import Call
-from extender.client.errors import UnreachableError
-from extender.client.values import Filtered, NodeGroup, Plan, RawObject, Readiness
+from extender.client.calls import TIMEOUT_SECONDS, Call
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
-TIMEOUT_SECONDS = 60.0
-"""More than the service takes: it ends its calls itself, and says why."""
+
+def _method(make: Callable[_P, Call[_T]]) -> Callable[Concatenate["Session", _P], _T]:
+    """A call as a method of a session."""
+
+    @wraps(make)
+    def method(self: "Session", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self.call(make(*args, **kwargs))
+
+    return method
 
 
 class Session:
-    """What is asked of the service within a session, or (with no id) of the cluster as it is at each call.
+    """Calls within a session or, without an id, about the cluster as it is at each call.
 
-    All of it raises AutoscalerError: UnknownSessionError when the session is gone, UnreachableError when nothing
-    answers, ProtocolError when something else does.
+    All methods raise AutoscalerError: UnknownSessionError if the session is gone, UnreachableError if nothing answers,
+    ProtocolError if something else than the service answers.
     """
 
     def __init__(self, http: httpx.Client, session_id: str | None = None) -> None:
         self._http = http
         self.id = session_id
 
-    def filter(self, pod: RawObject, nodes: Iterable[RawObject]) -> Filtered:
-        """Which nodes, real or not, can have a pod, as far as its devices go."""
-        return self.call(calls.filter_nodes(pod, nodes))
-
-    def prioritize(self, pod: RawObject, nodes: Iterable[RawObject]) -> dict[str, int]:
-        """How well nodes suit, 0 to 10, by name."""
-        return self.call(calls.prioritize(pod, nodes))
-
-    def book(self, pod: RawObject, node: RawObject) -> None:
-        """Hold the pod's devices on a node for the rest of the session; needs one."""
-        return self.call(calls.book(pod, node))
-
-    def node_ready(self, name: str) -> Readiness:
-        """Whether a node's slices are all there."""
-        return self.call(calls.node_ready(name))
-
-    def estimate(
-        self, pods: Iterable[RawObject], groups: Iterable[NodeGroup], *, expander: str = "least-waste"
-    ) -> Plan:
-        """Which nodes of which groups to add for pods that fit on no node that is there. Nothing is booked."""
-        return self.call(calls.estimate(pods, groups, expander))
+    filter = _method(calls.filter_nodes)
+    prioritize = _method(calls.prioritize)
+    book = _method(calls.book)
+    node_ready = _method(calls.node_ready)
+    estimate = _method(calls.estimate)
 
     def call(self, call: Call[_T]) -> _T:
         """Make a call."""
-        headers = {} if self.id is None else {"session": self.id}
         try:
-            reply = self._http.post(call.path, json=call.body, headers=headers)
+            reply = self._http.post(call.path, json=call.body, headers=call.headers(self.id))
         except httpx.HTTPError as error:
-            raise UnreachableError(
-                f"{call.verb}: {self._http.base_url}: {str(error) or type(error).__name__}"
-            ) from error
+            raise call.unreachable(self._http.base_url, error) from error
         return call.answer(reply.status_code, reply.content)
 
 

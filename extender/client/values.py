@@ -1,4 +1,4 @@
-"""What is asked and answered. Pods and Nodes are raw API objects: JSON as kubectl has it."""
+"""What is sent and answered. Pods and Nodes are raw API objects: JSON as kubectl prints it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ RawObject: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Names of the nodes that will do, in the order asked, and of the others with the reason."""
+    """The nodes that fit, by name in the order asked; and the other nodes, each with the reason."""
 
     passed: tuple[str, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -17,7 +17,7 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a node's slices are all there, and why not."""
+    """Whether all slices of a node are published, and if not, why."""
 
     ready: bool
     reason: str = ""
@@ -44,8 +44,8 @@ class AddedNodes:
     """Nodes to add of one group.
 
     Attributes:
-        nodes: for each of them the pods that it is for, as namespace/name.
-        devices: where it is known from what such a node brings; empty: nowhere.
+        nodes: for each new node, its pods as namespace/name.
+        devices: from where it is known what devices such a node has; empty: it is not known.
     """
 
     group: str
@@ -55,7 +55,7 @@ class AddedNodes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to add, for all groups that were asked about, and the pods that none of them helps, with the reason."""
+    """What to add, for each group of the call; and the pods that no group helps, each with the reason."""
 
     groups: tuple[AddedNodes, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
