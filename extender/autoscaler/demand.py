@@ -5,6 +5,7 @@ to know of other pods and nodes (affinity between pods, topology spread, volumes
 NodeResourcesFit, NodeAffinity, TaintToleration and NodeUnschedulable of Kubernetes 1.36.
 """
 
+from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,7 @@ from allocator import (
     shown,
     tolerates,
 )
+from extender.pods.peak import ContainerNeeds, peak
 from extender.state.objects import NodeObject, parse_node_object
 
 Amounts = Mapping[str, int]
@@ -132,40 +134,22 @@ def parse_room(node: Mapping[str, object]) -> Room:
 
 
 def _requests(spec: Fields) -> dict[str, int]:
-    """What the scheduler reserves for a pod: sidecars and containers together, or the largest step of its start."""
-    running: dict[str, int] = {}
-    starting: dict[str, int] = {}
-    for container in spec.children("initContainers"):
-        own = _container(container)
-        if container.text("restartPolicy") == "Always":
-            _add(running, own)
-            _raise(starting, running)
-        else:
-            step = dict(running)
-            _add(step, own)
-            _raise(starting, step)
-    for container in spec.children("containers"):
-        _add(running, _container(container))
-    _raise(running, starting)
-    running.update(_container(spec))
-    _add(running, _amounts(spec, "overhead"))
-    return {**{name: amount for name, amount in running.items() if amount}, PODS: _ONE}
+    """What the scheduler reserves for a pod, with its overhead; requests of the whole pod replace the containers'."""
+    containers = [
+        ContainerNeeds(
+            _container(each), is_init=group == "initContainers", restarts=each.text("restartPolicy") == "Always"
+        )
+        for group in ("initContainers", "containers")
+        for each in spec.children(group)
+    ]
+    amounts = Counter({**peak(containers), **_container(spec)}) + Counter(_amounts(spec, "overhead"))
+    return {**amounts, PODS: _ONE}
 
 
 def _container(fields: Fields) -> dict[str, int]:
     """The requests; a limit is the request where there is none, as the API server has it."""
     resources = fields.child("resources")
     return {**_amounts(resources, "limits"), **_amounts(resources, "requests")}
-
-
-def _add(total: dict[str, int], more: Amounts) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _raise(total: dict[str, int], least: Amounts) -> None:
-    for name, amount in least.items():
-        total[name] = max(total.get(name, 0), amount)
 
 
 def _amounts(fields: Fields, name: str) -> dict[str, int]:

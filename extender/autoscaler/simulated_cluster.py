@@ -9,15 +9,15 @@ from typing import Final
 
 from immutables import Map
 
-from allocator import AllocationResult, Claim, Consumer, InvalidClaimError, PoolId, SelectorError, printable
+from allocator import AllocationResult, Consumer, InvalidClaimError, PoolId, SelectorError, printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import found_on, refreshed
-from extender.pods.claims import Blocked, claims_of, unready, waits, without_pods
-from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.pods.claims import Blocked, claim_from_template, claims_of, unready, waits, without_pods
+from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 
@@ -137,13 +137,13 @@ def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
     if known is not None and known.node_name and not pod.node_name:
         snapshot = without_pods(snapshot, [known])
     for reference in pod.claims:
-        template = snapshot.templates.get(ObjectKey(pod.namespace, reference.template_name or ""))
         name = pod.claim_statuses.get(reference.name, f"{pod.name}/{reference.name}")
-        if template is None or name is None or ObjectKey(pod.namespace, name) in snapshot.claims:
+        if name is None or ObjectKey(pod.namespace, name) in snapshot.claims:
             continue
-        claim = Claim(pod.namespace, name, f"{pod.uid}/{reference.name}", template.spec, owner_uid=pod.uid)
-        snapshot = snapshot.with_claim(ClaimObject(claim, resource_version="", created="", raw=b"{}"))
-        pod = replace(pod, claim_statuses={**pod.claim_statuses, reference.name: name})
+        claim = claim_from_template(pod, reference, name, snapshot)
+        if claim is not None:
+            snapshot = snapshot.with_claim(claim)
+            pod = replace(pod, claim_statuses={**pod.claim_statuses, reference.name: name})
     return pod, snapshot
 
 

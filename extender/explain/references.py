@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from allocator import Claim, nearest
+from allocator import nearest
 from extender.explain.changes import Change, Kind, Target
 from extender.explain.edits import rename_reference, use_class
 from extender.explain.holdings import users
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
+from extender.pods.claims import claim_from_template
 from extender.state.objects import ClaimObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 
@@ -18,12 +19,11 @@ def with_claims_made(pod: Pod, snapshot: Snapshot) -> tuple[Snapshot, tuple[str,
     """The cluster once a pod's claims are made from their templates, and the entries of the pod that wait for that."""
     statuses, waiting = dict(pod.claim_statuses), []
     for reference in pod.claims:
-        template = snapshot.templates.get(ObjectKey(pod.namespace, reference.template_name or ""))
-        if reference.name in statuses or template is None:
-            continue
         name = f"{pod.name}-{reference.name}"
-        claim = Claim(pod.namespace, name, f"{pod.uid}-{reference.name}", template.spec, owner_uid=pod.uid)
-        snapshot = snapshot.with_claim(ClaimObject(claim, "", "", b"{}"))
+        claim = claim_from_template(pod, reference, name, snapshot)
+        if reference.name in statuses or claim is None:
+            continue
+        snapshot = snapshot.with_claim(claim)
         statuses[reference.name] = name
         waiting.append(reference.name)
     return snapshot.with_pod(replace(pod, claim_statuses=statuses)), tuple(waiting)

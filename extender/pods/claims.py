@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import ClaimSpec, Features
+from allocator import Claim, ClaimSpec, Features
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
@@ -87,12 +87,6 @@ def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
     return PodClaims(tuple(allocated.values()), tuple(pending.values()), special_of(pod, snapshot))
 
 
-def node_problem(claims: PodClaims, node: NodeObject) -> str:
-    """Why a pod with these claims can't go to a node, whatever is free there; empty if it can."""
-    needs = claims.on(node)
-    return needs if isinstance(needs, str) else ""
-
-
 def allocated_elsewhere(claim: ClaimObject) -> str:
     """The reason why a claim's devices keep its pods off a node."""
     return f"claim {claim.claim.name} is allocated for other nodes"
@@ -128,6 +122,15 @@ def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
             snapshot = snapshot.with_claim(replace(claim, claim=released))
         snapshot = snapshot.without_pod(pod.key)
     return snapshot
+
+
+def claim_from_template(pod: Pod, entry: PodClaim, name: str, snapshot: Snapshot) -> ClaimObject | None:
+    """The claim that will be made for an entry of a pod; None if the entry names no template, or a missing one."""
+    template = snapshot.templates.get(ObjectKey(pod.namespace, entry.template_name or ""))
+    if template is None:
+        return None
+    claim = Claim(pod.namespace, name, f"{pod.uid}/{entry.name}", template.spec, owner_uid=pod.uid)
+    return ClaimObject(claim, resource_version="", created="", raw=b"{}")
 
 
 def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:

@@ -1,13 +1,13 @@
 """What device plugins have left, node by node: the part of kube-scheduler's NodeResourcesFit that is about devices.
 
-Source: pkg/scheduler/framework/plugins/noderesources/fit.go and k8s.io/component-helpers/resource, Kubernetes 1.36.
+Source: pkg/scheduler/framework/plugins/noderesources/fit.go, Kubernetes 1.36.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from extender.pods.extended_resources.requests import wanted
-from extender.state.objects import Container, NodeObject, Pod
+from extender.pods.peak import ContainerNeeds, peak
+from extender.state.objects import NodeObject, Pod
 
 
 class PluginCapacity:
@@ -42,19 +42,10 @@ class PluginCapacity:
 
 def asked(pod: Pod) -> Mapping[str, int]:
     """What a pod needs of each extended resource at its peak, in nano units, by name."""
-    return {resource: _peak(pod.containers, resource) for resource in wanted(pod)}
-
-
-def _peak(containers: Iterable[Container], resource: str) -> int:
-    """Sidecars run beside everything that starts after them; other init containers run one by one, before all else."""
-    sidecars = lasting = starting = 0
-    for container in containers:
-        amount = sum(each.amount.nano for each in container.requests if each.resource == resource)
-        if not container.is_init:
-            lasting += amount
-        elif container.restarts:
-            sidecars += amount
-            starting = max(starting, sidecars)
-        else:
-            starting = max(starting, sidecars + amount)
-    return max(lasting + sidecars, starting)
+    needs = (
+        ContainerNeeds(
+            {each.resource: each.amount.nano for each in container.requests}, container.is_init, container.restarts
+        )
+        for container in pod.containers
+    )
+    return dict(sorted(peak(needs).items()))
