@@ -55,10 +55,23 @@ def test_every_command_is_listed() -> None:
     assert listed == set(getattr(get_command(app), "commands", ()))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
-def test_linked_files_exist(page: Path) -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page can name, as GitHub makes it."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_linked_files_and_headings_exist(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in link]
+    for file, _, heading in (link.partition("#") for link in links):
+        target = page.parent / file if file else page
+        assert target.exists(), file
+        assert not heading or heading in anchors(target), heading
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -103,6 +116,12 @@ def test_every_metric_is_explained_with_its_labels(metric: Exported) -> None:
 def test_no_metric_is_explained_that_there_is_not() -> None:
     mentioned = set(re.findall(r"`((?:dra_extender|process)_[a-z_]+)`", REFERENCE))
     assert mentioned <= set(METRICS)
+
+
+def test_every_alert_has_its_answer() -> None:
+    rules = (ROOT / "deploy" / "monitoring" / "prometheus-rule.yaml").read_text()
+    alerts = re.findall(r"- alert: (\w+)", rules)
+    assert alerts == re.findall(r"^## (\w+)$", (DOCS / "how-to" / "alerts.md").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("code", [OK, FOUND_PROBLEMS, USAGE])

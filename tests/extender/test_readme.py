@@ -1,4 +1,4 @@
-"""The README's commands, run as they are written: what it shows is what they print."""
+"""The commands of the README and of the tutorial, run as they are written: what a page shows is what they print."""
 
 import asyncio
 import doctest
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md")))
 MAKEFILE = (ROOT / "Makefile").read_text()
 ADDRESS = "127.0.0.1:8888"
 SHELL = shutil.which("sh") or ""
@@ -24,14 +24,14 @@ COMPARE = doctest.OutputChecker()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command of the README and the output that it shows; ``...`` in it stands for anything."""
+    """A command of a page and the output that it shows; ``...`` in it stands for anything."""
 
     command: str
     output: str
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: Path) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def steps(block: str) -> Iterator[Step]:
@@ -96,9 +96,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(not (SHELL and shutil.which("curl")), reason="there is no shell or no curl")
-async def test_commands_print_what_the_readme_shows(environment: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_commands_print_what_the_page_shows(page: Path, environment: Mapping[str, str]) -> None:
     async with service(environment) as address:
-        for step in (step for block in blocks("console") for step in steps(block)):
+        for step in (step for block in blocks("console", page) for step in steps(block)):
             printed = await run(step.command.replace(ADDRESS, address), environment)
             printed = printed.replace(address, ADDRESS)
             example = doctest.Example(step.command, step.output)
@@ -107,7 +108,7 @@ async def test_commands_print_what_the_readme_shows(environment: Mapping[str, st
 
 
 def test_there_are_commands() -> None:
-    commands = [step.command for block in blocks("console") for step in steps(block)]
+    commands = [step.command for page in PAGES for block in blocks("console", page) for step in steps(block)]
     for name in (
         "/filter",
         "/prioritize",
@@ -122,12 +123,7 @@ def test_there_are_commands() -> None:
 
 
 def test_make_has_the_targets_that_are_shown() -> None:
-    used = re.findall(r"^make ([a-z-]+)", "".join(blocks("sh")), re.MULTILINE)
-    assert {"serve", "test"} <= set(used)
-    assert set(used) <= set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
-
-
-def test_linked_files_exist() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    shown = "".join(block for page in PAGES for block in blocks("sh", page))
+    used = set(re.findall(r"^make ([a-z-]+)", shown, re.MULTILINE))
+    assert {"serve", "test"} <= used
+    assert used <= set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
