@@ -62,17 +62,17 @@ def allocate(
         SearchLimitError: the search was stopped before it knew.
     """
     usable = tuple([pool for pool in task.pools if not pool.problem])
-    effort = SearchBudget(limits, clock)
-    timed = TimedSelectors(selectors, effort)
+    budget = SearchBudget(limits, clock)
+    timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, usable, task.features)
     view = View(the_plan, candidates, ledger.counters)
-    search = Search(the_plan, candidates, ledger, policy.orders(view), effort)
+    search = Search(the_plan, candidates, ledger, policy.orders(view), budget)
     if not search.run():
         _check_pools(task)
-        return Unsatisfiable(_reasons(task, the_plan, candidates, search), effort.steps)
-    return _allocation(task, the_plan, view, search.places, effort.steps, new_share_id)
+        return Unsatisfiable(_reasons(task, the_plan, candidates, search), budget.steps)
+    return _allocation(task, the_plan, view, search.places, budget.steps, new_share_id)
 
 
 def _allocation(

@@ -19,7 +19,7 @@ class SelectorError(AllocatorError):
     """A CEL expression of a class, request or derived attribute that does not compile or fails on a device.
 
     Attributes:
-        source: ``class NAME selector 0``, ``selector 1`` or ``derived attribute NAME``.
+        source: ``class NAME, selector 0``, ``selector 1`` or ``derived attribute NAME``.
         device: None when the expression does not compile.
     """
 

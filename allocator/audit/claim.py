@@ -67,11 +67,7 @@ def claim_findings(
 
 def _requests(claim: Claim) -> dict[str, DeviceRequest]:
     """By the name that results use."""
-    return {
-        (f"{request.name}/{each.name}" if request.prioritized else request.name): each
-        for request in claim.spec.requests
-        for each in request.alternatives
-    }
+    return {request.label(each): each for request in claim.spec.requests for each in request.alternatives}
 
 
 def _pairs(
@@ -108,12 +104,7 @@ def _count_findings(claim: Claim, results: Sequence[DeviceResult]) -> Iterator[F
         if result.request not in requests:
             yield Finding(Rule.RESULT, (str(claim),), result.device, f"there is no request {result.request}")
     for request in claim.spec.requests:
-        got = {
-            each.name: sum(
-                r.request == (f"{request.name}/{each.name}" if request.prioritized else request.name) for r in results
-            )
-            for each in request.alternatives
-        }
+        got = {each.name: sum(r.request == request.label(each) for r in results) for each in request.alternatives}
         served = [each for each in request.alternatives if got[each.name]]
         if len(served) != 1:
             text = f"request {request.name}: {len(served)} of its alternatives are served"

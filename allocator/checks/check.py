@@ -7,7 +7,7 @@ from typing import NamedTuple
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
-from allocator.model.claims import Claim, DeviceRequest
+from allocator.model.claims import Claim, DeviceClass, DeviceRequest
 from allocator.model.devices import Device, Node
 from allocator.model.features import Features
 from allocator.outcome import Cause
@@ -31,6 +31,14 @@ class Selector(NamedTuple):
     source: str
     text: str
     number: int | None = None
+
+
+def selectors_of(request: DeviceRequest, device_class: DeviceClass) -> tuple[Selector, ...]:
+    """The selectors of a class, then those of a request for it."""
+    return (
+        *[Selector(f"class {device_class.name}, selector {i}", text) for i, text in enumerate(device_class.selectors)],
+        *[Selector(f"selector {i}", text, i) for i, text in enumerate(request.selectors)],
+    )
 
 
 @dataclass(slots=True, eq=False)

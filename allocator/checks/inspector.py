@@ -6,13 +6,13 @@ from dataclasses import replace
 from allocator.cel import Reads
 from allocator.cel.selectors import Selectors
 from allocator.checks.capacity import has_shares
-from allocator.checks.check import Asked, Selector, Situation
+from allocator.checks.check import Asked, Situation, selectors_of
 from allocator.checks.counters import Counters
 from allocator.checks.table import Book, books, checks_for
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model.claims import Claim, DeviceClass, DeviceRequest
+from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import Device, DeviceId, Node, PoolId
 from allocator.model.features import Features
 from allocator.pools import Candidate, NodePool
@@ -38,22 +38,15 @@ def ways_to_serve(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass])
                 index,
                 claim,
                 request.name,
-                f"{request.name}/{each.name}" if request.prioritized else request.name,
+                request.label(each),
                 each,
-                _selectors(each, classes[each.device_class]),
+                selectors_of(each, classes[each.device_class]),
             )
             for each in request.alternatives
             if each.device_class in classes
         )
         for index, claim in enumerate(claims)
         for request in claim.spec.requests
-    )
-
-
-def _selectors(request: DeviceRequest, of: DeviceClass) -> tuple[Selector, ...]:
-    return (
-        *(Selector(f"class {of.name}, selector {i}", text) for i, text in enumerate(of.selectors)),
-        *(Selector(f"selector {i}", text, i) for i, text in enumerate(request.selectors)),
     )
 
 

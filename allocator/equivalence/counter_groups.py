@@ -1,7 +1,8 @@
-"""Counter groups: devices that draw on the same counters, and what they offer depending on which of them are held.
+"""Counter groups: devices that have counter sets in common, and the devices that a group still offers.
 
-The parts of one GPU are a counter group. What a group offers is worked out once for each set of held devices, and once
-for all groups that are equivalent.
+The partitions of one GPU are a counter group. Which kinds of devices a group offers depends on which of its devices
+are held. That is worked out once for each set of held devices, and shared by all groups that are equal but for the
+names of pools and counter sets.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -17,20 +18,20 @@ States: TypeAlias = Sequence[Hashable]
 """Device by device: 0 if it is free, 1 if it is held."""
 
 Offers: TypeAlias = tuple[tuple[int, DeviceKind], ...]
-"""Each kind of free device, with the number in the group of the first device of that kind."""
+"""Each kind of free device in a group, with the number in the group of the first device of that kind."""
 
-_MOST_KNOWN: Final = 4096
-"""Sets of held devices that are remembered of a group; beyond that all are forgotten."""
+_MAX_KNOWN: Final = 4096
+"""Sets of held devices that are remembered for a group; at more, all are forgotten."""
 
 
 class Facts(NamedTuple):
-    """All that counts of a device.
+    """What decides whether a request for one device gets this device.
 
     Attributes:
-        refused: what speaks against it while it is free; None: nothing.
-        if_held: what speaks against it while it is held.
-        is_part: it says that it draws on counters.
-        draws: on which, and how much, in units of 10**-9.
+        refused: what speaks against the device if it is free; None: nothing.
+        if_held: what speaks against the device if it is held.
+        is_part: the device consumes counters.
+        draws: the counters that it consumes, and how much, in units of 10**-9.
     """
 
     sizes: Sizes
@@ -41,32 +42,33 @@ class Facts(NamedTuple):
 
 
 class DeviceKinds:
-    """Each kind of device just once, so that kinds can be compared by identity."""
+    """One object for each kind of device: equal kinds are identical."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, DeviceKind] = {}
 
     def of(self, device: Facts, left: Mapping[CounterKey, int], full: Mapping[CounterKey, int]) -> DeviceKind:
-        """The kind of a device when so much is left."""
-        touched = [left[key] != full[key] for key, _ in device.draws]
-        broken = len({key[:2] for (key, _), is_touched in zip(device.draws, touched, strict=True) if not is_touched})
+        """The kind of a device, given what is left of the counters."""
+        untouched = [key for key, _ in device.draws if left[key] == full[key]]
         values = (
             device.sizes,
-            device.is_part and not any(touched),
+            device.is_part and len(untouched) == len(device.draws),
             any(left[key] < amount for key, amount in device.draws),
-            broken,
+            len({key[:2] for key in untouched}),
         )
         return self._known.setdefault(values, DeviceKind(*values))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class CounterGroup:
-    """Devices that draw on the same counters.
+    """One counter group.
 
     Attributes:
-        positions: which of all devices these are.
-        firsts: of each device the number of the first that is equal to it; None: it can't be had.
-        full: what there is of the counters.
+        positions: the positions of its devices among all devices.
+        firsts: for each device, the number of the first device in the group that is equal to it; None: refused.
+        full: counter to its full value.
+        _states: picks the states of the group's devices from those of all devices.
+        _known: what the group offers, by these states; shared with equal groups.
     """
 
     positions: tuple[int, ...]
@@ -78,22 +80,18 @@ class CounterGroup:
     _known: dict[Hashable, Offers | None]
 
     def offers(self, states: States) -> Offers | None:
-        """What can be had; None: a counter is overdrawn, so that the books can't be trusted.
-
-        Args:
-            states: of all devices.
-        """
+        """What the group offers, given the states of all devices; None: a counter is overdrawn, so a search decides."""
         key = self._states(states)
         try:
             return self._known[key]
         except KeyError:
             pass
-        if len(self._known) >= _MOST_KNOWN:
+        if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
-        found = self._known[key] = self._worked_out([bool(states[position]) for position in self.positions])
+        found = self._known[key] = self._computed([bool(states[position]) for position in self.positions])
         return found
 
-    def _worked_out(self, held: Sequence[bool]) -> Offers | None:
+    def _computed(self, held: Sequence[bool]) -> Offers | None:
         left = dict(self.full)
         for device, is_held in zip(self.devices, held, strict=True):
             for key, amount in device.draws if is_held else ():
@@ -113,31 +111,31 @@ class CounterGroup:
 def counter_groups(
     devices: Sequence[Facts], full: Mapping[CounterKey, int], kinds: DeviceKinds
 ) -> Iterator[CounterGroup]:
-    """The counter groups of some devices; those that draw on nothing belong to none."""
+    """The counter groups of some devices; a device that consumes no counters is in none."""
     known: dict[Hashable, dict[Hashable, Offers | None]] = {}
     for positions in _related(devices):
         members = tuple([devices[position] for position in positions])
         firsts = tuple([None if device.refused is not None else members.index(device) for device in members])
         own = {key: full[key] for device in members for key, _ in device.draws}
-        offers = known.setdefault(_signature(members, own), {})
+        offers = known.setdefault(_without_names(members, own), {})
         yield CounterGroup(positions, members, firsts, own, kinds, itemgetter(*positions), offers)
 
 
 def _related(devices: Sequence[Facts]) -> list[tuple[int, ...]]:
-    """The positions of devices that have counter sets in common, directly or by others."""
-    found: list[tuple[set[Hashable], tuple[int, ...]]] = []
+    """The positions of devices that have counter sets in common, directly or through other devices."""
+    groups: list[tuple[set[Hashable], tuple[int, ...]]] = []
     for position, device in enumerate(devices):
         sets: set[Hashable] = {key[:2] for key, _ in device.draws}
         if sets:
-            mine = [each for each in found if not sets.isdisjoint(each[0])]
-            found = [each for each in found if sets.isdisjoint(each[0])]
-            members = (*sorted(p for _, each in mine for p in each), position)
-            found.append((sets.union(*(of for of, _ in mine)), members))
-    return [members for _, members in found]
+            joined = [group for group in groups if not sets.isdisjoint(group[0])]
+            groups = [group for group in groups if sets.isdisjoint(group[0])]
+            members = (*sorted(p for _, positions in joined for p in positions), position)
+            groups.append((sets.union(*(of_group for of_group, _ in joined)), members))
+    return [members for _, members in groups]
 
 
-def _signature(devices: Sequence[Facts], full: Mapping[CounterKey, int]) -> Hashable:
-    """Equal for groups that offer the same when the same devices are held: all but the names of counter sets."""
+def _without_names(devices: Sequence[Facts], full: Mapping[CounterKey, int]) -> Hashable:
+    """The devices and their counters, with a number in place of each pool and counter set."""
     numbers: dict[Hashable, int] = {}
     for key in full:
         numbers.setdefault(key[:2], len(numbers))

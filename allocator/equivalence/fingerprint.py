@@ -1,9 +1,9 @@
-"""What a decision depends on, names aside: nodes that are alike in it get the same answer.
+"""Fingerprints: what a decision depends on, as values that can be compared.
 
-Every function here turns a part of a node's situation into a value; where two nodes agree in all of them, pool by pool
-in the order in which the node sees them, `allocate` answers the same for both, but for the names of nodes, pools and
-devices in it. Whatever might matter is in; what is left out are names, attributes that nobody looks at, and which
-value it is that devices share under a constraint.
+Each function turns one part of a node's situation into a value. If all values of two nodes are equal, pool by pool in
+the order in which the node sees its pools, then `allocate` gives both nodes the same answer; only the names of nodes,
+pools and devices in the answer differ. A fingerprint leaves out names, attributes that no expression reads, and the
+value that devices share under a constraint.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -28,22 +28,22 @@ _ABSENT: Final = object()
 _FREE_OR_HELD: Final = frozenset({0, 1})
 _TEXTS: Final = {str}
 _PLAIN: Final = frozenset({str, bool, int, object})
-"""Types of values of which those of one type are equal only if they are the same to everybody."""
+"""Types whose equal values are the same to every expression, as long as no other type is among them."""
 _UNREAD: Final = frozenset({"id", "attributes", "consumes_counters"})
 _FIELDS: Final = attrgetter(*(each.name for each in fields(Device) if each.name not in _UNREAD))
-"""What checks read, all but names, attributes, and what is drawn, which hardly two devices share."""
+"""The fields of a device that many devices of a slice share, as identical objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeReads:
-    """Which attributes of devices some claims look at. All else about a device counts for every claim.
+    """Which attributes of devices some claims read. The other fields of a device count for every claim.
 
     Attributes:
-        everything: it can't be told: all of them.
-        values: those whose values matter; qualified names, sorted.
-        matched: those of which it only matters which devices have a value in common.
-        in_order: it matters which of several devices that are alike are held: requests with admin access get held
-            ones, and one for all devices ends at the first that it can't have.
+        everything: an expression may read any attribute.
+        values: attributes whose values matter; qualified names, sorted.
+        matched: attributes where only this matters: which devices have a value in common.
+        in_order: of several equal devices it matters which ones are held. Requests with admin access get held
+            devices, and a request for all devices ends at the first device that it can't have.
     """
 
     everything: bool = False
@@ -55,12 +55,12 @@ class AttributeReads:
 def attribute_reads_of(
     claims: Sequence[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors, budget: SearchBudget
 ) -> AttributeReads:
-    """What claims look at, all alternatives of their requests taken together.
+    """What claims read in all alternatives of their requests.
 
-    An expression that does not compile fails whatever the device is like, so it looks at nothing.
+    An expression that does not compile reads nothing: it fails on every device.
 
     Raises:
-        SearchLimitError: time is up before all expressions are compiled; those that are will be known the next time.
+        SearchLimitError: time was up before all expressions were compiled. The next call finds those that were.
     """
     read = list(_reads(claims, classes, selectors, budget))
     values = {name for reads in read for name in reads.attributes}
@@ -81,9 +81,9 @@ def _reads(
     for request in _requests(claims):
         device_class = classes.get(request.device_class)
         expressions = request.selectors if device_class is None else (*device_class.selectors, *request.selectors)
-        looks = [(selectors.reads, text) for text in expressions]
-        looks += [(selectors.derivation_reads, each.expression) for each in request.derived_attributes]
-        for reads_of, text in looks:
+        sources = [(selectors.reads, text) for text in expressions]
+        sources += [(selectors.derivation_reads, each.expression) for each in request.derived_attributes]
+        for reads_of, text in sources:
             budget.look()
             try:
                 yield reads_of(text)
@@ -92,7 +92,7 @@ def _reads(
 
 
 def pool_structure(view: NodePool) -> Hashable:
-    """What there is of a pool, attributes aside."""
+    """What drivers publish of a pool, without attributes."""
     if view.problem:
         return view.id.driver, view.incomplete
     published = _Published()
@@ -113,32 +113,32 @@ def attribute_column(view: NodePool, attribute: str) -> Hashable:
     types = set(map(type, values))
     if len(types) == 1 and _PLAIN.issuperset(types):
         return types.pop(), values
-    return tuple(map(_told_apart, values))
+    return tuple(map(_typed, values))
 
 
 def attribute_columns(view: NodePool) -> Hashable:
     """The values of all attributes, device by device."""
     return tuple(
-        tuple((name, _told_apart(value)) for name, value in sorted(of_device.items())) for of_device in view.attributes
+        tuple((name, _typed(value)) for name, value in sorted(of_device.items())) for of_device in view.attributes
     )
 
 
 def common_values(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
-    """Which devices of some pools have a value of an attribute in common; of lists, the values themselves."""
+    """Devices that have a value in common have the same number, -1 without a value; the values, if there are lists."""
     values = [of_device.get(attribute, ()) for view in views for of_device in view.attributes]
     numbers: dict[Hashable, int] = {}
     if set(map(type, values)) == _TEXTS:
         return tuple([numbers.setdefault(value, len(numbers)) for value in values])
     if any(value and isinstance(value, tuple) for value in values):
-        return tuple(map(_told_apart, values))
+        return tuple(map(_typed, values))
     return tuple([-1 if value == () else numbers.setdefault(values_of(value), len(numbers)) for value in values])
 
 
 def device_circumstances(view: NodePool, node: Node, used: PoolUsage, rules: TaintRules) -> tuple[Hashable, ...]:
-    """What has come over the pool's devices: what is held, and what else is not published of them.
+    """What decisions read of a pool's devices beyond what drivers publish; empty if there is nothing.
 
-    Empty if nothing has. What is held stands first, one by one, if anything is: 0 and 1 for devices of which nothing
-    is known but that they are free, or held as a whole; then those of other nodes that draw on the same counters.
+    If any device of the pool is held, the first values are `state_of` each candidate, then of each device in
+    `NodePool.elsewhere`. The values of checks follow (`checks.circumstances`).
     """
     states: list[Hashable] = []
     if used:
@@ -148,7 +148,12 @@ def device_circumstances(view: NodePool, node: Node, used: PoolUsage, rules: Tai
 
 
 def interchangeable(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[Hashable, ...]:
-    """The same for circumstances of a pool that differ only in which devices of a run are held."""
+    """Circumstances with the states of each run sorted: equal if only other devices of a run are held.
+
+    Args:
+        states: of a pool (`device_circumstances`).
+        runs: of the same pool (`runs_of`).
+    """
     found: list[Hashable] = []
     for length in runs:
         of_run = states[len(found) : len(found) + length]
@@ -157,7 +162,7 @@ def interchangeable(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[
 
 
 def runs_of(views: Sequence[NodePool], reads: AttributeReads) -> tuple[tuple[int, ...], ...]:
-    """Per pool, how many devices in a row are alike in everything but their names and circumstances, run by run."""
+    """Per pool, the lengths of its runs: devices in a row that differ only in their names and circumstances."""
     patterns = [common_values(views, attribute) for attribute in reads.matched]
     found, start = [], 0
     for view in views:
@@ -172,15 +177,15 @@ def _rows(view: NodePool, reads: AttributeReads, patterns: Sequence[Sequence[Has
     published = _Published()
     for number, c in enumerate(view.candidates):
         names = sorted(c.device.attributes) if reads.everything else reads.values
-        values = tuple((name, _told_apart(c.device.attributes.get(name, _ABSENT))) for name in names)
+        values = tuple((name, _typed(c.device.attributes.get(name, _ABSENT))) for name in names)
         yield published.of(c), values, [p[number] for p in patterns]
 
 
 class _Published:
-    """What decisions read of published devices. What checks read, devices of a slice mostly share: it is read once.
+    """What decisions read of published devices. Devices with identical fields are read once.
 
     Attributes:
-        numbers: what checks read, with the number that stands for it.
+        numbers: what checks read, to the number that stands for it.
     """
 
     def __init__(self) -> None:
@@ -197,8 +202,8 @@ class _Published:
         return (found, checks.drawn_by(device)) if device.consumes_counters else found
 
 
-def _told_apart(value: AttributeValue | object) -> Hashable:
-    """An attribute such that ``True``, ``1``, lists and versions stay apart."""
+def _typed(value: AttributeValue | object) -> Hashable:
+    """The value with its type: in Python ``True == 1``."""
     if value is _ABSENT:
         return None
     elements = value if isinstance(value, tuple) else (value,)

@@ -1,8 +1,7 @@
-"""One device for one request, and nothing else to consider: told from what is held, without a search.
+"""Claims that ask for one device and nothing else: decided from which devices are held, without a search.
 
-Where devices are parts of others, hardly two nodes have the same devices held, and yet they get one of few answers. A
-`Single` is made once for nodes that differ only in what is held, and tells which of the answers each of them gets:
-that of `allocate`.
+Where devices are partitions of others, hardly two nodes have the same devices held, but the nodes get one of a few
+answers. One `Single` serves all nodes that differ only in which devices are held; its answers are those of `allocate`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,13 +30,7 @@ _FREE_OR_HELD: Final = frozenset({0, 1})
 
 
 class Found(NamedTuple):
-    """There is a device. Equal for equal merits.
-
-    Attributes:
-        sizes: what it has of each capacity.
-        broken: counter sets of which nothing was taken before.
-        free: share of the devices of its pool that stays free.
-    """
+    """There is a device for the request. Equal for equal merits; the attributes are those of `Merit`."""
 
     sizes: Sizes
     broken: int
@@ -45,12 +38,12 @@ class Found(NamedTuple):
 
     @property
     def merit(self) -> Merit:
-        """What speaks for the allocation."""
+        """The merit of the allocation."""
         return Merit(capacity=dict(self.sizes), free=self.free, broken=self.broken)
 
 
 class NotFound(NamedTuple):
-    """There is none, for these causes."""
+    """There is no device for the request, for these causes."""
 
     request: str
     causes: frozenset[Cause]
@@ -63,24 +56,24 @@ class NotFound(NamedTuple):
 
 
 def is_single(claims: Sequence[Claim]) -> bool:
-    """Whether claims ask for one device, and for nothing besides."""
-    asked = [request for claim in claims for request in claim.spec.requests]
-    if len(asked) != 1 or any(claim.spec.constraints for claim in claims) or asked[0].prioritized:
+    """Whether claims have one request for one device, without alternatives, constraints or admin access."""
+    requests = [request for claim in claims for request in claim.spec.requests]
+    if len(requests) != 1 or any(claim.spec.constraints for claim in claims) or requests[0].prioritized:
         return False
     return all(
         each.mode is AllocationMode.EXACT_COUNT and each.count == 1 and not each.admin_access
-        for each in asked[0].alternatives
+        for each in requests[0].alternatives
     )
 
 
 class Single:
-    """Tells which answer a node gets.
+    """Answers for nodes that differ only in which devices are held.
 
     Args:
         request: the name of the request.
-        devices: pool by pool those that the node can reach, and then others that draw on the pool's counters.
-        reached: of each pool, how many the node can reach.
-        full: what there is of each counter.
+        devices: pool by pool, the devices that the node can reach, then others that consume counters of the pool.
+        reached: pool by pool, how many devices the node can reach.
+        full: counter to its full value.
     """
 
     def __init__(
@@ -105,10 +98,10 @@ class Single:
                 self._independent.setdefault(kinds.of(device, {}, {}), []).append(position)
 
     def answer(self, states: Sequence[States]) -> Found | NotFound | None:
-        """The answer of `allocate`; None: it takes a search to tell.
+        """The answer of `allocate`; None: only a search can tell.
 
         Args:
-            states: of each pool, as of `likeness.circumstances`: empty if all is free.
+            states: pool by pool, the result of `device_circumstances`.
         """
         by_pool = [of_pool or free for of_pool, free in zip(states, self._all_free, strict=True)]
         held = by_pool[0] if len(by_pool) == 1 else tuple(chain.from_iterable(by_pool))
@@ -138,30 +131,26 @@ class Single:
         return (held[start:end].count(0) - 1) / (end - start)
 
     def _causes(self, held: States) -> Iterator[Cause]:
-        """What speaks against each device that the node can reach, where none can be had."""
+        """What speaks against each device that the node can reach, if the request gets none of them."""
         for start, end in self._pools:
             for device, state in zip(self._devices[start:end], held[start:end], strict=True):
                 yield device.if_held if state == 1 else device.refused or Cause.COUNTERS
 
 
-def single_of(task: Task, selectors: Selectors, policy: Policy, effort: SearchBudget) -> Single | None:
-    """For all nodes that differ from the task's only in what is held; None where it takes a search to tell.
+def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBudget) -> Single | None:
+    """The `Single` for all nodes that differ from the task's node only in what is held; None: only a search can tell.
 
-    Args:
-        task: its claims ask for one device (`is_single`); what is held does not count.
-        selectors: for the expressions.
-        policy: decides which device is taken.
-        effort: what it may cost.
+    Of the task, whose claims are `is_single`, the usage is not read.
 
     Raises:
-        SearchLimitError: that was not enough.
+        SearchLimitError: a limit was reached.
     """
     if any(pool.problem for pool in task.pools):
         return None
-    timed = TimedSelectors(selectors, effort)
+    timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, task.pools, Usage(), NO_RULES, task.features, timed)
     try:
-        effort.step()
+        budget.step()
         (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
         (wanted,) = slot.alternatives
         if any(needs_search(wanted.checks, each) for each in candidates.all):
@@ -191,5 +180,5 @@ def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
 
 
 def _beyond_reach(device: Device) -> Facts:
-    """A device of other nodes, which draws on the pool's counters."""
+    """A device of another node that consumes counters of the pool."""
     return Facts((), Cause.UNREACHABLE, Cause.UNREACHABLE, is_part=True, draws=counter_demand(device))

@@ -77,6 +77,10 @@ class Request:
     alternatives: tuple[DeviceRequest, ...]
     prioritized: bool = False
 
+    def label(self, alternative: DeviceRequest) -> str:
+        """What results call one of the alternatives: ``request``, or ``request/subrequest``."""
+        return f"{self.name}/{alternative.name}" if self.prioritized else self.name
+
 
 class ConstraintKind(Enum):
     """What a constraint demands of its attribute."""

@@ -1,6 +1,7 @@
-"""The devices of one node as candidates for requests, and what speaks against each, judged once and only when asked.
+"""The devices of one node as candidates for requests, and what speaks against each of them.
 
-Judging late matters: a selector may fail on a device, and that must not fail a pod which never needs it.
+A device is judged for a request when the search first needs to know, and then once. That a selector fails on a device
+must not reject a pod whose search never needs that device.
 """
 
 from collections.abc import Hashable, Mapping
@@ -26,18 +27,18 @@ from allocator.search.limits import TimedSelectors
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 
 _SOME_LIST: Final = ("",)
-"""Where list-typed attributes are off, what a list holds does not matter: not even whether it holds anything."""
+"""Any list: while list-typed attributes are off, the elements of a list do not matter, and it may be empty."""
 
 SUITS = Refusal(Cause.COUNT)
-"""Nothing speaks against the device as such; whether it gets chosen is the search's matter."""
+"""The verdict on a device that nothing speaks against; the search decides whether it is taken."""
 
 
 class OrderMattersError(AllocatorError):
-    """A list, where list-typed attributes are off: it suits a constraint only as the first device (upstream's rule)."""
+    """A list, while list-typed attributes are off: it satisfies a constraint only as the first device (upstream)."""
 
 
 UNJUDGED: Final = (SelectorError, CapacityError, OrderMattersError)
-"""What may be raised where a device is judged: who looks ahead has to do without, the search may never come to it."""
+"""What judging a device may raise. Who judges ahead of the search ignores it: the search may never get there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,10 +47,10 @@ class Alternative(Asked):
 
     Attributes:
         checks: what can speak against the candidates.
-        covering: the constraints that speak of it, with their numbers in the claim.
+        covering: the constraints that cover it, with their positions in the claim.
         verdicts: per candidate; None until it is judged.
-        members: for "all devices": the candidates that these are.
-        taken: per shared candidate that suits: what the request would consume of it.
+        members: the candidates that a request for all devices takes; None for other requests.
+        taken: what the request would consume of a shared candidate that suits.
     """
 
     device_class: DeviceClass
@@ -66,7 +67,12 @@ class Alternative(Asked):
 
 
 class Candidates:
-    """The devices that a node can reach, in order: pools by driver and name, slices by name, devices as listed."""
+    """The devices that a node can reach, in order: pools by driver and name, slices by name, devices as listed.
+
+    Attributes:
+        fields: the fields of devices and slices that are set in any of them (`NodePool.fields`).
+        held: per candidate, whether an allocated claim holds it as a whole.
+    """
 
     def __init__(
         self,
@@ -102,16 +108,16 @@ class Candidates:
         return checks_for(self.fields, request, self._situation.rules, self._features)
 
     def is_shared(self, index: int) -> bool:
-        """May several claims hold the device at once?"""
+        """Whether several claims may hold the device at once."""
         return self._features.consumable_capacity and self.all[index].device.allow_multiple_allocations
 
     def judge(self, alternative: Alternative, index: int) -> Refusal:
-        """What speaks against a candidate regardless of the attempt that is under way; `SUITS` if nothing does.
+        """What speaks against a candidate, whatever the attempt has taken; `SUITS` if nothing does.
 
         Raises:
             SelectorError: a selector does not compile or fails on the device.
             CapacityError: the consumption cannot be computed.
-            SearchLimitError: time is up.
+            SearchLimitError: a limit was reached.
         """
         verdict = alternative.verdicts[index]
         if verdict is None:
@@ -134,7 +140,7 @@ class Candidates:
         return taken
 
     def members(self, alternative: Alternative) -> tuple[int, ...]:
-        """The candidates of an "all devices" request. Total capacity decides who belongs, not what is left of it."""
+        """The candidates of a request for all devices: total capacity counts, not what is left of it."""
         found = []
         for index, candidate in enumerate(self.all):
             refusal = first_refusal(alternative.checks.of_members, self._situation, alternative, candidate, FREE)
@@ -145,14 +151,14 @@ class Candidates:
         return tuple(found)
 
     def refusal_if_free(self, alternative: Alternative, index: int) -> Refusal | None:
-        """What speaks against a device that is in use, its user aside: a reason that stays when the user goes."""
+        """What would speak against the kind of a device if the device were free; None if nothing or an error."""
         try:
             return first_refusal(alternative.checks.of_kind, self._situation, alternative, self.all[index], FREE)
         except (SelectorError, SearchLimitError):
             return None
 
     def may_come_from(self, alternative: Alternative, pool: PoolId) -> bool:
-        """Could devices of a pool that can't be used match? Unless the driver alone rules them out, yes."""
+        """Whether devices of an unusable pool could match: yes, unless the driver's name alone rules them out."""
         unknown = Candidate(Device(DeviceId(pool.driver, pool.pool, "")), Slice("", pool))
         try:
             return first_refusal(alternative.checks.of_kind, self._situation, alternative, unknown, FREE) is None
@@ -160,13 +166,13 @@ class Candidates:
             return True
 
     def value(self, alternative: Alternative, index: int, attribute: str) -> AttributeValue:
-        """What a constraint sees of a candidate: the request's own derived attribute, else the published one.
+        """What a constraint sees of a candidate: the request's derived attribute, else the published attribute.
 
-        An empty list, which suits no constraint, where there is none.
+        Without either, an empty list, which satisfies no constraint.
 
         Raises:
             SelectorError: the expression of a derived attribute does not compile, fails, or yields another type.
-            SearchLimitError: time is up.
+            SearchLimitError: a limit was reached.
         """
         device, lists = self.all[index].device, self._features.list_type_attributes
         for derived in alternative.request.derived_attributes:
@@ -179,11 +185,11 @@ class Candidates:
         return device.attributes.get(attribute, ())
 
     def values(self, alternative: Alternative, index: int, attribute: str) -> frozenset[Hashable]:
-        """The same as comparable elements, for foresight: which devices go together, in whichever order.
+        """The elements of `value`, to tell in advance which devices satisfy a constraint together.
 
         Raises:
-            SelectorError: as `value`.
-            OrderMattersError: the order decides, so there is no foresight.
+            SelectorError, SearchLimitError: as `value`.
+            OrderMattersError: the order of devices decides, so nothing can be told in advance.
         """
         value = self.value(alternative, index, attribute)
         if value and isinstance(value, tuple) and not self._features.list_type_attributes:

@@ -14,7 +14,7 @@ from allocator.model.semver import Version
 
 
 def values_of(value: AttributeValue) -> frozenset[Hashable]:
-    """The elements of a list, or the one value, such that ``True``, ``1`` and versions stay apart."""
+    """The elements of a list, or the one value, each with its type: in Python ``True == 1``."""
     if type(value) is str:
         return frozenset({("str", value)})
     elements: Iterable[object] = value if isinstance(value, tuple) else (value,)
@@ -22,17 +22,17 @@ def values_of(value: AttributeValue) -> frozenset[Hashable]:
 
 
 def constraint_covers(spec: ConstraintSpec, request: str, alternative: str) -> bool:
-    """Does the constraint speak of the request, by its name or by that of its chosen subrequest?"""
+    """Whether a constraint covers a request, by the name of the request or of its chosen subrequest."""
     if not spec.requests or request in spec.requests:
         return True
     return bool(alternative) and f"{request}/{alternative}" in spec.requests
 
 
 class Constraint:
-    """A rule over the devices that its requests have got so far, as a state that each device moves on.
+    """A rule over the devices of its requests: a state, and how each further device changes the state.
 
-    A subclass is one kind of rule: the state before the first device, and `admits`. What it does not say of itself,
-    pruning and policies do without.
+    A subclass is one kind of constraint. It must define `start`, the state before the first device, and `admits`. The
+    other methods tell pruning, policies and fingerprints more; their defaults are always correct.
     """
 
     __slots__ = ("_lists", "_state")
@@ -43,11 +43,11 @@ class Constraint:
         self._state = self.start
 
     def admits(self, value: AttributeValue) -> Hashable | None:
-        """The state with one more device, by its value (an empty list: it has none); None if the rule forbids it."""
+        """The state after a device with this value (an empty list: no value); None if the rule forbids the device."""
         raise NotImplementedError
 
     def take(self, value: AttributeValue) -> Undo | None:
-        """Count a device in; None, and nothing has changed, if the rule forbids it."""
+        """Add a device; None, and nothing has changed, if the rule forbids it."""
         before, after = self._state, self.admits(value)
         if after is None:
             return None
@@ -59,26 +59,26 @@ class Constraint:
         return undo
 
     def key(self) -> Hashable:
-        """The state: all that decides which further devices are admitted."""
+        """The state, which decides which further devices are admitted."""
         return self._state
 
     def admitted_values(self) -> frozenset[Hashable] | None:
-        """Values one of which each further device must have; None: there is no such bound."""
+        """Values of which each further device must have one; None: any value may do."""
         return None
 
     @staticmethod
     def least_values(_: int, /) -> int:
-        """How many different values so many devices must have at the least."""
+        """The least number of different values that a number of devices must have."""
         return 0
 
     @staticmethod
     def group_sizes(_: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:
-        """By the values of candidates, how many of them may be taken together with each; empty: that is no matter."""
+        """Candidate to how many candidates may be taken together with it, given the values of each; empty: any."""
         return {}
 
     @staticmethod
     def reads(spec: ConstraintSpec) -> tuple[str, ...]:
-        """Attributes of which it matters only which devices have values in common."""
+        """Attributes where only this matters: which devices have a value in common."""
         return (spec.attribute,)
 
 
@@ -94,7 +94,7 @@ class MatchAttribute(Constraint):
     _state: tuple[frozenset[Hashable] | None, bool]
 
     def admits(self, value: AttributeValue) -> Hashable | None:
-        """A device that has a value in common with all before it."""
+        """The device has a value in common with all devices before it."""
         is_list = isinstance(value, tuple)
         if is_list and not value:
             return None
@@ -107,12 +107,12 @@ class MatchAttribute(Constraint):
         return values, is_list
 
     def admitted_values(self) -> frozenset[Hashable] | None:
-        """What all devices have in common, after the first."""
+        """The values that all devices have in common."""
         return self._state[0]
 
     @staticmethod
     def group_sizes(values: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:
-        """How many candidates share a value with each."""
+        """How many candidates share a value with each, by its rarest value."""
         having = Counter(value for each in values.values() for value in each)
         return {index: min((having[value] for value in each), default=0) for index, each in values.items()}
 
@@ -129,7 +129,7 @@ class DistinctAttribute(Constraint):
     _state: tuple[frozenset[Hashable], bool]
 
     def admits(self, value: AttributeValue) -> Hashable | None:
-        """A device that shares no value with any before it."""
+        """The device shares no value with any device before it."""
         is_list = isinstance(value, tuple)
         taken, is_bound = self._state
         if is_list and (not value or (is_bound and not self._lists)):

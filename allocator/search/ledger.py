@@ -1,4 +1,4 @@
-"""What an attempt has taken so far: try to take a device, get its undo back or what speaks against it."""
+"""The ledger: what one attempt of a search has taken so far."""
 
 from collections.abc import Hashable
 from functools import partial
@@ -19,7 +19,14 @@ _IN_USE = Refusal(Cause.IN_USE, "another request of the pod")
 
 
 class Ledger:
-    """The books of one attempt. A refusal has changed nothing; an undo takes back exactly one taking."""
+    """What one attempt has taken. A refusal has changed nothing; an undo takes back exactly one device.
+
+    Attributes:
+        counters: what is left of the counters.
+        constraints: per claim, the state of each of its constraints.
+        _books: what devices use up together, such as the counters.
+        _holders: per candidate that is taken as a whole, the claims that have it.
+    """
 
     def __init__(self, plan: Plan, candidates: Candidates, pools: tuple[NodePool, ...], features: Features) -> None:
         self._candidates = candidates
@@ -35,12 +42,12 @@ class Ledger:
         self._holders: dict[int, list[int]] = {}
 
     def is_busy(self, alternative: Alternative, index: int) -> bool:
-        """Has this attempt taken the device already? Admin access minds that only in its own claim."""
+        """Has this attempt taken the device already? A request with admin access asks that only of its own claim."""
         holders = self._holders.get(index, ())
         return bool(holders) and (not alternative.request.admin_access or alternative.claim in holders)
 
     def take(self, alternative: Alternative, index: int) -> Undo | Refusal:
-        """Take a candidate for a request.
+        """Take a candidate for a request; returns the undo, or what speaks against the candidate.
 
         Raises:
             SelectorError, CapacityError: as `Candidates.judge`, and for derived attributes.
@@ -53,7 +60,7 @@ class Ledger:
         device = self._candidates.all[index].device
         takes_all = alternative.members is not None
         undos: list[Undo] = []
-        # Of "all devices", upstream looks at capacity last: a constraint that can't hold is an error, this is a no.
+        # For "all devices", upstream looks at capacity last: a violated constraint is an error, full capacity a "no".
         refusal = (
             (None if takes_all else self._too_full(alternative, index, device))
             or self._shortage(index, device)
@@ -67,7 +74,7 @@ class Ledger:
         return partial(_undo_all, undos)
 
     def key(self) -> Hashable:
-        """The state of constraints and shared capacities; what is taken exclusively, the search knows."""
+        """The state of constraints and shared capacities. The search knows which devices are taken as a whole."""
         return (
             tuple(c.key() for of_claim in self.constraints for c in of_claim),
             frozenset(self._candidates.capacities.key()),
@@ -90,7 +97,7 @@ class Ledger:
         return None
 
     def _draws_already(self, index: int, device: Device) -> bool:
-        """A further share of a device draws nothing more."""
+        """Whether a share of the device is taken already: a further share draws nothing."""
         return self._candidates.is_shared(index) and self._candidates.capacities.is_shared(device.id)
 
     def _constrain(self, alternative: Alternative, index: int, undos: list[Undo]) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""What a decision may cost, and has cost: devices tried, and time."""
+"""Limits: how many devices a decision may try, and how long it may take."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from allocator.errors import SearchLimitError
 from allocator.model.devices import AttributeValue, Device
 
 Clock = Callable[[], float]
-"""Seconds that only ever grow."""
+"""Returns seconds, monotonic."""
 
 _CLOCK_EVERY: Final = 256
-"""Steps between looks at the clock, which costs about as much as a step."""
+"""Steps between readings of the clock; a reading costs about as much as a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to give up: devices tried, and seconds."""
+    """When a search gives up: devices tried, and seconds."""
 
     steps: int = 100_000
     seconds: float = 1.0
@@ -28,7 +28,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class SearchBudget:
-    """Counts the steps of one decision and watches its time, from now on.
+    """Counts the steps of one decision, and its time from now on.
 
     Attributes:
         steps: devices tried for a place of a request.
@@ -46,7 +46,7 @@ class SearchBudget:
         """Count a step.
 
         Raises:
-            SearchLimitError: one too many, or time is up.
+            SearchLimitError: a limit was reached.
         """
         if self.steps >= self._limits.steps:
             raise SearchLimitError(self.steps, "steps")
@@ -55,7 +55,7 @@ class SearchBudget:
             self.look()
 
     def look(self) -> None:
-        """Look at the clock: to be done before anything that may take long.
+        """Read the clock, before anything that may take long.
 
         Raises:
             SearchLimitError: time is up.
@@ -73,37 +73,27 @@ class SearchBudget:
 
 
 class TimedSelectors:
-    """Selectors on the time of one decision, which ends an evaluation as well."""
+    """`Selectors` whose evaluations end when the time of a decision is up: they raise SearchLimitError, too."""
 
-    __slots__ = ("_effort", "_expired", "_selectors")
+    __slots__ = ("_budget", "_expired", "_selectors")
 
-    def __init__(self, selectors: Selectors, effort: SearchBudget) -> None:
+    def __init__(self, selectors: Selectors, budget: SearchBudget) -> None:
         self._selectors = selectors
-        self._effort = effort
-        self._expired = effort.expired
+        self._budget = budget
+        self._expired = budget.expired
 
     def matches(self, expression: str, device: Device) -> bool:
-        """As `Selectors.matches`.
-
-        Raises:
-            CompileError, EvaluationError: as there.
-            SearchLimitError: time is up.
-        """
-        self._effort.look()
+        """As `Selectors.matches`."""
+        self._budget.look()
         try:
             return self._selectors.matches(expression, device, self._expired)
         except OutOfTimeError:
-            raise self._effort.timeout() from None
+            raise self._budget.timeout() from None
 
     def derive(self, expression: str, device: Device) -> AttributeValue:
-        """As `Selectors.derive`.
-
-        Raises:
-            CompileError, EvaluationError: as there.
-            SearchLimitError: time is up.
-        """
-        self._effort.look()
+        """As `Selectors.derive`."""
+        self._budget.look()
         try:
             return self._selectors.derive(expression, device, self._expired)
         except OutOfTimeError:
-            raise self._effort.timeout() from None
+            raise self._budget.timeout() from None

@@ -1,12 +1,12 @@
-"""From claims to a search plan: which requests, in which alternatives, need how many devices of which.
+"""From claims to a search plan: the requests of all claims, with what is known of the candidates of each alternative.
 
-Everything that makes a claim impossible wherever it goes is said here, before any search.
+A claim that can't be allocated on any node is refused here, before any search.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.checks.check import Refusal, Selector
+from allocator.checks.check import Refusal, selectors_of
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
 from allocator.model.claims import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
 from allocator.model.features import Features
@@ -20,11 +20,16 @@ MAX_RESULTS = 32
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One request of one claim: one of its alternatives must be served."""
+    """One request of a claim (by its position): one of its alternatives must be served."""
 
     claim: int
     request: Request
     alternatives: tuple[Alternative, ...]
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether an alternative takes nothing from other requests: admin access."""
+        return any(a.request.admin_access for a in self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,12 @@ class Plan:
 
     @property
     def has_admin_access(self) -> bool:
-        """Does any request ask for admin access?"""
-        return any(a.request.admin_access for s in self.slots for a in s.alternatives)
+        """Whether a request asks for admin access."""
+        return any(slot.may_overlap for slot in self.slots)
 
     @property
     def constrains_all(self) -> bool:
-        """Is there an "all devices" request under a constraint? Such a one ends in an error where it can't hold."""
+        """Whether a constraint covers a request for all devices: then a violation is an error, not a "no"."""
         return any(a.members is not None and a.covering for s in self.slots for a in s.alternatives)
 
 
@@ -56,9 +61,9 @@ def plan(
     """The plan for some claims on one node.
 
     Raises:
-        InvalidClaimError: a claim that cannot be served anywhere, with the features that are on.
-        NodeUnsuitableError: "all devices" over a pool that is incomplete or invalid.
-        SelectorError: a selector fails while the devices of an "all devices" request are counted.
+        InvalidClaimError: a claim that no node can serve, with the features that are on.
+        NodeUnsuitableError: a request for all devices, and a pool that is incomplete or invalid.
+        SelectorError: a selector fails on a device, in a request for all devices.
     """
     slots: list[Slot] = []
     for index, claim in enumerate(claims):
@@ -114,7 +119,7 @@ def _alternative(
     classes: Mapping[str, DeviceClass],
     candidates: Candidates,
 ) -> Alternative:
-    label = f"{request.name}/{wanted.name}" if request.prioritized else request.name
+    label = request.label(wanted)
     if "" in wanted.selectors:
         raise InvalidClaimError(str(claim), label, f"selector {wanted.selectors.index('')} is of an unknown kind")
     if not wanted.device_class:
@@ -122,10 +127,7 @@ def _alternative(
     device_class = classes.get(wanted.device_class)
     if device_class is None:
         raise InvalidClaimError(str(claim), label, f"device class {wanted.device_class} does not exist")
-    selectors = (
-        *[Selector(f"class {device_class.name} selector {i}", text) for i, text in enumerate(device_class.selectors)],
-        *[Selector(f"selector {i}", text, i) for i, text in enumerate(wanted.selectors)],
-    )
+    selectors = selectors_of(wanted, device_class)
     constraints = enumerate(claim.spec.constraints)
     covering = tuple(
         [(number, spec) for number, spec in constraints if constraint_covers(spec, request.name, wanted.name)]
@@ -136,7 +138,7 @@ def _alternative(
 
 
 def _check_all(claim: Claim, alternative: Alternative, pools: tuple[NodePool, ...]) -> None:
-    """All devices can't be told where a pool is incomplete or invalid."""
+    """All devices are not known if a pool is incomplete or invalid."""
     for pool in pools:
         if pool.problem:
             state = "being updated" if pool.incomplete else "invalid"

@@ -1,12 +1,14 @@
-"""What a search need not try: too few devices left, values that can't suffice, devices that are as good as others.
+"""Pruning: what a search need not try, because it can't lead to a solution.
 
-Worked out once, at a search's first dead end, in time proportional to devices and requests. All of it only ever
-cuts off what has no solution, so the first solution in order stays the first.
+There are three reasons: too few devices are left, the values of an attribute can't satisfy a constraint, or an
+interchangeable device has failed in the same place. The facts are computed once, at the first dead end of a search, in
+time proportional to devices and requests. Pruning cuts off no solution, so the first solution in order stays first.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
+from typing import Final
 
 from allocator.checks.counters import counter_demand
 from allocator.checks.table import drawn_by
@@ -17,9 +19,9 @@ from allocator.search.ledger import Ledger
 from allocator.search.plan import Plan, Slot
 
 Mask = int
-"""A set of candidates, one bit each."""
+"""A set of candidates: bit i is set if candidate i is in it."""
 
-_UNLIMITED = 1 << 62
+_UNLIMITED: Final = 1 << 62
 
 
 class Pruning:
@@ -27,7 +29,12 @@ class Pruning:
 
     Attributes:
         is_possible: False if counting alone shows that there is no solution.
-        classes: per candidate: candidates of one class are interchangeable.
+        classes: the class of each candidate; candidates of one class are interchangeable.
+        _suits: by the id of an alternative, the candidates that suit it.
+        _values: by claim, number of the constraint and id of the alternative: the candidates that have each value.
+        _traits: per candidate, what constraints read of it.
+        _feasible: whether a constraint can be satisfied, once it is bound to some values.
+        _feeds: devices that consume the same counter set, and how many of them its counters can feed.
     """
 
     def __init__(self, plan: Plan, candidates: Candidates, ledger: Ledger) -> None:
@@ -39,16 +46,15 @@ class Pruning:
         self._traits: list[list[Hashable]] = [[] for _ in range(candidates.count)]
         self._feasible: dict[tuple[int, int, Hashable], bool] = {}
         self._shared: Mask = _mask(i for i in range(candidates.count) if candidates.is_shared(i))
-        self._drains: list[tuple[Mask, int]] = []
+        self._feeds: list[tuple[Mask, int]] = []
         self.classes: Sequence[int] = range(candidates.count)
         self.is_possible = True
 
     @classmethod
     def of(cls, plan: Plan, candidates: Candidates, ledger: Ledger) -> "Pruning":
-        """All that can be told in advance.
+        """The facts about a plan; none if judging a device raises an error, or a request for all devices may.
 
-        Where judging a device raises an error, or an "all devices" request could, nothing is cut off: the search
-        alone decides whether it meets the error, as upstream's would. Nor where the order of devices matters.
+        Without facts nothing is cut off, and the search alone decides whether it meets the error, as upstream does.
         """
         pruning = cls(plan, candidates, ledger)
         if plan.constrains_all:
@@ -57,33 +63,37 @@ class Pruning:
             pruning._judge_all()
         except UNJUDGED:
             return cls(plan, candidates, ledger)
-        pruning._work_out()
+        pruning._find_feeds()
+        pruning._find_classes()
+        pruning.is_possible = pruning._requests_fit() and pruning._values_suffice()
         return pruning
 
     def narrowed(self, alternative: Alternative, order: Sequence[int], need: int) -> Sequence[int]:
-        """The candidates that constraints leave to a request; none if that is fewer than it still needs."""
+        """The candidates that constraints leave to a request; none if they are fewer than the request still needs."""
         allowed = self._suits.get(id(alternative))
         if allowed is None:
             return order
-        for number, _, common in self._bound(alternative):
-            allowed &= self._having(alternative, number, common)
+        for number, _, values in self._bound(alternative):
+            allowed &= self._having(alternative, number, values)
         left = [i for i in order if allowed >> i & 1]
         return left if len(left) >= need else []
 
     def is_hopeless(self, alternative: Alternative) -> bool:
-        """After a device was taken: is a constraint bound to values of which there is not enough?"""
+        """After a device was taken: are there too few devices with the values that a constraint is now bound to?"""
         if not self._suits:
             return False
-        for number, spec, common in self._bound(alternative):
-            key = (alternative.claim, number, common)
+        for number, spec, values in self._bound(alternative):
+            key = (alternative.claim, number, values)
             if key not in self._feasible:
-                self._feasible[key] = self._suffices(alternative.claim, number, spec, common)
+                self._feasible[key] = self._suffices(alternative.claim, number, spec, values)
             if not self._feasible[key]:
                 return True
         return False
 
+    # --- facts -----------------------------------------------------------------------------------------------
+
     def _judge_all(self) -> None:
-        """Which candidates suit which alternative, and the values that constraints see in them."""
+        """Find the candidates that suit each alternative, and the values that constraints see in them."""
         for slot in self._plan.slots:
             for alternative in slot.alternatives:
                 indexes = range(self._candidates.count) if alternative.members is None else alternative.members
@@ -97,25 +107,20 @@ class Pruning:
                         for value in values:
                             masks[value] = masks.get(value, 0) | 1 << index
 
-    def _work_out(self) -> None:
-        self._find_drains()
-        self._find_classes()
-        self.is_possible = self._requests_fit() and self._values_suffice()
-
-    def _find_drains(self) -> None:
-        """Counter sets, as bounds: of the devices that draw on one, no more than it feeds can be taken."""
-        groups: dict[tuple[Hashable, str], list[int]] = {}
+    def _find_feeds(self) -> None:
+        """Find the bound that each counter set puts on the number of its devices that can be taken."""
+        consumers: dict[tuple[Hashable, str], list[int]] = {}
         suiting = reduce(or_, self._suits.values(), 0)
         for index, candidate in enumerate(self._candidates.all):
             for consumed in candidate.device.consumes_counters if suiting >> index & 1 else ():
-                groups.setdefault((candidate.device.id.pool_id, consumed.counter_set), []).append(index)
-        for drawing in groups.values():
-            members = [i for i in drawing if not self._shared >> i & 1]
+                consumers.setdefault((candidate.device.id.pool_id, consumed.counter_set), []).append(index)
+        for indexes in consumers.values():
+            members = [i for i in indexes if not self._shared >> i & 1]
             if members:
-                self._drains.append((_mask(members), self._fed(members)))
+                self._feeds.append((_mask(members), self._fed(members)))
 
     def _fed(self, members: list[int]) -> int:
-        """How many of the devices the counters that all of them need can feed at the most."""
+        """How many of the devices can be taken at most, by the counters that all of them consume."""
         demands = [dict(counter_demand(self._candidates.all[i].device)) for i in members]
         left = self._ledger.counters.left(self._candidates.all[members[0]].device.id.pool_id)
         bounds: list[int] = [len(members)]
@@ -126,7 +131,7 @@ class Pruning:
         return min(bounds)
 
     def _find_classes(self) -> None:
-        """Interchangeable: suits the same alternatives, same values for constraints, uses up the same."""
+        """Interchangeable candidates suit the same alternatives, have the same traits and draw the same."""
         seen: dict[Hashable, int] = {}
         classes = []
         for index in range(self._candidates.count):
@@ -135,11 +140,10 @@ class Pruning:
         self.classes = classes
 
     def _signature(self, index: int) -> Hashable:
-        bit = 1 << index
         device = self._candidates.all[index].device
         drawn = drawn_by(device)
         pool = device.id.pool_id if drawn else None
-        return tuple([bool(m & bit) for m in self._suits.values()]), tuple(self._traits[index]), drawn, pool
+        return tuple([bool(m >> index & 1) for m in self._suits.values()]), tuple(self._traits[index]), drawn, pool
 
     def _requests_fit(self) -> bool:
         """Do the requests that must choose among the same devices find enough of them (Hall's condition, in part)?"""
@@ -150,33 +154,35 @@ class Pruning:
         )
 
     def _values_suffice(self) -> bool:
-        """For each constraint: are there as many values as the devices needed must have?"""
+        """Do the candidates have as many different values as each constraint demands?"""
         for claim, specs in enumerate(self._plan.constraints):
             for number, spec in enumerate(specs):
-                slots = self._bound_slots(claim, spec)
+                slots = self._covered_slots(claim, spec)
                 least = constraint_class(spec).least_values(sum(map(self._least, slots)))
                 values = (self._values.get((claim, number, id(a)), ()) for s in slots for a in s.alternatives)
                 if least and least > len(set().union(*values)):
                     return False
         return True
 
-    def _suffices(self, claim: int, number: int, spec: ConstraintSpec, common: frozenset[Hashable]) -> bool:
-        """Once a constraint is bound to some values: can all the requests that it covers be served with these?"""
+    def _suffices(self, claim: int, number: int, spec: ConstraintSpec, values: frozenset[Hashable]) -> bool:
+        """Can all requests that a constraint covers be served by devices that have one of these values?"""
         union, total = 0, 0
-        for slot in self._bound_slots(claim, spec):
+        for slot in self._covered_slots(claim, spec):
             needs = []
             for alternative in slot.alternatives:
-                mask = self._having(alternative, number, common)
+                mask = self._having(alternative, number, values)
                 union |= mask
                 if alternative.need <= self._supply_to_one(mask):
                     needs.append(alternative.need)
             if not needs:
                 return False
-            total += 0 if self._may_overlap(slot) else min(needs)
+            total += 0 if slot.may_overlap else min(needs)
         return total <= self._supply(union)
 
-    def _bound_slots(self, claim: int, spec: ConstraintSpec) -> list[Slot]:
-        """The requests of a claim of which every alternative is covered by a constraint."""
+    # --- supply and demand -----------------------------------------------------------------------------------
+
+    def _covered_slots(self, claim: int, spec: ConstraintSpec) -> list[Slot]:
+        """The requests of a claim that a constraint covers in every alternative."""
         return [
             s
             for s in self._plan.slots
@@ -184,41 +190,33 @@ class Pruning:
         ]
 
     def _bound(self, alternative: Alternative) -> Iterator[tuple[int, ConstraintSpec, frozenset[Hashable]]]:
-        """The constraints on an alternative that have settled on some values, one of which all devices must have."""
+        """The constraints on an alternative that are bound to values: each further device must have one of these."""
         for number, spec in alternative.covering:
-            common = self._ledger.constraints[alternative.claim][number].admitted_values()
-            if common is not None:
-                yield number, spec, common
+            values = self._ledger.constraints[alternative.claim][number].admitted_values()
+            if values is not None:
+                yield number, spec, values
 
-    def _having(self, alternative: Alternative, number: int, common: frozenset[Hashable]) -> Mask:
+    def _having(self, alternative: Alternative, number: int, values: frozenset[Hashable]) -> Mask:
+        """The candidates that have one of the values."""
         masks = self._values[alternative.claim, number, id(alternative)]
-        having = 0
-        for value in common:
-            having |= masks.get(value, 0)
-        return having
+        return reduce(or_, [masks.get(value, 0) for value in values], 0)
 
     def _reach(self, slot: Slot) -> Mask:
-        reach = 0
-        for alternative in slot.alternatives:
-            reach |= self._suits[id(alternative)]
-        return reach
+        """The candidates that suit any alternative of a request."""
+        return reduce(or_, [self._suits[id(alternative)] for alternative in slot.alternatives], 0)
 
     def _least(self, slot: Slot) -> int:
-        """Devices that the request takes from the others at the least."""
-        return 0 if self._may_overlap(slot) else min(a.need for a in slot.alternatives)
-
-    def _may_overlap(self, slot: Slot) -> bool:
-        """Admin access takes nothing from other requests."""
-        return any(a.request.admin_access for a in slot.alternatives)
+        """The least number of devices that the request takes from other requests."""
+        return 0 if slot.may_overlap else min(a.need for a in slot.alternatives)
 
     def _supply(self, mask: Mask) -> int:
-        """How many devices of a set several requests can take at the most."""
+        """How many of the devices several requests can take at most."""
         return _UNLIMITED if mask & self._shared else self._supply_to_one(mask)
 
     def _supply_to_one(self, mask: Mask) -> int:
-        """How many devices of a set one request can take at the most: a shared one, too, only once."""
+        """How many of the devices one request can take at most: each device once, a shared device too."""
         supply = mask.bit_count()
-        for members, fed in self._drains:
+        for members, fed in self._feeds:
             drawn = mask & members
             if drawn:
                 supply -= max(0, drawn.bit_count() - fed)

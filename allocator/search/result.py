@@ -1,4 +1,4 @@
-"""A finished search to allocation results: devices, configuration, and the nodes that the claim is bound to."""
+"""From a solution to allocation results: devices, configuration, and the nodes that the claim is bound to."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"
 
 Chosen = tuple[Alternative, tuple[int, ...]]
-"""An alternative that was chosen for a request, with its candidates in order."""
+"""The alternative that was chosen for a request, with its candidates in order."""
 
 
 def allocation_result(
@@ -24,7 +24,7 @@ def allocation_result(
     features: Features,
     new_share_id: Callable[[], str],
 ) -> AllocationResult:
-    """The result of one claim; `chosen` has an entry for each of its requests, in order.
+    """The result of one claim; `chosen` has an entry for each request of the claim, in order.
 
     Raises:
         NodeUnsuitableError: a slice with a node selector of several terms, which the API forbids.
@@ -67,7 +67,7 @@ def _device_result(
 
 
 def _class_configs(chosen: Sequence[Chosen]) -> list[AllocatedConfig]:
-    """The configuration of each class once, for all the requests that chose it."""
+    """The configuration of each class, once for all requests of that class."""
     requests: dict[str, list[str]] = {}
     for alternative, _ in chosen:
         requests.setdefault(alternative.device_class.name, []).append(alternative.label)
@@ -80,7 +80,7 @@ def _class_configs(chosen: Sequence[Chosen]) -> list[AllocatedConfig]:
 
 
 def _claim_configs(claim: Claim, chosen: Sequence[Chosen]) -> list[AllocatedConfig]:
-    """The claim's configuration for the requests and subrequests that were chosen, each entry once."""
+    """The claim's configuration for the requests and subrequests that were chosen."""
     names = {name for alternative, _ in chosen for name in (alternative.request_name, alternative.label)}
     return [
         AllocatedConfig(FROM_CLAIM, config.opaque, _unless_all(config.requests, chosen))
@@ -90,7 +90,7 @@ def _claim_configs(claim: Claim, chosen: Sequence[Chosen]) -> list[AllocatedConf
 
 
 def _unless_all(requests: tuple[str, ...], chosen: Sequence[Chosen]) -> tuple[str, ...]:
-    """Names that cover every request of the claim are left out: none means all."""
+    """The names; none, which means all, if they cover every request of the claim."""
     covers_all = all(a.request_name in requests or a.label in requests for a, _ in chosen)
     return () if covers_all else requests
 
@@ -117,7 +117,7 @@ def _node_selector(claim: Claim, devices: Sequence[Candidate], node: Node) -> No
 
 
 def _distinct(requirements: Sequence[Requirement]) -> tuple[Requirement, ...]:
-    """The first of each; in which order values are listed makes no difference."""
+    """Without duplicates; the order of a requirement's values makes no difference."""
     seen: dict[tuple[str, str, frozenset[str]], Requirement] = {}
     for each in requirements:
         seen.setdefault((each.key, each.operator, frozenset(each.values)), each)

@@ -1,8 +1,8 @@
-"""Backtracking: serve one request after the other, one device after the other; undo and go on where that fails.
+"""Backtracking search: serve one request after the other, device by device; on failure undo a device and try the next.
 
-Knows slots, candidates and undo; what speaks against a device, the ledger knows. A request takes combinations,
-not permutations: its next device stands behind the one before it, so none is taken twice. The first full solution
-in order wins, so the order is the policy.
+The search knows slots, candidates and undo; the ledger knows what speaks against a device. A request takes
+combinations, not permutations: each device comes later in the order than the device before it. The first solution in
+the order wins, so the order is the policy.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -20,15 +20,15 @@ from allocator.search.pruning import Pruning
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The place of one device: for which request in which alternative, and how far its candidates are tried.
+    """The place of one device in the solution, and which candidates have been tried for it.
 
     Attributes:
-        option: which of the alternatives.
-        number: which of the devices of the request, from 0.
-        before: devices that the claim has got in earlier requests.
-        order, cursor: candidates to try, and the position from where to go on.
-        chosen: the candidate taken; None while there is none, and where the alternative needs no device.
-        failed: classes of candidates that lead nowhere from here.
+        option: position of the alternative in the request.
+        number: position of the device in the request.
+        before: how many devices earlier requests gave to the claim.
+        order, cursor: candidates to try, and the position of the next one.
+        chosen: the candidate taken; None before one is taken, or if the alternative needs no device.
+        failed: classes of candidates that can't be taken here, or lead to no solution.
     """
 
     slot: int
@@ -44,13 +44,13 @@ class Place:
 
 
 class Search:
-    """One search over a plan: `run` it once, then read what it found.
+    """One search over a plan: `run` it once, then read the attributes.
 
     Attributes:
         places: the solution, or nothing.
-        deepest: the last request that was reached.
-        refused: per request: what spoke against devices that suit as such.
-        busy: per request: the devices that were held, or taken by other requests of the pod.
+        deepest: the last slot that was reached.
+        refused: per slot, what spoke against candidates when the search tried to take them.
+        busy: per slot, the candidates that were held, or taken by other requests of the pod.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Search:
         candidates: Candidates,
         ledger: Ledger,
         orders: Callable[[Alternative], Sequence[int]],
-        effort: SearchBudget,
+        budget: SearchBudget,
     ) -> None:
         self._plan = plan
         self._candidates = candidates
         self._ledger = ledger
         self._orders = orders
-        self._effort = effort
+        self._budget = budget
         self._pruning: Pruning | None = None
         self._hopeless: set[Hashable] = set()
         self.places: list[Place] = []
@@ -74,11 +74,11 @@ class Search:
         self.busy: dict[int, set[tuple[Alternative, int]]] = {}
 
     def run(self) -> bool:
-        """Is there a solution? First without foresight; at the first dead end, what is hopeless is worked out.
+        """Whether there is a solution. The search starts without `Pruning`, and starts again with it at a dead end.
 
         Raises:
-            SearchLimitError: a limit was reached before it was known.
-            SelectorError, NodeUnsuitableError: on the way, as in upstream's order.
+            SearchLimitError: a limit was reached.
+            SelectorError, NodeUnsuitableError: met while trying candidates, in upstream's order.
         """
         found = self._run()
         if found is None:
@@ -89,7 +89,7 @@ class Search:
         return bool(found)
 
     def _run(self) -> bool | None:
-        """True and False are final; None: a dead end before anything has been worked out."""
+        """Whether there is a solution; None: a dead end, and there is no `Pruning` yet."""
         if not self._plan.slots:
             return True
         place = self._open(0)
@@ -115,14 +115,14 @@ class Search:
             self._release(place)
 
     def _open(self, slot: int) -> Place | None:
-        """The first place of a request; None if it is known to lead nowhere."""
+        """The first place of a slot; None if the state is known to have no solution."""
         self.deepest = max(self.deepest, slot)
         if self._pruning is not None and self._state(slot, self._pruning.classes) in self._hopeless:
             return None
         return self._option(slot, 0)
 
     def _option(self, slot: int, first: int) -> Place | None:
-        """The first place in the first alternative, from one on, that can be served at all."""
+        """The first place of the first alternative, from position `first` on, that may be served."""
         claim = self._plan.slots[slot].claim
         before = sum(
             p.chosen is not None and self._plan.slots[p.slot].claim == claim and p.slot < slot for p in self.places
@@ -140,7 +140,7 @@ class Search:
         return None
 
     def _other_option(self, place: Place | None) -> Place | None:
-        """After all of an alternative is tried: the next one. After the last: its request leads nowhere."""
+        """The first place of the next alternative, once this one is tried; after the last, remember the state."""
         if place is None or place.number > 0:
             return None
         other = self._option(place.slot, place.option + 1)
@@ -149,13 +149,13 @@ class Search:
         return other
 
     def _next(self, place: Place) -> Place:
-        """The place of the next device of the same request, behind the one chosen."""
+        """The place of the next device of the same request, later in the order than the one chosen."""
         number = place.number + 1
         order = self._narrowed(place.alternative, place.order[place.cursor :], number)
         return Place(place.slot, place.option, number, place.before, place.alternative, order)
 
     def _narrowed(self, alternative: Alternative, order: Sequence[int], number: int) -> Sequence[int]:
-        """Without what can't be chosen any more; nothing if too few are left for the rest of the request."""
+        """The candidates that `Pruning` leaves; none if they are too few for the rest of the request."""
         if self._pruning is None or alternative.members is not None:
             return order
         return self._pruning.narrowed(alternative, order, alternative.need - number)
@@ -176,12 +176,12 @@ class Search:
             place.cursor += 1
             if pruning is not None and pruning.classes[index] in place.failed:
                 continue
-            self._effort.step()
+            self._budget.step()
             taken = self._ledger.take(alternative, index)
             if isinstance(taken, Refusal):
                 if taken.cause is Cause.IN_USE:
                     self.busy.setdefault(place.slot, set()).add((alternative, index))
-                    continue  # its like may be free
+                    continue  # another device of its class may be free
                 self._note(place.slot, taken)
             elif pruning is not None and pruning.is_hopeless(alternative):
                 taken()
@@ -193,11 +193,11 @@ class Search:
         return False
 
     def _advance_all(self, place: Place, index: int) -> bool:
-        """Of "all devices" each must be taken; the order does not matter, so there is nothing else to try."""
+        """Take a device of a request for all devices: there is no other candidate for its place."""
         if place.cursor:
             return False
         place.cursor = 1
-        self._effort.step()
+        self._budget.step()
         taken = self._ledger.take(place.alternative, index)
         if not isinstance(taken, Refusal):
             place.chosen, place.undo = index, taken
@@ -221,11 +221,12 @@ class Search:
         self.refused.setdefault(slot, set()).add(refusal)
 
     def _state(self, slot: int, classes: Sequence[int]) -> Hashable:
-        """All that the rest of the search depends on, devices of one class taken as one."""
+        """What the rest of the search depends on, by the classes of devices."""
+        by_claim = self._plan.has_admin_access
         used: dict[tuple[int, int], int] = {}
         for place in self.places:
             if place.chosen is not None:
-                claim = place.alternative.claim if self._plan.has_admin_access else 0
+                claim = place.alternative.claim if by_claim else 0
                 key = (classes[place.chosen], claim)
                 used[key] = used.get(key, 0) + 1
         claim = self._plan.slots[slot].claim

@@ -92,7 +92,7 @@ class TestSelectorErrors:
 
     def test_of_a_class(self) -> None:
         broken = DeviceClass("any", ("true", self.missing))
-        assert self.fail(claim(want()), any=broken).source == "class any selector 1"
+        assert self.fail(claim(want()), any=broken).source == "class any, selector 1"
 
     def test_of_a_subrequest(self) -> None:
         error = self.fail(claim(first_of("gpu", alternative("one", 1, "false"), alternative("two", 1, self.missing))))

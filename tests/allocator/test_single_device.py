@@ -58,8 +58,8 @@ IS_FAST = f"device.attributes['{DRIVER}'].fast"
 
 
 def single(world: World, wanted: Claim, **limits: Any) -> Single | None:
-    effort = SearchBudget(Limits(**limits), ticks())
-    return single_of(world.task(wanted), SELECTORS, world.policy, effort)
+    budget = SearchBudget(Limits(**limits), ticks())
+    return single_of(world.task(wanted), SELECTORS, world.policy, budget)
 
 
 def told(world: World, found: Single, usage: Usage) -> Merit | str | None:
