@@ -55,6 +55,7 @@ from allocator.explain.names import nearest as nearest
 from allocator.explain.names import nearest_attribute as nearest_attribute
 from allocator.explain.obstacles import Obstacle as Obstacle
 from allocator.explain.obstacles import Seen as Seen
+from allocator.model.claims import MAX_RESULTS as MAX_RESULTS
 from allocator.model.claims import AllocationMode as AllocationMode
 from allocator.model.claims import AllocationResult as AllocationResult
 from allocator.model.claims import Claim as Claim
@@ -129,7 +130,6 @@ from allocator.search.constraints import constraint_covers as constraint_covers
 from allocator.search.limits import Clock as Clock
 from allocator.search.limits import Limits as Limits
 from allocator.search.limits import SearchBudget as SearchBudget
-from allocator.search.plan import MAX_RESULTS as MAX_RESULTS
 from allocator.usage import FREE as FREE
 from allocator.usage import NOTHING_USED as NOTHING_USED
 from allocator.usage import DeviceUsage as DeviceUsage

@@ -3,9 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from allocator.model.devices import DeviceId, DeviceTaint, NodeSelector, Toleration
 from allocator.model.quantity import Quantity
+
+MAX_RESULTS: Final = 32
+"""Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""
+
+FROM_CLASS: Final = "FromClass"
+FROM_CLAIM: Final = "FromClaim"
+"""The sources of the configuration that goes with an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,7 @@ class DeviceResult:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedConfig:
-    """Configuration that goes with an allocation; ``source`` is FromClass or FromClaim."""
+    """Configuration that goes with an allocation; ``source`` is `FROM_CLASS` or `FROM_CLAIM`."""
 
     source: str
     opaque: OpaqueConfig

@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Final
 
 _NANO: Final = 10**9
-_MILLI_IN_NANO: Final = 10**6
 _MAX_BINARY: Final = (2**63 - 1) * _NANO
 _MAX_EXPONENT: Final = 300
 """Upstream takes any exponent; past this one a short text would become a number that fills the memory."""
@@ -83,19 +82,6 @@ class Quantity:
     def is_integer(self) -> bool:
         """Whether the value is whole."""
         return self.nano % _NANO == 0
-
-    @property
-    def is_whole_milli(self) -> bool:
-        """Whether the value is a whole number of milli units."""
-        return self.nano % _MILLI_IN_NANO == 0
-
-    def ceil(self) -> int:
-        """The value, rounded away from zero to a whole number."""
-        return _divided(self.nano, _NANO)
-
-    def milli(self) -> int:
-        """The value in milli units, rounded away from zero."""
-        return _divided(self.nano, _MILLI_IN_NANO)
 
     def __eq__(self, other: object) -> bool:
         return self.nano == other.nano if isinstance(other, Quantity) else NotImplemented

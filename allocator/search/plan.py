@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 
 from allocator.checks.check import Refusal, selectors_of
 from allocator.errors import InvalidClaimError, NodeUnsuitableError
-from allocator.model.claims import AllocationMode, Claim, ConstraintSpec, DeviceClass, DeviceRequest, Request
+from allocator.model.claims import (
+    MAX_RESULTS,
+    AllocationMode,
+    Claim,
+    ConstraintSpec,
+    DeviceClass,
+    DeviceRequest,
+    Request,
+)
 from allocator.model.features import Features
 from allocator.pools import NodePool
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.constraints import CONSTRAINTS, constraint_covers
-
-MAX_RESULTS = 32
-"""Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from allocator.errors import NodeUnsuitableError
-from allocator.model.claims import AllocatedConfig, AllocationResult, Claim, DeviceResult
+from allocator.model.claims import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, Claim, DeviceResult
 from allocator.model.devices import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
 from allocator.model.features import Features
 from allocator.pools import Candidate
 from allocator.search.candidates import Alternative, Candidates
-
-FROM_CLASS = "FromClass"
-FROM_CLAIM = "FromClaim"
 
 Chosen = tuple[Alternative, tuple[int, ...]]
 """The alternative that was chosen for a request, with its candidates in order."""

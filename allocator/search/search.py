@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from allocator.checks.check import Refusal, Undo
 from allocator.errors import NodeUnsuitableError
+from allocator.model.claims import MAX_RESULTS
 from allocator.outcome import Cause
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import SearchBudget
-from allocator.search.plan import MAX_RESULTS, Plan
+from allocator.search.plan import Plan
 from allocator.search.pruning import Pruning
 
 

@@ -98,7 +98,7 @@ class Reservation:
         status = dict(raw.get("status") or {})
         if status.get("allocation") is None:
             allocation = replace(self.allocation, timestamp=timestamp(at))
-            status["allocation"] = allocation_to_json(allocation, raw["apiVersion"])
+            status["allocation"] = allocation_to_json(allocation)
         consumer = {"resource": PODS.plural, "name": self.pod.name, "uid": self.pod.uid}
         status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
         return {**raw, "status": status}

@@ -124,20 +124,9 @@ def test_compares_by_value_across_formats() -> None:
     assert Quantity.from_int(1) != 1
 
 
-@pytest.mark.parametrize(
-    ("text", "ceil", "milli", "is_integer", "is_whole_milli"),
-    [
-        ("2", 2, 2000, True, True),
-        ("1500m", 2, 1500, False, True),
-        ("-1500m", -2, -1500, False, True),
-        ("1u", 1, 1, False, False),
-        ("0", 0, 0, True, True),
-    ],
-)
-def test_whole_and_milli_values(text: str, ceil: int, milli: int, is_integer: bool, is_whole_milli: bool) -> None:
-    quantity = Quantity.parse(text)
-    assert (quantity.ceil(), quantity.milli()) == (ceil, milli)
-    assert (quantity.is_integer, quantity.is_whole_milli) == (is_integer, is_whole_milli)
+@pytest.mark.parametrize(("text", "is_integer"), [("2", True), ("1500m", False), ("1u", False), ("0", True)])
+def test_an_amount_without_a_fraction_is_an_integer(text: str, is_integer: bool) -> None:
+    assert Quantity.parse(text).is_integer is is_integer
 
 
 def test_sums_keep_the_first_format_unless_it_is_zero() -> None:

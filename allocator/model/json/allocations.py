@@ -1,25 +1,10 @@
 """Allocation results: what a claim's status holds."""
 
-from collections.abc import Mapping
-
 from allocator.model.claims import AllocatedConfig, AllocationResult, DeviceResult
 from allocator.model.devices import DeviceId
-from allocator.model.json.common import node_selector_or_none, opaque, raise_if_invalid, read_tolerations
+from allocator.model.json.common import node_selector_or_none, opaque, read_tolerations
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
-from allocator.model.problems import Problem
-
-
-def parse_allocation_result(obj: Mapping[str, object]) -> AllocationResult:
-    """An AllocationResult, which is the same in v1, v1beta2 and v1beta1.
-
-    Raises:
-        InvalidObjectError: all that is wrong with it.
-    """
-    problems: list[Problem] = []
-    parsed = _allocation(Fields(obj, "", problems))
-    raise_if_invalid("AllocationResult", "", problems)
-    return parsed
 
 
 def allocation_or_none(status: Fields, name: str) -> AllocationResult | None:

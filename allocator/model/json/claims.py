@@ -28,13 +28,11 @@ from allocator.model.json.common import (
     VERSIONS,
     ObjectReader,
     opaque,
-    raise_if_invalid,
     read_taint,
     read_tolerations,
 )
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
-from allocator.model.problems import Problem
 from allocator.model.quantity import Quantity
 
 _MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}
@@ -130,18 +128,6 @@ def parse_claim_template(obj: Mapping[str, object]) -> ClaimTemplate:
         annotations=metadata.text_mapping("annotations"),
     )
     reader.finish()
-    return parsed
-
-
-def parse_claim_spec(obj: Mapping[str, object], api_version: str = VERSIONS[0]) -> ClaimSpec:
-    """The spec of a claim alone.
-
-    Raises:
-        InvalidObjectError: all that is wrong with it.
-    """
-    problems: list[Problem] = []
-    parsed = read_claim_spec(Fields(obj, "spec", problems), api_version)
-    raise_if_invalid("ResourceClaim", "", problems)
     return parsed
 
 

@@ -26,7 +26,8 @@ from allocator.model.semver import Version
 
 _T = TypeVar("_T")
 
-_KINDS: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
+ATTRIBUTE_TYPES: Final = ("string", "int", "bool", "version", "strings", "ints", "bools", "versions")
+_KNOWN: Final = frozenset(ATTRIBUTE_TYPES)
 
 
 def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> Slice:
@@ -215,7 +216,7 @@ def _known_values(attribute: object) -> list[tuple[str, object]]:
     """The values of an attribute that we know: just one, in a valid object."""
     if not isinstance(attribute, dict):
         return []
-    return [(kind, value) for kind, value in attribute.items() if kind in _KINDS and value is not None]
+    return [(kind, value) for kind, value in attribute.items() if kind in _KNOWN and value is not None]
 
 
 def _integer(raw: object) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from allocator.model.claims import FROM_CLAIM, FROM_CLASS, MAX_RESULTS, AllocationMode, ConstraintKind
 from allocator.model.json.fields import Fields
 from allocator.model.rules import shared as rules
 from allocator.model.rules.names import (
@@ -20,9 +21,8 @@ _MAX_CONSTRAINTS: Final = 32
 _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16
 _MAX_DERIVED: Final = 32
-_MAX_RESULTS: Final = 32
 _MAX_CONSUMERS: Final = 256
-_CONSTRAINTS: Final = ("matchAttribute", "distinctAttribute")
+_CONSTRAINTS: Final = tuple(kind.value for kind in ConstraintKind)
 
 Check = Callable[[str], str | None]
 
@@ -45,42 +45,30 @@ class ClaimRules:
 
     def check_spec(self) -> None:
         """Requests, constraints and configuration."""
-        if rules.sized(self._devices, "requests", len(self._requests), rules.MAX_REQUESTS):
-            for request in self._requests:
-                self._request(request)
-            rules.unique(self._devices, "requests", (request.text("name") for request in self._requests))
-        constraints = self._devices.children("constraints")
-        if rules.sized(self._devices, "constraints", len(constraints), _MAX_CONSTRAINTS):
-            for constraint in constraints:
-                self._references(constraint)
-                _constraint(constraint)
-        configs = self._devices.children("config")
-        if rules.sized(self._devices, "config", len(configs), rules.MAX_CONFIG):
-            for config in configs:
-                self._references(config)
-                rules.opaque(config)
+        for request in rules.children(self._devices, "requests", rules.MAX_REQUESTS, key="name"):
+            self._request(request)
+        for constraint in rules.children(self._devices, "constraints", _MAX_CONSTRAINTS):
+            self._references(constraint)
+            _constraint(constraint)
+        for config in rules.children(self._devices, "config", rules.MAX_CONFIG):
+            self._references(config)
+            rules.opaque(config)
 
     def check_status(self, status: Fields) -> None:
         """Consumers and the allocation."""
-        consumers = status.children("reservedFor")
-        if rules.sized(status, "reservedFor", len(consumers), _MAX_CONSUMERS):
-            for consumer in consumers:
-                for name in ("resource", "name", "uid"):
-                    rules.text(consumer, name, _anything)
-            rules.unique(status, "reservedFor", (consumer.text("uid") for consumer in consumers))
-        if consumers and not status.has("allocation"):
+        for consumer in rules.children(status, "reservedFor", _MAX_CONSUMERS, key="uid"):
+            for name in ("resource", "name", "uid"):
+                consumer.required_text(name)
+        if status.children("reservedFor") and not status.has("allocation"):
             status.problem("reservedFor", "is only allowed with an allocation")
         self._allocation(status.child("allocation"))
 
     def _request(self, request: Fields) -> None:
         rules.text(request, "name", dns_label)
-        alternatives = request.children("firstAvailable")
-        if rules.sized(request, "firstAvailable", len(alternatives), _MAX_ALTERNATIVES):
-            for alternative in alternatives:
-                rules.text(alternative, "name", dns_label)
-                self._alternative(alternative)
-            rules.unique(request, "firstAvailable", (each.text("name") for each in alternatives))
-        if alternatives:
+        for alternative in rules.children(request, "firstAvailable", _MAX_ALTERNATIVES, key="name"):
+            rules.text(alternative, "name", dns_label)
+            self._alternative(alternative)
+        if request.children("firstAvailable"):
             return
         if self._flat:
             self._alternative(request)
@@ -92,37 +80,28 @@ class ClaimRules:
     def _alternative(self, fields: Fields) -> None:
         rules.text(fields, "deviceClassName", dns_subdomain)
         rules.selectors(fields, self._check)
-        rules.one_of(fields, "allocationMode", ("ExactCount", "All"), required=False)
-        count = fields.integer("count") or 1
-        if fields.text("allocationMode") == "All" and fields.integer("count"):
+        rules.one_of(fields, "allocationMode", [mode.value for mode in AllocationMode], required=False)
+        takes_all, count = fields.text("allocationMode") == AllocationMode.ALL.value, fields.integer("count")
+        if takes_all and count:
             fields.problem("count", f"{count} is not allowed with allocationMode All")
-        elif count <= 0 and fields.text("allocationMode") != "All":
+        elif count < 0 and not takes_all:
             fields.problem("count", f"{count} is not greater than zero")
-        tolerations = fields.children("tolerations")
-        if rules.sized(fields, "tolerations", len(tolerations), _MAX_TOLERATIONS):
-            for each in tolerations:
-                rules.toleration(each)
+        for each in rules.children(fields, "tolerations", _MAX_TOLERATIONS):
+            rules.toleration(each)
         self._derived(fields)
 
     def _derived(self, fields: Fields) -> None:
-        """Derived attributes: each is there for a constraint."""
-        derived = fields.children("derivedAttributes")
-        if not rules.sized(fields, "derivedAttributes", len(derived), _MAX_DERIVED):
-            return
+        """Derived attributes: each must be named by a constraint."""
         wanted = {c.text(kind) for c in self._devices.children("constraints") for kind in _CONSTRAINTS}
-        for each in derived:
+        for each in rules.children(fields, "derivedAttributes", _MAX_DERIVED, key="name"):
             rules.text(each, "name", full_name)
             rules.expression(each, None)
             if each.text("name") not in wanted:
                 each.problem("name", f'"{each.text("name")}" is not named by a constraint')
-        rules.unique(fields, "derivedAttributes", (each.text("name") for each in derived))
 
     def _references(self, fields: Fields) -> None:
         """The requests that a constraint or configuration is for."""
-        names = fields.texts("requests")
-        if rules.sized(fields, "requests", len(names), rules.MAX_REQUESTS):
-            rules.texts(fields, "requests", self._reference)
-            rules.unique(fields, "requests", names)
+        rules.distinct_texts(fields, "requests", rules.MAX_REQUESTS, self._reference)
 
     def _reference(self, name: str) -> str:
         request, slash, alternative = name.partition("/")
@@ -131,21 +110,17 @@ class ClaimRules:
 
     def _allocation(self, allocation: Fields) -> None:
         devices = allocation.child("devices")
-        results = devices.children("results")
-        if rules.sized(devices, "results", len(results), _MAX_RESULTS):
-            for result in results:
-                rules.text(result, "request", self._reference)
-                rules.text(result, "driver", driver_name)
-                rules.text(result, "pool", pool_name)
-                rules.text(result, "device", dns_label)
-                rules.text(result, "shareID", uid, required=False)
-                rules.binding_conditions(result)
-        configs = devices.children("config")
-        if rules.sized(devices, "config", len(configs), 2 * rules.MAX_CONFIG):
-            for config in configs:
-                rules.one_of(config, "source", ("FromClass", "FromClaim"))
-                self._references(config)
-                rules.opaque(config)
+        for result in rules.children(devices, "results", MAX_RESULTS):
+            rules.text(result, "request", self._reference)
+            rules.text(result, "driver", driver_name)
+            rules.text(result, "pool", pool_name)
+            rules.text(result, "device", dns_label)
+            rules.text(result, "shareID", uid, required=False)
+            rules.binding_conditions(result)
+        for config in rules.children(devices, "config", 2 * rules.MAX_CONFIG):
+            rules.one_of(config, "source", (FROM_CLASS, FROM_CLAIM))
+            self._references(config)
+            rules.opaque(config)
         if allocation.has("nodeSelector"):
             rules.node_selector(allocation.child("nodeSelector"))
 
@@ -153,10 +128,8 @@ class ClaimRules:
 def check_class(spec: Fields, check: Check | None) -> None:
     """The spec of a DeviceClass."""
     rules.selectors(spec, check)
-    configs = spec.children("config")
-    if rules.sized(spec, "config", len(configs), rules.MAX_CONFIG):
-        for config in configs:
-            rules.opaque(config)
+    for config in rules.children(spec, "config", rules.MAX_CONFIG):
+        rules.opaque(config)
     rules.text(spec, "extendedResourceName", extended_resource, required=spec.has("extendedResourceName"))
 
 
@@ -183,7 +156,3 @@ def _constraint(constraint: Fields) -> None:
         constraint.problem("", f"exactly one of {' and '.join(_CONSTRAINTS)} is required")
     for kind in chosen:
         rules.text(constraint, kind, full_name)
-
-
-def _anything(_: str) -> str:
-    return ""

@@ -1,6 +1,6 @@
 """Rules that fields of all kinds share: names, sizes, uniqueness, choices, node selectors, taints, configuration."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final
 
 from allocator.model.json import text as jsontext
@@ -9,9 +9,10 @@ from allocator.model.rules.names import Rule, dns_subdomain, driver_name, label_
 
 MAX_CONFIG: Final = 32
 MAX_REQUESTS: Final = 32
-MAX_SELECTORS: Final = 32
+_MAX_SELECTORS: Final = 32
 _MAX_EXPRESSION: Final = 10 * 1024
 _MAX_PARAMETERS: Final = 10 * 1024
+_MAX_CONDITIONS: Final = 4
 _EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
 
 
@@ -47,6 +48,23 @@ def sized(fields: Fields, name: str, count: int, most: int) -> bool:
     if count > most:
         fields.problem(name, f"has {count} entries, more than {most}")
     return count <= most
+
+
+def children(fields: Fields, name: str, most: int, *, key: str = "") -> Iterator[Fields]:
+    """The objects of a list, if it is small enough; no two of them may have the same `key`."""
+    found = fields.children(name)
+    if sized(fields, name, len(found), most):
+        yield from found
+        if key:
+            unique(fields, name, (each.text(key) for each in found))
+
+
+def distinct_texts(fields: Fields, name: str, most: int, rule: Rule) -> None:
+    """A list of strings that follow a rule: not too many, and no two are the same."""
+    values = fields.texts(name)
+    if sized(fields, name, len(values), most):
+        texts(fields, name, rule)
+        unique(fields, name, values)
 
 
 def unique(fields: Fields, name: str, keys: Iterable[Hashable]) -> None:
@@ -115,10 +133,8 @@ def binding_conditions(fields: Fields) -> None:
     """Conditions that a binding waits for, and those that end it: both or none."""
     names = ("bindingConditions", "bindingFailureConditions")
     wanted, failing = (fields.texts(name) for name in names)
-    for name, conditions in zip(names, (wanted, failing), strict=True):
-        if sized(fields, name, len(conditions), 4):
-            texts(fields, name, label_key)
-            unique(fields, name, conditions)
+    for name in names:
+        distinct_texts(fields, name, _MAX_CONDITIONS, label_key)
     for i, condition in enumerate(failing):
         if condition in wanted:
             fields.problem(f"bindingFailureConditions[{i}]", f"{shown(condition)} is a binding condition as well")
@@ -128,10 +144,8 @@ def binding_conditions(fields: Fields) -> None:
 
 def selectors(fields: Fields, check: Callable[[str], str | None] | None) -> None:
     """CEL selectors."""
-    entries = fields.children("selectors")
-    if sized(fields, "selectors", len(entries), MAX_SELECTORS):
-        for entry in entries:
-            expression(entry.child("cel"), check)
+    for each in children(fields, "selectors", _MAX_SELECTORS):
+        expression(each.child("cel"), check)
 
 
 def expression(fields: Fields, check: Callable[[str], str | None] | None) -> None:

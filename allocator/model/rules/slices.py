@@ -4,6 +4,7 @@ from typing import Final
 
 from allocator.model.json.fields import Fields, shown
 from allocator.model.json.interner import Interner
+from allocator.model.json.slices import ATTRIBUTE_TYPES
 from allocator.model.quantity import Quantity
 from allocator.model.rules import shared as rules
 from allocator.model.rules.names import dns_label, dns_subdomain, driver_name, pool_name, qualified_name
@@ -19,8 +20,7 @@ _MAX_VALUES: Final = 48
 _MAX_TAINTS: Final = 16
 _MAX_ATTRIBUTE_LENGTH: Final = 64
 _MAX_VALID_VALUES: Final = 10
-_SCALARS: Final = ("string", "int", "bool", "version")
-_LISTS: Final = ("strings", "ints", "bools", "versions")
+_LISTS: Final = tuple(kind for kind in ATTRIBUTE_TYPES if kind.endswith("s"))
 _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 
 
@@ -34,12 +34,9 @@ def check_slice(spec: Fields, *, nested: bool) -> None:
     if spec.has("sharedCounters") and spec.has("devices"):
         spec.problem("sharedCounters", "can't be in one slice with devices")
     _devices(spec, nested=nested)
-    sets = spec.children("sharedCounters")
-    if rules.sized(spec, "sharedCounters", len(sets), _MAX_COUNTER_SETS):
-        for each in sets:
-            rules.text(each, "name", dns_label)
-            _counters(each)
-        rules.unique(spec, "sharedCounters", (each.text("name") for each in sets))
+    for each in rules.children(spec, "sharedCounters", _MAX_COUNTER_SETS, key="name"):
+        rules.text(each, "name", dns_label)
+        _counters(each)
     _operations(spec)
 
 
@@ -69,16 +66,13 @@ def _node_choice(fields: Fields, choices: tuple[str, ...], *, nested: bool) -> N
 
 
 def _devices(spec: Fields, *, nested: bool) -> None:
-    outer = spec.children("devices")
-    devices = [device.child("basic") if nested else device for device in outer]
+    devices = [device.child("basic") if nested else device for device in spec.children("devices")]
     advanced = any(d.children("taints") or d.children("consumesCounters") or _has_lists(d) for d in devices)
     most = _MAX_ADVANCED_DEVICES if advanced else _MAX_DEVICES
-    if not rules.sized(spec, "devices", len(devices), most):
-        return
-    for named, device in zip(outer, devices, strict=True):
-        rules.text(named, "name", dns_label)
-        _device(device, per_device=spec.flag("perDeviceNodeSelection"), nested=nested)
-    rules.unique(spec, "devices", (device.text("name") for device in outer))
+    for device in rules.children(spec, "devices", most, key="name"):
+        rules.text(device, "name", dns_label)
+        fields = device.child("basic") if nested else device
+        _device(fields, per_device=spec.flag("perDeviceNodeSelection"), nested=nested)
 
 
 def _has_lists(device: Fields) -> bool:
@@ -94,20 +88,12 @@ def _device(device: Fields, *, per_device: bool, nested: bool) -> None:
             if device.has(name):
                 device.problem(name, "is only allowed with perDeviceNodeSelection in the slice")
     _properties(device)
-    taints = device.children("taints")
-    if rules.sized(device, "taints", len(taints), _MAX_TAINTS):
-        for taint in taints:
-            rules.taint(taint)
-    consumed = device.children("consumesCounters")
-    if rules.sized(device, "consumesCounters", len(consumed), _MAX_CONSUMED_SETS):
-        for each in consumed:
-            rules.text(each, "counterSet", dns_label)
-            _counters(each)
-            groups = each.texts("compatibilityGroups")
-            if rules.sized(each, "compatibilityGroups", len(groups), _MAX_GROUPS):
-                rules.texts(each, "compatibilityGroups", dns_label)
-                rules.unique(each, "compatibilityGroups", groups)
-        rules.unique(device, "consumesCounters", (each.text("counterSet") for each in consumed))
+    for taint in rules.children(device, "taints", _MAX_TAINTS):
+        rules.taint(taint)
+    for each in rules.children(device, "consumesCounters", _MAX_CONSUMED_SETS, key="counterSet"):
+        rules.text(each, "counterSet", dns_label)
+        _counters(each)
+        rules.distinct_texts(each, "compatibilityGroups", _MAX_GROUPS, dns_label)
     rules.binding_conditions(device)
 
 
@@ -141,7 +127,7 @@ def _properties(device: Fields) -> None:
 
 
 def _attribute(attribute: Fields) -> None:
-    if sum(attribute.has(kind) for kind in (*_SCALARS, *_LISTS)) != 1:
+    if sum(map(attribute.has, ATTRIBUTE_TYPES)) != 1:
         attribute.problem("", "must have exactly one value of a known type")
     for kind in ("string", "version"):
         rules.text(attribute, kind, _attribute_text, required=False)
