@@ -7,7 +7,7 @@ about which next to nothing has to be found out: a busy machine takes longer to 
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -56,26 +56,6 @@ class RefusedError(Exception):
     """
 
     code: ClassVar[str] = ""
-
-
-class SchedulerVerbs(Protocol):
-    """What a kube-scheduler asks, as `Service` answers it."""
-
-    async def filter(self, args: FilterArgs) -> FilterResult:
-        """Which nodes will do."""
-        ...
-
-    async def prioritize(self, args: FilterArgs) -> Sequence[int]:
-        """A score for every node, in the order asked."""
-        ...
-
-    async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
-        """Whom to evict, per node."""
-        ...
-
-    async def bind(self, args: BindArgs) -> None:
-        """Allocate, reserve and bind."""
-        ...
 
 
 class Service:

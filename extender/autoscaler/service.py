@@ -7,7 +7,7 @@ changed nothing: what a session has come to is kept when the answer is there. Th
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.estimate import Plan, estimate
@@ -28,34 +28,6 @@ _T = TypeVar("_T")
 
 _SOLVING_SHARE = 0.9
 """Of the time for a verb; the rest is for reading and writing."""
-
-
-class AutoscalerVerbs(Protocol):
-    """What an autoscaler asks, as `Autoscaler` answers it."""
-
-    def start(self) -> str:
-        """The id of a new session."""
-        ...
-
-    async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
-        """Which nodes will do for a pod."""
-        ...
-
-    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> Sequence[int]:
-        """A score for every node, in the order asked."""
-        ...
-
-    async def select(self, args: SelectedArgs, session_id: str | None) -> None:
-        """Book a pod on a node."""
-        ...
-
-    async def node_ready(self, name: str, session_id: str | None) -> Readiness:
-        """Whether a node's slices are all there."""
-        ...
-
-    async def estimate(self, args: EstimateArgs, session_id: str | None) -> Plan:
-        """A plan of nodes to add."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """The service on HTTP: one application, and the one place where errors outside the verbs become replies.
 
-The verbs answer as kube-scheduler needs it (`extender.http.scheduler`); everything else answers with a proper status
+The verbs answer as kube-scheduler needs it (`extender.http.endpoint`); everything else answers with a proper status
 and ``{"error": ...}``.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
@@ -20,13 +21,13 @@ from extender import __version__
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
-from extender.http.autoscaler import add_autoscaler
+from extender.http.autoscaler_verbs import add_autoscaler_verbs
 from extender.http.bodies import Bodies
-from extender.http.endpoint import Application
+from extender.http.endpoint import Application, Endpoints
 from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
 from extender.http.origins import Callers
-from extender.http.scheduler import add_verbs
+from extender.http.scheduler_verbs import add_scheduler_verbs
 from extender.http.views import add_views
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
@@ -47,8 +48,10 @@ def create_app(
     """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
     app = _app(Callers((settings.server.host, *settings.server.allowed_hosts)))
     bodies = Bodies(settings.server.body_limit_bytes)
-    add_verbs(app, service, settings, bodies, clock, tracing)
-    add_autoscaler(app, autoscaler, settings, bodies, service.metrics, clock, tracing)
+    endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
+    add_scheduler_verbs(app, service, endpoints, settings)
+    of_autoscaler = replace(endpoints, deadline=settings.autoscaler.deadline_seconds)
+    add_autoscaler_verbs(app, autoscaler, of_autoscaler)
     add_explain(app, service, bodies)
     add_views(app, service.overview)
     add_health(app, service)

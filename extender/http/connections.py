@@ -30,6 +30,9 @@ HEADERS: Final = 128
 PIPELINED: Final = 16
 """Requests that wait on one connection for the answer to the first one. kube-scheduler never sends a second one."""
 
+CHUNKS: Final = 1024
+"""Of a body, that arrive in one piece of 256 KiB at most. Clients send chunks of kilobytes, and each takes time."""
+
 HEAD_SECONDS: Final = 10.0
 """From the first byte of a request to the end of its headers: clients send them in one piece."""
 
@@ -140,6 +143,7 @@ class BoundedProtocol(OneWriteProtocol):
         self._stage = _NONE
         self._head = 0  # bytes of what is complete of the head and of the trailers
         self._incomplete = 0  # bytes since anything was complete
+        self._chunks = 0  # of what is being received
         self._since = 0.0
         self._patience = float(config.timeout_keep_alive)
         self._unsent_since: float | None = None
@@ -190,20 +194,21 @@ class BoundedProtocol(OneWriteProtocol):
     def data_received(self, data: bytes) -> None:
         """As uvicorn's, but a line that does not end is counted, and nothing is logged of what strangers send."""
         self._incomplete += len(data)
+        self._chunks = 0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             return  # no other protocol is spoken: the request is answered as it is
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _LimitError):
-                self._refuse_head()
+                self._refuse_excess()
             else:
                 self._refuse(HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1")
             return
         if self._stage is _NONE:
             self._incomplete = 0
         elif self._incomplete > len(data) and self._head + self._incomplete > HEAD_BYTES:
-            self._refuse_head()
+            self._refuse_excess()
 
     def on_message_begin(self) -> None:
         """Between requests there is nothing to be counted."""
@@ -239,6 +244,9 @@ class BoundedProtocol(OneWriteProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of it."""
         self._incomplete = 0
+        self._chunks += 1
+        if self._chunks > CHUNKS:
+            raise _LimitError
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -293,9 +301,12 @@ class BoundedProtocol(OneWriteProtocol):
             received = "headers" if self._stage is _HEAD else "body"
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the {received} took longer than {self._patience:g} s")
 
-    def _refuse_head(self) -> None:
-        limits = f"{HEAD_BYTES} bytes, {HEADERS} headers or {PIPELINED} requests at once"
-        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request is over the limit of {limits}")
+    def _refuse_excess(self) -> None:
+        if self._chunks > CHUNKS:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"the body comes in more than {CHUNKS} chunks at once")
+        else:
+            limits = f"{HEAD_BYTES} bytes, {HEADERS} headers or {PIPELINED} requests at once"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request is over the limit of {limits}")
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Say so and end the connection; without a word where the client would take it for another answer."""

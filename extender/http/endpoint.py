@@ -5,25 +5,27 @@ the request.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
+from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from allocator import InvalidObjectError
-from extender.http.bodies import SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
-from extender.http.openapi import VerbDoc
+from allocator import JSON, InvalidObjectError
+from extender.http.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.origins import Callers
 from extender.observe.metrics import Metrics
 from extender.service import RefusedError
+from extender.tracing.tracing import Call, Tracing
 from extender.verbs import wire
 from extender.verbs.body import WireError
+from extender.verbs.verb import Doc, Verb
 
 logger = structlog.get_logger()
 
@@ -31,8 +33,7 @@ _JSON: Final = (b"content-type", b"application/json")
 
 TOO_DEEP: Final = "the body is nested too deeply"
 
-Verb = Callable[[Request, bytes], Awaitable[bytes]]
-"""A request and its body in, the reply's body out."""
+_By = TypeVar("_By")
 
 
 class VerbRoute(APIRoute):
@@ -90,41 +91,88 @@ class Endpoints:
     """
 
     metrics: Metrics
+    tracing: Tracing
     clock: Callable[[], float]
     bodies: Bodies
     deadline: float
 
-    def route(self, path: str, name: str, verb: Verb, doc: VerbDoc, tag: str) -> VerbRoute:
-        """A verb at a path; ``name`` is what messages and metrics call it."""
-        app = self._app(name, verb, SMALL_BYTES if doc.is_small else None)
-        return VerbRoute(path, app, name=name, summary=doc.summary, tags=[tag], openapi_extra=doc.as_openapi())
+    def route(
+        self, path: str, name: str, verb: Verb[_By, Any, Any], by: Callable[[Request], _By], tag: str
+    ) -> VerbRoute:
+        """A verb at a path; ``name`` is what metrics and traces call it, and ``by`` says who answers a request."""
+        self.metrics.expect(name)
+        call = self.tracing.call(name, _Exchange(verb, by, self.tracing))
+        app = self._app(name, call, SMALL_BYTES if verb.is_small else None)
+        return VerbRoute(path, app, name=name, summary=verb.doc.summary, tags=[tag], openapi_extra=_operation(verb.doc))
 
-    def _app(self, name: str, verb: Verb, limit: int | None) -> ASGIApp:
+    def _app(self, name: str, call: Call, limit: int | None) -> ASGIApp:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             started = self.clock()
             code = "error"
             try:
                 async with asyncio.timeout(self.deadline):
                     with Body(self.bodies, limit) as body:
-                        reply = await verb(Request(scope), await body.read(receive))
+                        reply = await call(Request(scope), await body.read(receive))
                 code = "ok"
             except ClientDisconnect:
                 reply = b""
-            except (WireError, InvalidObjectError, TooLargeError, BusyError) as error:
-                reply = wire.encode_error(str(error))
-            except RecursionError:
-                reply = wire.encode_error(TOO_DEEP)
-            except RefusedError as error:
-                reply = wire.encode_error(str(error), error.code)
-            except TimeoutError:
-                reply = wire.encode_error(f"{name} was not done within its deadline of {self.deadline:g} s")
-            except Exception:
-                logger.exception("verb failed", verb=name)
-                reply = wire.encode_error(f"internal error in {name}; the service's log has the details")
+            except Exception as error:  # noqa: BLE001 - the one place where errors of verbs become replies
+                reply = self._refusal(name, error)
             self.metrics.verb(name, code, self.clock() - started)
             await _answer(send, HTTPStatus.OK, reply)
 
         return app
+
+    def _refusal(self, name: str, error: Exception) -> bytes:
+        match error:
+            case WireError() | InvalidObjectError() | TooLargeError() | BusyError():
+                return wire.encode_error(str(error))
+            case RecursionError():
+                return wire.encode_error(TOO_DEEP)
+            case RefusedError():
+                return wire.encode_error(str(error), error.code)
+            case TimeoutError():
+                return wire.encode_error(f"{name} was not done within its deadline of {self.deadline:g} s")
+        logger.error("verb failed", verb=name, exc_info=error)
+        return wire.encode_error(f"internal error in {name}; the service's log has the details")
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange(Generic[_By]):
+    """A verb on HTTP: a request and its body in, the reply's body out."""
+
+    verb: Verb[_By, Any, Any]
+    by: Callable[[Request], _By]
+    tracing: Tracing
+
+    async def __call__(self, request: Request, body: bytes) -> bytes:
+        verb, tell = self.verb, self.tracing.tell
+        by, is_long = self.by(request), len(body) > FREE_BYTES
+        # What takes long is done in a thread: a hundred thousand victims take a tenth of a second to read.
+        asked = await run_sync(verb.decode, body) if is_long else verb.decode(body)
+        with verb.deciding(by, asked) as draft:
+            tell(verb.asked, asked)
+            answer = await verb.answer(by, asked)
+            verb.found(draft, asked, answer)
+            tell(verb.answered, answer)
+        return await run_sync(verb.encode, asked, answer) if is_long else verb.encode(asked, answer)
+
+
+def _operation(doc: Doc) -> dict[str, object]:
+    """The parts of an OpenAPI operation that FastAPI can't know: verbs decode their bodies themselves."""
+    ok = {"description": 'The answer, or {"Error": "..."}.', "content": _content(doc.reply)}
+    return {
+        "parameters": [
+            {"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}}
+            for name, meaning in doc.headers.items()
+        ],
+        "requestBody": {"required": True, "content": _content(doc.request)},
+        "responses": {"200": ok},
+    }
+
+
+def _content(example: JSON) -> Mapping[str, object]:
+    return {"application/json": {"schema": {"title": "extender/v1"}, "example": example}}
 
 
 async def _answer(send: Send, status: int, body: bytes) -> None:

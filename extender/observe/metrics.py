@@ -7,8 +7,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-VERBS = ("filter", "prioritize", "preempt", "bind")
-
 
 class Metrics:
     """The service's metrics, named and bucketed as kube-scheduler's are."""
@@ -53,9 +51,11 @@ class Metrics:
         # One of each for its labels, which are few; prometheus_client would look for it anew, under a lock, every time.
         self._duration = cache(duration.labels)
         self._nodes = cache(nodes.labels)
-        for verb in VERBS:
-            for code in ("ok", "error"):
-                self._duration(verb, code)
+
+    def expect(self, verb: str) -> None:
+        """There is such a verb: it has been called 0 times."""
+        for code in ("ok", "error"):
+            self._duration(verb, code)
 
     def verb(self, verb: str, code: str, seconds: float) -> None:
         """One call has been answered."""

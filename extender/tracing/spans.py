@@ -6,7 +6,7 @@ No provider of the whole process is set: another library's spans are not ours to
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -22,24 +22,15 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import AttributeValue
 from starlette.requests import Request as Incoming
 
 from extender import __version__
-from extender.autoscaler.estimate import Plan
-from extender.autoscaler.readiness import Readiness
-from extender.autoscaler.service import AutoscalerVerbs
-from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.config.settings import TracingSettings
 from extender.kube.request_counts import asked
 from extender.kube.transport import Reply, Request, Stream, Transport
 from extender.offload import Offload
-from extender.service import SchedulerVerbs
-from extender.state.objects import Pod
 from extender.tracing.tracing import Call
-from extender.verbs.filter import FilterResult
-from extender.verbs.preempt import Victims
-from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.verbs.verb import Facts
 
 _T = TypeVar("_T")
 
@@ -109,13 +100,11 @@ class Spans:
 
         return traced
 
-    def scheduler(self, verbs: SchedulerVerbs) -> SchedulerVerbs:
-        """Pod, nodes and decision, on the span of the call."""
-        return _Scheduler(verbs)
-
-    def autoscaler(self, verbs: AutoscalerVerbs) -> AutoscalerVerbs:
-        """Pod and nodes, on the span of the call."""
-        return _Autoscaler(verbs)
+    def tell(self, facts: Callable[[_T], Facts], value: _T) -> None:
+        """Facts, and the id of the decision that is being made, if there is one: as the log has it."""
+        decision = structlog.contextvars.get_contextvars().get("decision")
+        told = {f"{_OWN}decision": decision} if decision else {}
+        trace.get_current_span().set_attributes({**facts(value), **told})
 
     def transport(self, transport: Transport) -> Transport:
         """A client's span per request, which is carried on."""
@@ -126,68 +115,6 @@ class Spans:
         sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         sending.start()
         sending.join(self._closing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scheduler:
-    """Tells the span what is asked and answered."""
-
-    verbs: SchedulerVerbs
-
-    async def filter(self, args: FilterArgs) -> FilterResult:
-        _tell(_pod(args.pod), asked=len(args.names))
-        result = await self.verbs.filter(args)
-        _tell(_found(result))
-        return result
-
-    async def prioritize(self, args: FilterArgs) -> Sequence[int]:
-        _tell(_pod(args.pod), asked=len(args.names))
-        return await self.verbs.prioritize(args)
-
-    async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
-        _tell(_pod(args.pod), asked=len(args.victims))
-        result = await self.verbs.preempt(args)
-        _tell(passed=len(result))
-        return result
-
-    async def bind(self, args: BindArgs) -> None:
-        pod = Pod(args.namespace, args.name, args.uid)
-        _tell({**_pod(pod), "k8s.node.name": args.node}, asked=1)
-        await self.verbs.bind(args)
-
-
-@dataclass(frozen=True, slots=True)
-class _Autoscaler:
-    """Tells the span what is asked and answered. The session's id stays out of it: who has it may use the session."""
-
-    verbs: AutoscalerVerbs
-
-    def start(self) -> str:
-        return self.verbs.start()
-
-    async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
-        _tell(_pod(args.asked.pod), asked=len(args.asked.names))
-        result = await self.verbs.filter(args, session_id)
-        _tell(_found(result))
-        return result
-
-    async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> Sequence[int]:
-        _tell(_pod(args.asked.pod), asked=len(args.asked.names))
-        return await self.verbs.prioritize(args, session_id)
-
-    async def select(self, args: SelectedArgs, session_id: str | None) -> None:
-        _tell({**_pod(args.pod), "k8s.node.name": args.node.name}, asked=1)
-        await self.verbs.select(args, session_id)
-
-    async def node_ready(self, name: str, session_id: str | None) -> Readiness:
-        _tell({"k8s.node.name": name}, asked=1)
-        return await self.verbs.node_ready(name, session_id)
-
-    async def estimate(self, args: EstimateArgs, session_id: str | None) -> Plan:
-        _tell({f"{_OWN}pods.asked": len(args.pods)})
-        plan = await self.verbs.estimate(args, session_id)
-        _tell({f"{_OWN}pods.failed": len(plan.failed)})
-        return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,24 +163,6 @@ def _span(
             span.set_attribute("error.type", type(error).__name__)
             span.set_status(Status(StatusCode.ERROR, _OUT_OF_TIME if late else str(error)))
             raise
-
-
-def _tell(facts: Mapping[str, AttributeValue] | None = None, **nodes: int) -> None:
-    """Attributes of the current span; numbers of nodes by what became of them."""
-    counts = {f"{_OWN}nodes.{name}": count for name, count in nodes.items()}
-    trace.get_current_span().set_attributes({**(facts or {}), **counts})
-
-
-def _pod(pod: Pod) -> dict[str, AttributeValue]:
-    """A pod, and the id of the decision about it, if there is one: as the log has it."""
-    decision = structlog.contextvars.get_contextvars().get("decision")
-    facts = {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
-    return {**facts, **({f"{_OWN}decision": decision} if decision else {})}
-
-
-def _found(result: FilterResult) -> dict[str, AttributeValue]:
-    of_nodes = {"passed": result.passed, "failed": result.failed, "unresolvable": result.unresolvable}
-    return {f"{_OWN}steps": result.steps, **{f"{_OWN}nodes.{name}": len(nodes) for name, nodes in of_nodes.items()}}
 
 
 def _answered(span: Span, status: int) -> None:

@@ -6,16 +6,17 @@ Where nobody does, nothing is put around anything: what is handed in comes back 
 
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import structlog
 from starlette.requests import Request
 
-from extender.autoscaler.service import AutoscalerVerbs
 from extender.config.settings import TracingSettings
 from extender.kube.transport import Transport
 from extender.offload import Offload
-from extender.service import SchedulerVerbs
+from extender.verbs.verb import Facts
+
+_T = TypeVar("_T")
 
 Call = Callable[[Request, bytes], Awaitable[bytes]]
 """A verb on HTTP: a request and its body in, the reply's body out."""
@@ -46,12 +47,8 @@ class Tracing(Protocol):
         """Around a verb on HTTP; ``name`` as in metrics."""
         ...
 
-    def scheduler(self, verbs: SchedulerVerbs) -> SchedulerVerbs:
-        """Around what a scheduler asks, once it has been read."""
-        ...
-
-    def autoscaler(self, verbs: AutoscalerVerbs) -> AutoscalerVerbs:
-        """Around what an autoscaler asks, once it has been read."""
+    def tell(self, facts: Callable[[_T], Facts], value: _T, /) -> None:
+        """Tell of a request or of an answer, on the span of the call."""
         ...
 
     def transport(self, transport: Transport) -> Transport:
@@ -74,11 +71,8 @@ class _Untraced:
     def call(self, _: str, call: Call) -> Call:
         return call
 
-    def scheduler(self, verbs: SchedulerVerbs) -> SchedulerVerbs:
-        return verbs
-
-    def autoscaler(self, verbs: AutoscalerVerbs) -> AutoscalerVerbs:
-        return verbs
+    def tell(self, _facts: Callable[[_T], Facts], _value: _T) -> None:
+        return
 
     def transport(self, transport: Transport) -> Transport:
         return transport

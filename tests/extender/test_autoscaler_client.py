@@ -19,9 +19,11 @@ from extender.client import (
     Readiness,
     UnknownSessionError,
     UnreachableError,
+    calls,
 )
 from extender.config.settings import Settings
 from extender.http.app import create_app
+from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
 from tests.extender.autoscaling import GPU, autoscaler_over, claim_template, machine, node_template, pod_of
 from tests.kit.clusters import Cluster, client_of, local_slice
 
@@ -34,6 +36,17 @@ async def client() -> AsyncIterator[AsyncAutoscalerClient]:
     app = create_app(cluster.service(), autoscaler_over(cluster.state, node_template("g", 2)), Settings())
     async with AsyncAutoscalerClient(client_of(app)) as found:
         yield found
+
+
+def test_the_client_has_a_call_for_each_verb() -> None:
+    made: list[calls.Call[Any]] = [
+        calls.start(),
+        calls.filter_nodes({}, []),
+        calls.prioritize({}, []),
+        calls.book({}, {}),
+    ]
+    made += [calls.node_ready("n"), calls.estimate([], [], "least-waste")]
+    assert {call.verb for call in made} == {verb.name for verb in AUTOSCALER_VERBS}
 
 
 # --- async, over the service --------------------------------------------------------------------------------

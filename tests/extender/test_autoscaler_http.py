@@ -16,7 +16,7 @@ from extender.autoscaler.sessions import SessionLimits
 from extender.config.settings import Settings, load
 from extender.decisions.evaluate import Decider
 from extender.http.app import create_app
-from extender.http.openapi import AUTOSCALER_VERBS
+from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.state.state import ClusterState
 from tests.extender.autoscaling import (
     GPU,
@@ -397,7 +397,7 @@ async def test_health_is_answered_while_a_plan_is_made(cluster: Cluster) -> None
 async def test_the_documented_examples_run(client: AsyncClient) -> None:
     paths = (await client.get("/openapi.json")).json()["paths"]
     session = await start(client)
-    for verb in AUTOSCALER_VERBS:
+    for verb in [each.name for each in AUTOSCALER_VERBS]:
         operation = paths[f"/autoscaler/{verb}"]["post"]
         request = operation["requestBody"]["content"]["application/json"]["example"]
         reply = operation["responses"]["200"]["content"]["application/json"]["example"]

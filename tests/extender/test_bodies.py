@@ -14,7 +14,7 @@ from starlette.types import Message, Receive
 from extender.config.settings import load
 from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.operations import Shared
-from extender.observe.metrics import VERBS
+from extender.http.scheduler_verbs import VERBS
 from extender.verbs.body import WireError
 from extender.verbs.wire import decode_filter
 from tests.kit import virtualtime
@@ -207,7 +207,7 @@ async def test_a_name_that_is_longer_than_any_is_refused_by_its_field(
     assert len(message) < 200
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [each.name for each in VERBS])
 async def test_the_decisions_that_are_kept_are_short_whatever_was_sent(client: AsyncClient, verb: str) -> None:
     asked = pod("q", "c" * MIB)
     await post(client, f"/{verb}", {"Pod": asked, "NodeNames": ["a"], "NodeNameToMetaVictims": {}})

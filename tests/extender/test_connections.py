@@ -241,6 +241,17 @@ async def test_requests_in_a_row_are_answered_in_their_order_up_to_a_limit(caplo
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
+@on_uvloop
+async def test_a_body_in_tiny_chunks_is_refused_before_all_of_them_are_read() -> None:
+    async with scene() as on:
+        client = await on.client()
+        await client.send(CHUNKED + b"1\r\nx\r\n" * connections.CHUNKS + b"0\r\n\r\n")
+        assert await client.answer() == (200, b"POST %d" % connections.CHUNKS)
+        await client.send(CHUNKED + b"1\r\nx\r\n" * 4 * connections.CHUNKS + b"0\r\n\r\n")
+        assert await client.answer() == (400, b'{"error":"the body comes in more than 1024 chunks at once"}\n')
+        await on.until(lambda: not on.connections)
+
+
 @pytest.mark.parametrize(
     "request_",
     [b"\x16\x03\x01", b"GET\r\n\r\n", b"CONNECT elsewhere:443 HTTP/1.1\r\n\r\n", POST + b"content-length: x\r\n\r\n"],

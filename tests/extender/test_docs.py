@@ -13,7 +13,8 @@ from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.config.settings import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
-from extender.http.openapi import AUTOSCALER_VERBS, VERBS
+from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
+from extender.http.scheduler_verbs import VERBS
 from extender.verbs.filter import WAITING
 from tests.extender.exported import Exported, exported
 from tests.kit.clusters import Cluster, client_of
@@ -35,12 +36,12 @@ def test_every_reason_of_nodes_is_explained(reason: str) -> None:
     assert f"`{reason}`" in REFERENCE
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [each.name for each in VERBS])
 def test_every_verb_is_described(verb: str) -> None:
     assert re.search(rf"^## {verb}$", REFERENCE, re.MULTILINE)
 
 
-@pytest.mark.parametrize("verb", AUTOSCALER_VERBS)
+@pytest.mark.parametrize("verb", [each.name for each in AUTOSCALER_VERBS])
 def test_every_verb_for_autoscalers_is_described(verb: str) -> None:
     assert re.search(rf"^### {verb}$", REFERENCE, re.MULTILINE)
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from extender.config.settings import Settings, keys, load
-from extender.http.openapi import VERBS
+from extender.http.scheduler_verbs import VERBS
 
 CONFIG = Path(__file__).parents[2] / "config"
 SETTINGS = load((CONFIG / "extender.yaml").read_text())
@@ -34,7 +34,8 @@ def test_the_scheduler_calls_where_the_service_listens() -> None:
 
 
 def test_the_scheduler_calls_the_verbs_that_there_are() -> None:
-    assert {EXTENDER[f"{verb}Verb"] for verb in VERBS} == set(VERBS)
+    names = {verb.name for verb in VERBS}
+    assert {EXTENDER[f"{name}Verb"] for name in names} == names
 
 
 def test_the_scheduler_waits_longer_than_the_service_works() -> None:

@@ -17,20 +17,17 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from starlette.requests import Request
 
-from extender.config.settings import Settings, TracingSettings
+from extender.config.settings import TracingSettings
 from extender.offload import in_thread
-from extender.serving.run import make_autoscaler, read_catalog
 from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
 from tests.extender.process import ROOT, serving
 from tests.kit.clusters import (
     DRIVER,
-    Cluster,
     claim,
     device_class,
     local_slice,
     node,
     pod,
-    solver,
 )
 from tests.kit.servers.transport import FakeApi
 
@@ -65,16 +62,11 @@ def test_there_are_none_unless_they_are_wanted(settings: TracingSettings, enviro
 
 
 async def test_without_them_nothing_is_around_anything() -> None:
-    cluster = Cluster.of(*OBJECTS)
-
     async def verb(_: Request, __: bytes) -> bytes:
         return b""
 
-    fake, service = FakeApi(), cluster.service()
-    autoscaler = make_autoscaler(cluster.state, solver(), Settings(), read_catalog(Settings()))
+    fake = FakeApi()
     assert UNTRACED.call("filter", verb) is verb
-    assert UNTRACED.scheduler(service) is service
-    assert UNTRACED.autoscaler(autoscaler) is autoscaler
     assert UNTRACED.transport(fake) is fake
     assert UNTRACED.off_loop(in_thread) is in_thread
     assert UNTRACED.processors == ()

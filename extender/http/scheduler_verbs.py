@@ -1,0 +1,132 @@
+"""kube-scheduler's verbs: filter, prioritize, preempt, bind. One entry each; a new verb is another entry."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, repeat
+from typing import Any, Final
+
+from allocator import JSON
+from extender.config.settings import Settings
+from extender.http.endpoint import Application, Endpoints
+from extender.kube.api import ObjectKey
+from extender.observe.decision_log import Draft
+from extender.service import Service
+from extender.state.objects import Pod
+from extender.verbs import wire
+from extender.verbs.filter import FilterResult
+from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts
+
+_NO_USE: Final = "evicting pods would not suffice"
+
+POD: Final[JSON] = {
+    "metadata": {"name": "plain", "namespace": "default", "uid": "5495d63f-aea3-4a67-8d6c-66a1f5e7a09f"},
+    "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
+}
+"""An example."""
+
+_ASKED: Final[JSON] = {"Pod": POD, "Nodes": None, "NodeNames": ["node-0", "node-1"]}
+_VICTIMS: Final[JSON] = {"node-0": {"Pods": [{"UID": "b6aaf8a2-b536-4f56-b606-dcc6d0957570"}], "NumPDBViolations": 0}}
+
+
+def filter_facts(result: FilterResult) -> Facts:
+    """What became of nodes, and what it took to find out."""
+    of_nodes = {"passed": result.passed, "failed": result.failed, "unresolvable": result.unresolvable}
+    counts = count_facts("nodes", **{name: len(nodes) for name, nodes in of_nodes.items()})
+    return {"dra_extender.steps": result.steps, **counts}
+
+
+def _deciding(
+    verb: str, service: Service, pod: ObjectKey, node: str = "", *, needs_devices: bool
+) -> AbstractContextManager[Draft]:
+    """An entry of the decision log; none for pods without devices, which would push out all others."""
+    return service.overview.decision_log.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
+
+
+def _deciding_pod(verb: str) -> Callable[[Service, wire.FilterArgs | wire.PreemptArgs], AbstractContextManager[Draft]]:
+    return lambda service, args: _deciding(verb, service, args.pod.key, needs_devices=args.pod.needs_devices)
+
+
+def _deciding_bind(service: Service, args: wire.BindArgs) -> AbstractContextManager[Draft]:
+    needs_devices = service.overview.state.snapshot.pod(args.uid) is not None
+    return _deciding("bind", service, ObjectKey(args.namespace, args.name), args.node, needs_devices=needs_devices)
+
+
+_FILTER: Final = Verb(
+    "filter",
+    wire.decode_filter,
+    Service.filter,
+    lambda args, result: wire.encode_filter(args, result.passed, result.failed, result.unresolvable),
+    Doc(
+        "Which of these nodes can have the pod, as far as its devices go? (ExtenderArgs)",
+        _ASKED,
+        {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "NodeNames": ["node-0", "node-1"]},
+    ),
+    asked=lambda args: {**pod_facts(args.pod), **count_facts("nodes", asked=len(args.names))},
+    answered=filter_facts,
+    deciding=_deciding_pod("filter"),
+    found=lambda draft, _, result: draft.nodes(
+        len(result.passed), chain(result.failed.values(), result.unresolvable.values())
+    ),
+)
+
+_PRIORITIZE: Final = Verb(
+    "prioritize",
+    wire.decode_filter,
+    Service.prioritize,
+    lambda args, scores: wire.encode_scores(args.names, scores),
+    Doc(
+        "How well does each node suit, from 0 to 10? (ExtenderArgs)",
+        _ASKED,
+        [{"Host": "node-0", "Score": 0}, {"Host": "node-1", "Score": 0}],
+    ),
+    asked=_FILTER.asked,
+)
+
+_PREEMPT: Final = Verb(
+    "preempt",
+    wire.decode_preempt,
+    Service.preempt,
+    lambda _, victims: wire.encode_victims(victims),
+    Doc(
+        "Whom to evict for the pod, per node: nodes that would not help are left out. (ExtenderPreemptionArgs)",
+        {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": _VICTIMS},
+        {"NodeNameToMetaVictims": _VICTIMS},
+    ),
+    asked=lambda args: {**pod_facts(args.pod), **count_facts("nodes", asked=len(args.victims))},
+    answered=lambda victims: count_facts("nodes", passed=len(victims)),
+    deciding=_deciding_pod("preempt"),
+    found=lambda draft, args, victims: draft.nodes(len(victims), repeat(_NO_USE, len(args.victims) - len(victims))),
+)
+
+_BIND: Final = Verb(
+    "bind",
+    wire.decode_bind,
+    Service.bind,
+    lambda _, __: wire.encode_bound(),
+    Doc(
+        "Allocate and reserve the pod's claims, then bind it; may be repeated. (ExtenderBindingArgs)",
+        {
+            "PodName": "plain",
+            "PodNamespace": "default",
+            "PodUID": "5495d63f-aea3-4a67-8d6c-66a1f5e7a09f",
+            "Node": "node-0",
+        },
+        {},
+    ),
+    is_small=True,
+    asked=lambda args: {
+        **pod_facts(Pod(args.namespace, args.name, args.uid), args.node),
+        **count_facts("nodes", asked=1),
+    },
+    deciding=_deciding_bind,
+    found=lambda draft, _, __: draft.nodes(1, ()),
+)
+
+VERBS: Final[tuple[Verb[Service, Any, Any], ...]] = (_FILTER, _PRIORITIZE, _PREEMPT, _BIND)
+
+
+def add_scheduler_verbs(app: Application, service: Service, endpoints: Endpoints, settings: Settings) -> None:
+    """All of them, under the prefix of the settings."""
+    for verb in VERBS:
+        path = f"{settings.server.prefix}/{verb.name}"
+        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: service, "verbs"))
