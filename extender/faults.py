@@ -1,4 +1,4 @@
-"""What goes wrong that nobody thought of: a fault of one pod is that pod's, and is told once."""
+"""Faults: unexpected errors. A fault at one pod concerns only that pod, and is logged once."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,21 +12,21 @@ _REMEMBERED: Final = 1024
 
 
 class Log(Protocol):
-    """What a fault is told to."""
+    """Where a fault is logged."""
 
     def error(self, event: str, **fields: object) -> object:
-        """A line, with a traceback where ``exc_info`` is an exception."""
+        """Write a line; with a traceback if ``exc_info`` is an exception."""
         ...
 
 
 class Faults:
-    """Keeps faults from others than those at whom they happen.
+    """Keeps a fault at one object from all other objects.
 
-    The same fault of the same object is told once, however often it happens: what is tried five times a second would
-    fill a log. Safe to use from several threads: at worst a fault is told twice.
+    The same fault of the same object is logged once: work that is repeated five times a second would fill the log. Safe
+    to use from several threads: at worst a fault is logged twice.
 
     Args:
-        log: is told of each.
+        log: gets a line for each fault.
     """
 
     def __init__(self, log: Log | None = None) -> None:
@@ -35,24 +35,24 @@ class Faults:
 
     @contextmanager
     def of(self, subject: object, then: Callable[[str], object] = str) -> Iterator[None]:
-        """Within, whatever fails is told as a fault of an object, and goes no further.
+        """Within the context, an error is logged as a fault of an object, and goes no further.
 
         Args:
-            subject: the object: its text is "pod NAMESPACE/NAME", or the like.
-            then: called with the words for users if something failed.
+            subject: the object, for example "pod NAMESPACE/NAME".
+            then: called with a message for users if there was an error.
         """
         try:
             yield
-        except Exception as error:  # noqa: BLE001  # this is the place for what nobody thought of
+        except Exception as error:  # noqa: BLE001  # this is the place for unexpected errors
             then(self.tell(str(subject), error))
 
     def of_claims(self, claims: Iterable[Claim], error: Exception) -> InvalidClaimError:
-        """The error to raise instead of one that nobody thought of, met while the claims were decided."""
+        """The error to raise instead of an unexpected one, if it came while the claims were decided."""
         names = ", ".join(map(str, claims))
         return InvalidClaimError(names, "", self.tell(f"claim {names}", error))
 
     def tell(self, subject: str, error: Exception) -> str:
-        """Tell the log of a fault, if it was not told yet; returns the words for users."""
+        """Log a fault, unless it was logged before. Returns a message for users."""
         key = (subject, type(error), str(error))
         if not (self._told.get(key) or self._told.recall(key)):
             self._told.keep(key, subject)

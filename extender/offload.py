@@ -1,4 +1,4 @@
-"""Work that leaves the event loop, so that health checks and other calls are answered meanwhile."""
+"""Work off the event loop, so that health checks and other calls are answered meanwhile."""
 
 import math
 import sys
@@ -16,13 +16,13 @@ import anyio.to_thread
 _T = TypeVar("_T")
 
 SHORT_SECONDS: Final = 0.005
-"""What takes no longer than this never waits for others."""
+"""A search that takes no longer than this never waits for other searches."""
 
 SLICE_SECONDS: Final = 0.01
-"""Of what takes longer, before it is another's turn."""
+"""A turn of a longer search."""
 
 MOST_THREADS: Final = 128
-"""At the same time; most of them would wait for their turn, which costs next to nothing."""
+"""At the same time. Most of them wait for their turn, and a waiting thread costs almost nothing."""
 
 
 _SWITCH_SECONDS: Final = 0.0005
@@ -32,17 +32,17 @@ class Offload(Protocol):
     """A way to have work done off the loop."""
 
     async def __call__(self, work: Callable[[], _T]) -> _T:
-        """What the work returns or raises; who is cancelled no longer waits for it."""
+        """The work's result or error. A caller that is cancelled no longer waits for it."""
         ...
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:
-    """In a thread of anyio's."""
+    """An `Offload` to a thread of anyio."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 class Queue:
-    """One at a time, first come, first served."""
+    """Turns: one at a time, in the order of arrival."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,11 +50,11 @@ class Queue:
         self._is_busy = False
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many threads wait."""
         return len(self._waiting)
 
     def enter(self) -> None:
-        """Wait for one's turn."""
+        """Wait for a turn."""
         with self._lock:
             if not self._is_busy:
                 self._is_busy = True
@@ -64,7 +64,7 @@ class Queue:
         turn.wait()
 
     def leave(self) -> None:
-        """End one's turn: it is the next one's."""
+        """End the turn; the next thread gets one."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().set()
@@ -73,11 +73,11 @@ class Queue:
 
 
 class _Piece(threading.local):
-    """What the thread that looks is at.
+    """The search that the current thread runs.
 
     Attributes:
-        until: when it is to let others go first; never, where it is no search.
-        is_long: it has taken long, and it is its turn.
+        until: the end of its time without a turn, or of its turn; infinite if the thread runs no search.
+        is_long: the search has taken long, and has a turn now.
     """
 
     until: float = math.inf
@@ -85,10 +85,10 @@ class _Piece(threading.local):
 
 
 class Searches:
-    """Searches in threads, which share one interpreter: those that take long go on one at a time, in turns.
+    """Searches in threads. Threads share one interpreter, so long searches take turns: one runs at a time.
 
-    So a hard search costs other hard ones time, but neither what is soon done nor the event loop, which would have to
-    wait for all threads that compute whenever it wants to go on. A search is known by the clock that it looks at.
+    A hard search delays other hard searches. It delays neither short ones nor the event loop, which would otherwise
+    wait for all computing threads each time it continues. A search takes its turn when it looks at the clock.
 
     Args:
         clock: seconds, from any point.
@@ -101,7 +101,7 @@ class Searches:
         self._threads = anyio.CapacityLimiter(MOST_THREADS)
 
     def clock(self) -> float:
-        """The time. A search that has taken long waits here for its turn; who is in no search is told at once."""
+        """The time. A long search waits here for its turn; any other caller gets the time at once."""
         now, piece = self._now(), self._piece
         if now < piece.until:
             return now
@@ -134,9 +134,9 @@ class Searches:
 
 @contextmanager
 def switching_soon() -> Iterator[None]:
-    """While this lasts, a thread that computes gives up the interpreter after half a millisecond, if others want it.
+    """Within the context, a computing thread gives up the interpreter after 0.5 ms if another thread wants it.
 
-    Python's own 5 ms pass each time that the event loop comes back from the network, several times in a call.
+    With Python's 5 ms the event loop would wait 5 ms after each wait for the network, several times in a call.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)

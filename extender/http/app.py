@@ -1,7 +1,7 @@
-"""The service on HTTP: one application, and the one place where errors outside the verbs become replies.
+"""The service on HTTP: one application, and the place where errors outside the verbs become replies.
 
-The verbs answer as kube-scheduler needs it (`extender.http.endpoint`); everything else answers with a proper status
-and ``{"error": ...}``.
+Verbs answer as kube-scheduler needs it (`extender.http.endpoint`). Everything else answers with a status and
+``{"error": ...}``.
 """
 
 import time
@@ -34,7 +34,7 @@ from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs import wire
 
 _MOST_PROBLEMS: Final = 10
-"""That an answer names: looking for the parameter that was meant takes longest of all."""
+"""Problems in one answer. To find the parameter that was meant takes time for each."""
 
 
 def create_app(
@@ -45,7 +45,7 @@ def create_app(
     clock: Callable[[], float] = time.perf_counter,
     tracing: Tracing = UNTRACED,
 ) -> FastAPI:
-    """The ASGI application over a service. Nothing is started: whoever runs it owns the loop and the cluster."""
+    """The ASGI application over a service. Nothing is started: the caller owns the event loop and the cluster."""
     app = _app(Callers((settings.server.host, *settings.server.allowed_hosts)))
     bodies = Bodies(settings.server.body_limit_bytes)
     endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
@@ -60,9 +60,9 @@ def create_app(
 
 
 def create_operations_app(service: Service) -> FastAPI:
-    """Health and metrics alone, for a port that is open to more than the scheduler.
+    """Health and metrics alone, for a port that is open to more clients than the scheduler.
 
-    By whatever name it is called: Prometheus is told one. Nothing changes here, and nothing is secret.
+    It answers to any host name, because Prometheus may use one. Nothing can be changed here, and nothing is secret.
     """
     app = _app()
     add_health(app, service)
@@ -75,7 +75,7 @@ def _app(callers: Callers | None = None) -> Application:
         title="dra-extender",
         version=__version__,
         description="A kube-scheduler extender that owns Dynamic Resource Allocation.",
-        docs_url=None,  # its page loads scripts from elsewhere, and clusters are often without a way out
+        docs_url=None,  # its page loads scripts from the Internet, which many clusters can't reach
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers={HTTPException: _http_error, RequestValidationError: _bad_parameters},
@@ -83,7 +83,7 @@ def _app(callers: Callers | None = None) -> Application:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods, as JSON that says what there is."""
+    """Unknown paths and methods, as JSON."""
     if not isinstance(error, HTTPException):
         raise error
     path, method = request.url.path, request.method
@@ -97,7 +97,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _bad_parameters(request: Request, error: Exception) -> Response:
-    """Parameters of the query that are unknown or have values that they can't have, each by name and value."""
+    """Unknown parameters of the query, and parameters with invalid values, each by its name."""
     if not isinstance(error, RequestValidationError):
         raise error
     found = error.errors()
@@ -115,6 +115,6 @@ def _problem(request: Request, item: ErrorDetails) -> str:
 
 
 def _parameters(request: Request) -> list[str]:
-    """What the query of a path may have, as it is documented."""
+    """The documented parameters of a path."""
     operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
     return [each["name"] for each in operation["parameters"] if each["in"] == "query"]

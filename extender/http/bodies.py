@@ -1,4 +1,4 @@
-"""Bodies of requests: how long one may be, how many values it may have, and what all of them may take together."""
+"""Bodies of requests: limits on the length of one, on its number of values, and on all bodies together."""
 
 from types import TracebackType
 from typing import Final, Self
@@ -9,29 +9,29 @@ from starlette.types import Receive
 from extender.verbs.body import WireError
 
 FREE_BYTES: Final = 256 * 1024
-"""Of each body, which do not count: the names of 5,000 nodes are half of it. 256 connections hold 64 MiB of them."""
+"""Bytes of each body that do not count. The names of 5,000 nodes are half of this; 256 connections hold 64 MiB."""
 
 BYTES_A_VALUE: Final = 8
-"""In a body longer than `FREE_BYTES`, at least, on average. What kube-scheduler sends has 13 to 20. A value takes 60
-bytes and more once it is decoded: 45 MB of ``[]`` would be a gigabyte, and would stop everything for seconds."""
+"""The smallest average in a body longer than `FREE_BYTES`. Bodies of kube-scheduler have 13 to 20. A decoded value
+takes 60 bytes or more: 45 MB of ``[]`` would take a gigabyte, and would stop everything for seconds."""
 
 SMALL_BYTES: Final = 64 * 1024
-"""Longest body of a verb that is sent a few names: four names of the longest, written as escapes, are 6 KiB."""
+"""Longest body of a verb that is sent only names: four names of the greatest length, written as escapes, take 6 KiB."""
 
 
 class TooLargeError(Exception):
-    """A body over the limit."""
+    """A body is over the limit."""
 
 
 class BusyError(Exception):
-    """The bodies of other requests take all there is for bodies."""
+    """The bodies of other requests leave no room for this one."""
 
 
 class Bodies:
-    """What the bodies that are being read or worked on take.
+    """The room that bodies in use take.
 
     Args:
-        limit: longest body, in bytes; all of them together may take as much, what is free apart.
+        limit: bytes of the longest body, and of all bodies together; `FREE_BYTES` of each body do not count.
     """
 
     def __init__(self, limit: int) -> None:
@@ -40,26 +40,26 @@ class Bodies:
 
     @property
     def taken(self) -> int:
-        """Bytes."""
+        """Bytes of all bodies in use."""
         return self._taken
 
     def take(self, size: int) -> bool:
-        """Take so much more; False: there is not so much left."""
+        """Take more bytes; False if they are not left."""
         is_left = self._taken + size <= self.limit
         self._taken += size if is_left else 0
         return is_left
 
     def give_back(self, size: int) -> None:
-        """Give back what was taken."""
+        """Give back bytes that were taken."""
         self._taken -= size
 
 
 class Body:
-    """The body of one request; what it takes is given back when the context is left.
+    """The body of one request, which gives back its room when the context is left.
 
     Args:
-        bodies: all of them.
-        limit: longest body, in bytes, if that is shorter than that of all.
+        bodies: of all requests.
+        limit: bytes of the longest body, if less than the limit of all requests.
     """
 
     def __init__(self, bodies: Bodies, limit: int | None = None) -> None:
@@ -76,13 +76,13 @@ class Body:
         self._give_back()
 
     async def read(self, receive: Receive) -> bytes:
-        """The whole body. One that is refused is read to its end and not kept, so that the client gets to our answer.
+        """The whole body. A refused body is read to its end and not kept: only then does the client read our answer.
 
         Raises:
             ClientDisconnect: the client is gone.
             TooLargeError: the body is over the limit.
-            BusyError: there is no room for it.
-            WireError: it has too many values for its length.
+            BusyError: there is no room for the body.
+            WireError: the body has too many values for its length.
         """
         chunks: list[bytes] = []
         size, values, more = 0, 0, True
@@ -93,7 +93,7 @@ class Body:
                 raise ClientDisconnect
             chunk, more = message.get("body", b""), message.get("more_body", False)
             size += len(chunk)
-            if size > FREE_BYTES:  # chunk by chunk: to count those of a long body at once would keep others waiting
+            if size > FREE_BYTES:  # chunk by chunk: to count a long body at once would keep other requests waiting
                 values += _values(chunk)
             if refusal is None:
                 refusal = self._grow(size)
@@ -107,7 +107,7 @@ class Body:
         return b"".join(chunks)
 
     def _grow(self, size: int) -> Exception | None:
-        """Take what a body of this size takes, or say why not."""
+        """Take room for a body of this size, or return why there is none."""
         if size > self._limit:
             return TooLargeError(f"the body is longer than the limit of {self._limit} bytes")
         if size > FREE_BYTES:
@@ -125,5 +125,5 @@ class Body:
 
 
 def _values(json: bytes) -> int:
-    """About how many values there are: each but the outermost comes after one of these."""
+    """About how many values there are: one of these characters precedes each value but the outermost."""
     return json.count(b",") + json.count(b"[") + json.count(b"{")

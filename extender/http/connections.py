@@ -1,7 +1,7 @@
-"""Connections with limits: on what a client sends before there is a request, on time, and on how many there are.
+"""Connections with limits: on the size of a request's head, on time, and on the number of connections.
 
-uvicorn has none of these limits, and the parser keeps each header until it is complete. Numbers that no operator has a
-reason to change are constants; each says the reason for its size.
+uvicorn has none of these limits, and its parser keeps each header until the header is complete. A limit that no
+operator has a reason to change is a constant; the constant says the reason for its size.
 """
 
 import asyncio
@@ -22,37 +22,37 @@ from uvicorn.server import ServerState
 from extender.http.one_write import OneWriteProtocol
 
 HEAD_BYTES: Final = 32 * 1024
-"""Request line, headers and trailers of one request. Those of kube-scheduler are 200 bytes; nginx takes 32 KiB too."""
+"""Request line, headers and trailers of one request. kube-scheduler sends 200 bytes; nginx takes 32 KiB as well."""
 
 HEADERS: Final = 128
-"""Headers and trailers of one request: a short header takes much more memory than it has bytes."""
+"""Headers and trailers of one request. A short header takes much more memory than it has bytes."""
 
 PIPELINED: Final = 16
-"""Requests that wait on one connection for the answer to the first one. kube-scheduler never sends a second one."""
+"""Requests on one connection that wait for the answer to the first request. kube-scheduler never sends a second one."""
 
 CHUNKS: Final = 1024
-"""Of a body, that arrive in one piece of 256 KiB at most. Clients send chunks of kilobytes, and each takes time."""
+"""Chunks of a body in one piece of at most 256 KiB. Clients send chunks of kilobytes, and each chunk takes time."""
 
 HEAD_SECONDS: Final = 10.0
-"""From the first byte of a request to the end of its headers: clients send them in one piece."""
+"""From the first byte of a request to the end of its headers. Clients send them in one piece."""
 
 BODY_SECONDS: Final = 60.0
-"""From the end of the headers to the end of the body: 64 MiB at 9 Mbit/s. Verbs have a deadline besides."""
+"""From the end of the headers to the end of the body: 64 MiB at 9 Mbit/s. Verbs also have a deadline."""
 
 REPLY_SECONDS: Final = 60.0
-"""Until the client has taken a reply: it is kept in memory until then."""
+"""Until the client has taken a reply. The reply is kept in memory until then."""
 
 UNSENT_BYTES: Final = 128 * 1024 * 1024
-"""Replies that the clients of one listener have not taken yet: two of the longest, with 5,000 whole nodes."""
+"""Replies that the clients of one listener have not taken yet: room for two with 5,000 whole nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """What differs from listener to listener.
+    """The limits that differ between listeners.
 
     Attributes:
-        connections: at the same time. A new one takes the place of the one that has been idle for longest.
-        pause: seconds from the beginning of one request to the next one's, over all connections; 0: none.
+        connections: at the same time. A new connection replaces the one that has been idle the longest.
+        pause: seconds between the starts of two requests, over all connections; 0 for no pause.
     """
 
     connections: int
@@ -60,15 +60,15 @@ class ListenerLimits:
 
 
 VERBS: Final = ListenerLimits(connections=256)
-"""A scheduler has a connection for each bind that runs; both listeners together stay far below 1,024 descriptors."""
+"""A scheduler has a connection for each bind that runs. Both listeners together stay far below 1,024 descriptors."""
 
 OPERATIONS: Final = ListenerLimits(connections=32, pause=0.005)
-"""For kubelet and a few Prometheus servers. Two hundred answers a second, of half a millisecond each, take a tenth of
-the event loop at most, however many are asked for."""
+"""For kubelet and a few Prometheus servers. At most 200 answers a second are given. Each takes half a millisecond, and
+so all of them take at most a tenth of the event loop."""
 
 
 class Pacer:
-    """Lets requests begin one after the other, with a pause in between. Those whose client has gone never begin."""
+    """Starts requests one after the other, with a pause in between. A request whose client has gone never starts."""
 
     def __init__(self, pause: float) -> None:
         self._pause = pause
@@ -76,7 +76,7 @@ class Pacer:
         self._is_pausing = False
 
     def begin(self, cycle: RequestResponseCycle, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Call ``start`` when it is the request's turn."""
+        """Call ``start`` as soon as the pause after the request before is over."""
         self._waiting.append((cycle, start))
         if not self._is_pausing:
             self._next(loop)
@@ -95,15 +95,15 @@ class BoundedConfig(uvicorn.Config):
     """uvicorn's configuration of one server, with limits of its own."""
 
     def __init__(self, app: Any, limits: ListenerLimits, **options: Any) -> None:  # noqa: ANN401  # as uvicorn's own
-        # All connections that wait are accepted at once, and those over the limit hold a descriptor until the next turn
-        # of the event loop: so no more may wait than may be kept.
+        # uvloop accepts all waiting connections at once. Those over the limit hold a descriptor until the event loop's
+        # next iteration. So no more connections may wait than may be kept.
         super().__init__(app, http=BoundedProtocol, ws="none", backlog=limits.connections, **options)
         self.limits = limits
         self.pacer = Pacer(limits.pause)
 
 
 class BoundedServer(uvicorn.Server):
-    """uvicorn's, which looks after the limits on time once a second."""
+    """uvicorn's server, which also checks the limits on time once a second."""
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
@@ -113,14 +113,14 @@ class BoundedServer(uvicorn.Server):
 
 
 class _Stage(Enum):
-    """Of the message that is being received; none between messages."""
+    """The part of a request that is being received; NONE between requests."""
 
     NONE = auto()
     HEAD = auto()
     BODY = auto()
 
 
-_NONE, _HEAD, _BODY = _Stage  # members of an Enum take a while to be looked up: there are twenty look-ups a request
+_NONE, _HEAD, _BODY = _Stage  # a look-up of an Enum's member is slow, and a request takes twenty of them
 
 
 class _LimitError(Exception):
@@ -152,17 +152,17 @@ class BoundedProtocol(OneWriteProtocol):
     # --- a connection ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        """One more; one that is idle makes room for it."""
+        """If there are too many connections now, close the one that has been idle the longest."""
         super().connection_made(transport)
         self._since = time.monotonic()
         if len(self.connections) > self._limits.connections:
             idle = [each for each in self.connections if isinstance(each, BoundedProtocol) and each.is_idle]
-            leaving = min(idle, key=lambda each: each._since)  # there is one: this one is idle
+            leaving = min(idle, key=lambda each: each._since)  # the new connection is idle, so there is one
             self.connections.discard(leaving)
             leaving.transport.abort()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's never keeps the connection
-        """The client sends no more: it still gets the answer to what it has sent."""
+        """The client sends no more. It still gets the answer to a complete request."""
         if self._is_answering and self._stage is _NONE:
             self.cycle.keep_alive = False
             return True
@@ -181,24 +181,24 @@ class BoundedProtocol(OneWriteProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """No whole request waits for its answer."""
+        """No complete request waits for its answer."""
         return self._stage is not _NONE or not self._is_answering
 
     @property
     def _is_answering(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's declaration leaves out that there is none at first
+        cycle: RequestResponseCycle | None = self.cycle  # None at first, which uvicorn does not declare
         return cycle is not None and not cycle.response_complete
 
     # --- what is received ------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn's, but a line that does not end is counted, and nothing is logged of what strangers send."""
+        """As uvicorn's, with two differences: bytes of an incomplete line count, and nothing that is sent is logged."""
         self._incomplete += len(data)
         self._chunks = 0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return  # no other protocol is spoken: the request is answered as it is
+            return  # we speak no other protocol, and answer the request as it is
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _LimitError):
                 self._refuse_excess()
@@ -211,13 +211,13 @@ class BoundedProtocol(OneWriteProtocol):
             self._refuse_excess()
 
     def on_message_begin(self) -> None:
-        """Between requests there is nothing to be counted."""
+        """A request begins: count from 0."""
         super().on_message_begin()
         self._head = 0
         self._enter(_HEAD, HEAD_SECONDS)
 
     def on_url(self, url: bytes) -> None:
-        """A piece of it."""
+        """A piece of the URL."""
         self._incomplete = 0
         self._head += len(url)
         if self._head > HEAD_BYTES:
@@ -225,7 +225,7 @@ class BoundedProtocol(OneWriteProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer: which is none, and left out."""
+        """A header or a trailer. A trailer is left out: it is no header."""
         self._incomplete = 0
         self._head += len(name) + len(value) + 4
         if self._head > HEAD_BYTES or len(self.headers) == HEADERS:
@@ -242,7 +242,7 @@ class BoundedProtocol(OneWriteProtocol):
         self._enter(_BODY, BODY_SECONDS)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of it."""
+        """A piece of the body."""
         self._incomplete = 0
         self._chunks += 1
         if self._chunks > CHUNKS:
@@ -250,12 +250,12 @@ class BoundedProtocol(OneWriteProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """From here on time is the application's matter."""
+        """The request is complete. From here on the application limits the time."""
         self._enter(_NONE, float("inf") if self._is_answering else self.timeout_keep_alive)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, without its timer: the connection is idle, unless more of the request is to come."""
+        """As uvicorn's, without its timer. The connection is idle unless the request's body is still being received."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -309,7 +309,7 @@ class BoundedProtocol(OneWriteProtocol):
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request is over the limit of {limits}")
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """Say so and end the connection; without a word where the client would take it for another answer."""
+        """Close the connection; before that send an error, unless the client would take it for another answer."""
         is_taken = self.cycle.response_started if self._stage is _BODY else self._is_answering
         if self.pipeline or is_taken:
             self.transport.abort()

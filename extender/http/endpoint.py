@@ -1,7 +1,6 @@
-"""A verb on HTTP, and where its errors become replies.
+"""A verb on HTTP, and the place where its errors become replies.
 
-kube-scheduler throws away the body of any status but 200, so verbs answer 200 with ``Error``, whatever is wrong with
-the request.
+kube-scheduler ignores the body of a reply unless its status is 200. So verbs always answer 200, errors with ``Error``.
 """
 
 import asyncio
@@ -37,10 +36,10 @@ _By = TypeVar("_By")
 
 
 class VerbRoute(APIRoute):
-    """A route in FastAPI's documentation, without its work on parameters and results: a verb has neither.
+    """A route that FastAPI documents but does not run: verbs read and write their bodies themselves.
 
     Args:
-        app: answers, in place of the endpoint, which is there for the documentation.
+        app: answers the requests.
     """
 
     def __init__(self, path: str, app: ASGIApp, **options: Any) -> None:  # noqa: ANN401  # as FastAPI's own
@@ -53,10 +52,10 @@ async def _documented() -> None:  # without a docstring, which would be the verb
 
 
 class Application(FastAPI):
-    """FastAPI's, with a short way to verbs: the one through middleware and routes costs more than many an answer.
+    """FastAPI's application with a short way to verbs: middleware and routing take longer than many answers.
 
     Args:
-        callers: who is answered; None: everybody.
+        callers: whose requests are answered; None for all.
     """
 
     def __init__(self, callers: Callers | None = None, **options: Any) -> None:  # noqa: ANN401  # as FastAPI's own

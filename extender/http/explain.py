@@ -26,7 +26,7 @@ from extender.verbs.body import WireError, as_pod, optional, root_of
 
 
 class Nodes(BaseModel):
-    """Which nodes; unknown parameters are refused, for they are misspelt ones."""
+    """Which nodes. Unknown parameters are refused, because they are misspelled."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,12 +50,12 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
     400: {"description": "A parameter that is unknown, or a body that can't be read."},
     404: {"description": "There is no such pod, or it needs no devices."},
     406: {"description": "Neither text nor JSON is accepted."},
-    503: {"description": "The cluster is not known well enough."},
+    503: {"description": "The service does not know the cluster well enough."},
 }
 
 
 def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
-    """``/explain``, for a pod of the cluster and for any other."""
+    """``/explain``, for a pod of the cluster and for any other pod."""
 
     @app.get(
         "/explain/{namespace}/{pod}",
@@ -87,7 +87,7 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
         form = format_for(request)
         try:
             with Body(bodies) as body:
-                # In a thread what may take long, as whole nodes do.
+                # A body with whole nodes takes long to decode.
                 pod, names = await run_sync(_decoded, await body.read(request.receive))
                 return _reply(form, await service.explain(pod, query.node or names))
         except ClientDisconnect:
@@ -103,7 +103,7 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
 
 
 def _decoded(body: bytes) -> tuple[Pod, Sequence[str] | None]:
-    """A Pod as kubectl prints it, or ExtenderArgs with the names of nodes; without names, all nodes are meant."""
+    """A Pod as kubectl prints it, or ExtenderArgs with names of nodes. Without names all nodes are meant."""
     root = root_of(body)
     if "Pod" not in root:
         return _with_uid(as_pod(root, "")), None
@@ -112,7 +112,7 @@ def _decoded(body: bytes) -> tuple[Pod, Sequence[str] | None]:
 
 
 def _with_uid(pod: Pod) -> Pod:
-    """A pod that no API server has seen has none."""
+    """The pod with a uid. A pod that no API server has seen has none."""
     return pod if pod.uid else replace(pod, uid=f"of {pod}")
 
 

@@ -1,7 +1,7 @@
-"""Replies that leave in one piece: uvicorn writes head and body one after the other, each in a packet of its own.
+"""Replies in one packet. uvicorn sends a reply's head and body in two packets.
 
-Two small packets are two system calls here and two reads there; and wherever Nagle's algorithm is on, the second one
-waits for the acknowledgement of the first, which the reader may delay by 40 ms.
+Two small packets take two system calls to send and two to read. With Nagle's algorithm the second packet also waits for
+the acknowledgement of the first, which the reader may delay by 40 ms.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class OneWriteProtocol(HttpToolsProtocol):
-    """uvicorn's protocol on a transport that collects what is written in one go."""
+    """uvicorn's protocol on a transport that joins writes."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        """Collect from here on."""
+        """Join the writes of this connection."""
         super().connection_made(_Collecting(transport, self.loop))
 
 
 class _Collecting(asyncio.Transport):
-    """A transport that writes once per turn of the event loop, and before it closes."""
+    """A transport that writes once per iteration of the event loop, and before it closes."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()

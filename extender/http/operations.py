@@ -1,4 +1,4 @@
-"""Everything on HTTP that is for people and probes."""
+"""Health, metrics and the index on HTTP."""
 
 import asyncio
 import time
@@ -17,11 +17,11 @@ from extender.service import Service
 from extender.verbs import wire
 
 _PAUSE: Final = 9
-"""Times as long as the last rendering took, before the next one: it takes a tenth of the time at most."""
+"""The pause after a rendering, in times of its duration: so rendering takes at most a tenth of the time."""
 
 
 class Shared:
-    """Something that is rendered once for all who ask until the rendering begins, and not all the time.
+    """A text that is rendered once for all clients that ask before the rendering begins.
 
     Args:
         clock: seconds, from any point.
@@ -35,7 +35,7 @@ class Shared:
         self._not_before = 0.0
 
     async def latest(self) -> bytes:
-        """As it is after it was asked for. Whoever gives up leaves the others theirs."""
+        """A rendering that began after the request. A client that gives up does not cancel it for others."""
         if self._next is None:
             self._next = asyncio.create_task(self._in_turn())
         return await asyncio.shield(self._next)
@@ -76,7 +76,7 @@ def add_health(app: FastAPI, service: Service) -> None:
         return PlainTextResponse(text, HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK)
 
     async def rendered() -> bytes:
-        # In a thread what may take long: after this, only what has changed since is counted.
+        # The count may take long, so it is done in a thread. The rendering then counts only what has changed since.
         overview = service.overview
         await anyio.to_thread.run_sync(overview.devices.count, overview.state.snapshot)
         return generate_latest(service.metrics.registry)
@@ -89,9 +89,9 @@ def add_health(app: FastAPI, service: Service) -> None:
 
 
 def add_index(app: FastAPI, service: Service) -> None:
-    """What there is."""
+    """The index of endpoints."""
 
-    @app.get("/", tags=["operations"], summary="What is here.")
+    @app.get("/", tags=["operations"], summary="What this service offers.")
     async def index() -> Response:
         found = {
             "name": "dra-extender",
@@ -105,7 +105,7 @@ def add_index(app: FastAPI, service: Service) -> None:
 
 
 def _checks(service: Service) -> Iterator[str]:
-    """A line for each kind of object, as the API server's own ``/readyz?verbose`` has them."""
+    """A line for each kind of object, as in the API server's ``/readyz?verbose``."""
     for health in service.overview.kinds():
         age = "" if health.age is None else f", heard of {health.age:.0f} s ago"
         state = f"[-]{health.kind}: {health.problem}" if health.problem else f"[+]{health.kind} ok"

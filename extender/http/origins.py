@@ -1,9 +1,9 @@
-"""Who asks: programs may, pages of other web sites may not.
+"""Who may send requests: programs may, pages of other web sites may not.
 
-A page in a browser on the same machine can send requests to 127.0.0.1, without asking first if the content type is one
-of a form. It can also give itself a name that means 127.0.0.1 (DNS rebinding), and read the answers. Browsers tell such
-requests apart: by ``Origin``, ``Sec-Fetch-Site`` and ``Host``. An address in ``Host`` was looked up nowhere, so only
-names have to be known. The content type does not help: ``curl --data`` sends that of a form.
+A page in a browser on the same machine can send requests to 127.0.0.1. The browser does not ask first if the content
+type is that of a form. A page can also come from a name that it lets point to 127.0.0.1 (DNS rebinding), and then read
+the answers. Three headers show such requests: ``Origin``, ``Sec-Fetch-Site`` and ``Host``. DNS rebinding needs a name,
+so an address in ``Host`` is always fine. The content type does not help: ``curl --data`` sends that of a form.
 """
 
 from collections.abc import Iterable
@@ -16,23 +16,23 @@ from allocator import shown
 _LOOPBACK: Final = "localhost"
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _SITES: Final = frozenset({b"same-origin", b"none"})
-"""``none``: somebody has typed the address."""
+"""``none``: the user has typed the address."""
 
 
 class Callers:
-    """Tells whether a request is to be answered.
+    """Decides whether a request is answered.
 
     Args:
-        names: by which we may be called, beside addresses and localhost.
+        names: host names of this service, beside addresses and localhost.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset({_LOOPBACK, *(name.lower().rstrip(".") for name in names)})
-        # A caller has one host; there are few callers.
+        # There are few callers, and each sends one host.
         self._is_ours = lru_cache(maxsize=64)(self._is_known)
 
     def refusal(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """Why not; empty if it is."""
+        """Why the request is refused; empty if it is not."""
         host = origin = b""
         for name, value in headers:
             if name == b"host":

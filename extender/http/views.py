@@ -85,20 +85,20 @@ _EXAMPLES: Final[dict[str, dict[str, JSON]]] = {
 
 
 class Paging(BaseModel):
-    """Which rows, and how they are written. Unknown parameters are refused, for they are misspelt ones."""
+    """Which rows, and in which format. Unknown parameters are refused, because they are misspelled."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    limit: int = Field(default=_DEFAULT, ge=1, le=_MOST, description="The most rows.")
-    token: str = Field(default="", alias="continue", description="Of the page before this.")
-    format: Format | None = Field(default=None, description="Instead of what the Accept header says.")
+    limit: int = Field(default=_DEFAULT, ge=1, le=_MOST, description="The largest number of rows.")
+    token: str = Field(default="", alias="continue", description="The token at the end of the page before.")
+    format: Format | None = Field(default=None, description="Overrides the Accept header.")
 
 
 class Pools(Paging):
     """Which pools."""
 
     driver: str = Field(default="", description="Of this driver.", examples=["gpu.example.com"])
-    node: str = Field(default="", description="With devices for this node alone.", examples=["node-0"])
+    node: str = Field(default="", description="With devices for this node only.", examples=["node-0"])
 
 
 class Devices(Paging):
@@ -106,9 +106,9 @@ class Devices(Paging):
 
     driver: str = Field(default="", description="Of this driver.", examples=["gpu.example.com"])
     pool: str = Field(default="", description="Of the pools of this name.", examples=["node-0"])
-    node: str = Field(default="", description="For this node alone.", examples=["node-0"])
+    node: str = Field(default="", description="For this node only.", examples=["node-0"])
     state: DeviceState | None = Field(default=None, description="In this state.", examples=["allocated"])
-    free: bool | None = Field(default=None, description="Free ones, or those that are not.", examples=["true"])
+    free: bool | None = Field(default=None, description="Only free devices, or only others.", examples=["true"])
 
 
 class Claims(Paging):
@@ -148,40 +148,36 @@ def add_views(app: FastAPI, overview: Overview) -> None:
     state, features = overview.state, overview.features
     options: dict[str, Any] = {"tags": ["views"], "response_class": Response}
 
-    @app.get(
-        "/cluster", summary="How well is each kind of object known?", responses=_mutation_cache("cluster"), **options
-    )
+    @app.get("/cluster", summary="How well is each kind of object known?", responses=_responses("cluster"), **options)
     async def get_cluster(request: Request, query: Annotated[Paging, Query()]) -> Response:
         return await _reply(request, query, kinds(overview.kinds()))
 
-    @app.get("/pools", summary="Pools, and what is free in them.", responses=_mutation_cache("pools"), **options)
+    @app.get("/pools", summary="Pools, and what is free in them.", responses=_responses("pools"), **options)
     async def get_pools(request: Request, query: Annotated[Pools, Query()]) -> Response:
         return await _reply(request, query, pools(state.snapshot, features, driver=query.driver, node=query.node))
 
-    @app.get("/devices", summary="Devices, and who holds them.", responses=_mutation_cache("devices"), **options)
+    @app.get("/devices", summary="Devices, and who holds them.", responses=_responses("devices"), **options)
     async def get_devices(request: Request, query: Annotated[Devices, Query()]) -> Response:
         wanted = {"driver": query.driver, "pool": query.pool, "node": query.node, "state": _text(query.state)}
         return await _reply(request, query, devices(state.snapshot, features, **wanted, free=query.free))
 
-    @app.get("/claims", summary="Claims, and what they hold.", responses=_mutation_cache("claims"), **options)
+    @app.get("/claims", summary="Claims, and what they hold.", responses=_responses("claims"), **options)
     async def get_claims(request: Request, query: Annotated[Claims, Query()]) -> Response:
         wanted = {"namespace": query.namespace, "state": _text(query.state), "pod": query.pod}
         return await _reply(request, query, claims(state.snapshot, **wanted))
 
-    @app.get("/problems", summary="Objects that can't be read.", responses=_mutation_cache("problems"), **options)
+    @app.get("/problems", summary="Objects that can't be read.", responses=_responses("problems"), **options)
     async def get_problems(request: Request, query: Annotated[Problems, Query()]) -> Response:
         return await _reply(request, query, problems(state.snapshot, kind=query.kind))
 
-    @app.get(
-        "/decisions", summary="What was decided, the latest first.", responses=_mutation_cache("decisions"), **options
-    )
+    @app.get("/decisions", summary="What was decided, the latest first.", responses=_responses("decisions"), **options)
     async def get_decisions(request: Request, query: Annotated[Decisions, Query()]) -> Response:
         wanted = {"namespace": query.namespace, "pod": query.pod, "verb": query.verb or ""}
         return await _reply(request, query, decisions(overview.decision_log.entries, **wanted))
 
 
 async def _reply(request: Request, query: Paging, view: View) -> Response:
-    """A page, worked out in a thread: there may be tens of thousands of rows."""
+    """A page, made in a thread: there may be tens of thousands of rows."""
     form = query.format or format_for(request)
     try:
         found = await anyio.to_thread.run_sync(lambda: page(view, limit=query.limit, token=query.token))
@@ -192,14 +188,14 @@ async def _reply(request: Request, query: Paging, view: View) -> Response:
     return Response(found.as_text(), media_type="text/plain")
 
 
-def _mutation_cache(name: str) -> dict[int | str, dict[str, Any]]:
+def _responses(name: str) -> dict[int | str, dict[str, Any]]:
     content = {"application/json": {"example": {"items": [_EXAMPLES[name]]}}, "text/plain": {}}
     return {
         200: {
-            "description": 'The rows; "continue" in it, or in the last line of the text, asks for more.',
+            "description": 'The rows. "continue", in JSON or in the last line of text, is the token of the next page.',
             "content": content,
         },
-        400: {"description": "A parameter that is unknown, or has a value that it can't have."},
+        400: {"description": "A parameter is unknown or invalid."},
         406: {"description": "Neither text nor JSON is accepted."},
     }
 

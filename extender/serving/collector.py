@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept from looking again and again through what is there to stay."""
+"""Python's garbage collector, kept from examining long-lived objects again and again."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -9,16 +9,16 @@ _SECONDS_BETWEEN_ALL = 3600.0
 
 @contextmanager
 def sparing_survivors(clock: Callable[[], float], *, every: float = _SECONDS_BETWEEN_ALL) -> Iterator[None]:
-    """While this lasts, a full collection looks only at what has come since the one before.
+    """Within the context, a full collection examines only objects that are newer than the last full collection.
 
-    A cache of a big cluster is a million objects, next to none of them in cycles. To look through them all stops every
-    thread for a second, and Python does so again each time that a quarter of them has been replaced; while the cache
-    grows, that is most of the time. What a full collection has left is no garbage at that time. Cycles that become
-    garbage later are few, and wait for a collection of everything.
+    The cache of a big cluster has a million objects, and almost none of them are in cycles. To examine them all stops
+    every thread for a second. Python would do so each time that a quarter of the objects is new, and most of the time
+    while the cache grows. Objects that survive a full collection are no garbage then. Few of them become garbage in a
+    cycle later, and those wait for a collection of all objects.
 
     Args:
         clock: seconds.
-        every: seconds after which the next full collection looks at everything again.
+        every: seconds after which the next full collection examines all objects.
     """
     last = clock()
 

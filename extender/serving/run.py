@@ -1,4 +1,4 @@
-"""Running the service: a cluster, the collaborators around it, and a server until a signal comes."""
+"""Running the service: connect a cluster, make the collaborators, and serve until a signal comes."""
 
 import asyncio
 import contextlib
@@ -73,10 +73,10 @@ _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What takes our writes, and what is known of it.
+    """A cluster: the API server that we write to, and the state that we know.
 
     Attributes:
-        live: how it is followed; None for a cluster in this process.
+        live: follows the API server; None for a cluster in this process.
     """
 
     api: Api
@@ -85,14 +85,14 @@ class Cluster:
 
 
 class ListenError(Exception):
-    """The address cannot be listened on."""
+    """We cannot listen on the address."""
 
 
 def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
-    """The allocator as the settings want it, on the real clock or on one of searches in threads."""
+    """The allocator by the settings. The clock is the real one, or that of `Searches`."""
     scheduling = settings.scheduling
     selectors = Selectors()
-    # The first expression pays for the parser, on a busy machine more than a node's time: it is not to be a pod's.
+    # The first expression also loads the parser, which can take longer than one node may. No pod is to pay for that.
     selectors.reads("true")
     return Solver(
         selectors=selectors,
@@ -114,7 +114,7 @@ def make_service(
     live: LiveCluster | None = None,
     off_loop: Offload = in_thread,
 ) -> Service:
-    """The verbs over a cluster: what its API server takes, what is known of it, how it is followed; where to search."""
+    """The service over a cluster: API server, known state, how the state is followed, and where searches run."""
     deadline = settings.scheduling.deadline_seconds
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
     decider = Decider(solver, state.changes_since)
@@ -156,10 +156,10 @@ def make_service(
 
 
 def read_catalog(settings: Settings) -> Catalog:
-    """What is known of nodes to come: the file with their templates is read.
+    """The catalog of nodes to come; reads the file with their templates.
 
     Raises:
-        TemplateError: it can't be read, or says what can't be.
+        TemplateError: the file can't be read, or is invalid.
     """
     wanted = settings.autoscaler
     path = wanted.node_templates
@@ -173,7 +173,7 @@ def read_catalog(settings: Settings) -> Catalog:
 def make_autoscaler(
     state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
 ) -> Autoscaler:
-    """The verbs for autoscalers, with ids of sessions that can't be guessed."""
+    """The autoscaler's service. Ids of sessions can't be guessed."""
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
@@ -183,17 +183,17 @@ def make_autoscaler(
 
 @contextlib.asynccontextmanager
 async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[Cluster]:
-    """A cluster in this process, its controllers at work."""
+    """A cluster in this process; its controllers run."""
     async with cluster.running():
         yield Cluster(cluster.api, cluster.state)
 
 
 @contextlib.asynccontextmanager
 async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) -> AsyncIterator[Cluster]:
-    """A cluster behind an API server, followed from here on; should following fail for good, so does the body.
+    """A cluster behind an API server, followed within the context. If following fails for good, the body is cancelled.
 
     Raises:
-        ConnectError: there is no API server there that we can work with.
+        ConnectError: there is no API server that we can work with.
     """
     timing = Timing(pace=Pace(stale=settings.cluster.stale_seconds))
     async with (
@@ -210,9 +210,9 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
     """Serve over a cluster until SIGTERM or SIGINT.
 
     Raises:
-        TemplateError: the node templates can't be used.
-        ListenError: host or port cannot be had.
-        ConnectError: the cluster cannot be had.
+        TemplateError: the node templates are invalid.
+        ListenError: we cannot listen on host and port.
+        ConnectError: we cannot connect to the cluster.
     """
     give_back_early()
     catalog = read_catalog(settings)
@@ -231,7 +231,7 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
 
 
 def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
-    """Do something with the service over a cluster, without a server."""
+    """Run a function with the service over a cluster, without a server."""
     logs.configure(settings.log)
 
     async def job() -> _T:
@@ -257,19 +257,19 @@ async def serve(
     tracing: Tracing = UNTRACED,
     dropped_lines: Callable[[], int] = lambda: 0,
 ) -> None:
-    """Serve until a signal comes; then nothing new is taken, and what was begun is finished.
+    """Serve until a signal comes. Then take no new requests, and finish the running ones.
 
     Args:
         opening: the cluster.
-        settings: of everything.
+        settings: all of them.
         catalog: of nodes to come.
-        listener: for everything.
-        operations: for health and metrics alone, to the very end.
+        listener: for all endpoints.
+        operations: for health and metrics alone; it is served to the end.
         tracing: of calls and requests.
-        dropped_lines: how many lines of the log nobody has read.
+        dropped_lines: how many lines of the log were dropped because they were not read.
 
     Raises:
-        ConnectError: the cluster cannot be had.
+        ConnectError: we cannot connect to the cluster.
     """
     async with opening as cluster, asyncio.TaskGroup() as tasks:
         searches = Searches()
@@ -292,7 +292,7 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def _operations(service: Service, settings: Settings, listener: socket.socket | None) -> AsyncIterator[None]:
-    """Within, health and metrics are served on a socket of their own, if there is one."""
+    """Within the context, health and metrics are served on a socket of their own, if there is one."""
     if listener is None:
         yield
         return
@@ -306,7 +306,7 @@ async def _operations(service: Service, settings: Settings, listener: socket.soc
 
 
 def server_config(app: ASGIApp, settings: Settings, limits: ListenerLimits = VERBS) -> BoundedConfig:
-    """How an application is served, over a socket that listens already."""
+    """The configuration of uvicorn for an application on a listening socket."""
     return BoundedConfig(
         app,
         limits,
@@ -314,14 +314,14 @@ def server_config(app: ASGIApp, settings: Settings, limits: ListenerLimits = VER
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # nobody asks who called, or how
+        proxy_headers=False,  # the client's address is not used
         timeout_keep_alive=settings.server.keep_alive_seconds,
         timeout_graceful_shutdown=settings.server.stop_seconds,
     )
 
 
 class _Quiet(BoundedServer):
-    """uvicorn's, which leaves signals to others."""
+    """A server that does not handle signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -329,7 +329,7 @@ class _Quiet(BoundedServer):
 
 
 class _Server(BoundedServer):
-    """uvicorn's, which on a signal says first that it is no longer ready, and then ends by itself: status 0."""
+    """A server that on a signal first becomes unready, and then ends with status 0."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -337,7 +337,7 @@ class _Server(BoundedServer):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # Where SIGHUP has its usual meaning, the terminal that the service was started on is gone.
+        # If SIGHUP has its usual meaning, it says that the terminal of the service is gone.
         ends = [number for number in _ENDS if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL]
         before = {number: signal.signal(number, self._stop) for number in ends}
         try:
@@ -353,7 +353,7 @@ class _Server(BoundedServer):
 
 @contextlib.contextmanager
 def _minding_hangups() -> Iterator[None]:
-    """Within, SIGHUP is told to the log and changes nothing; not so where a terminal may hang up, nor under nohup."""
+    """Within the context, SIGHUP is logged and changes nothing; unless there is a terminal, or nohup."""
     if any(map(os.isatty, range(3))) or signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
         yield
         return
@@ -372,6 +372,6 @@ def _listen(host: str, port: int) -> socket.socket:
     except UnicodeError as error:
         raise ListenError(f"cannot listen on {host}:{port}: not the name of a host") from error
     except OSError as error:
-        # Of a name that is unknown, Python's text goes on with what it was doing.
+        # For an unknown name Python adds to the text what it was doing.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror).partition(" (")[0]
         raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error

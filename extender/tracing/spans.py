@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry: one per verb, solve and request to the API server. Needs the extra ``opentelemetry``.
 
-A verb's span goes on from the caller's, if that sends ``traceparent`` (W3C); requests to the API server carry it on.
-No provider of the whole process is set: another library's spans are not ours to send.
+If the caller sends ``traceparent`` (W3C), the verb's span is a child of the caller's span. Requests to the API server
+carry ``traceparent`` on. The process has no global provider: we do not send the spans of other libraries.
 """
 
 import asyncio
@@ -43,8 +43,7 @@ _OUT_OF_TIME: Final = "not done in time"
 def exported(settings: TracingSettings) -> "Spans":
     """Spans that are sent by OTLP over HTTP, in the background.
 
-    What the settings leave open is OpenTelemetry's own to find, in its variables: where to, with which headers, how
-    many, as which service.
+    OpenTelemetry's environment variables give what the settings leave open: endpoint, headers, sampling, service name.
     """
     endpoint = f"{settings.endpoint.rstrip('/')}/v1/traces" if settings.endpoint else None
     ratio = settings.sample_ratio
@@ -59,11 +58,11 @@ def exported(settings: TracingSettings) -> "Spans":
 
 
 class Spans:
-    """Puts spans around things; implements `extender.tracing.tracing.Tracing`.
+    """Makes spans; implements `extender.tracing.tracing.Tracing`.
 
     Args:
-        provider: makes spans, and knows where they go.
-        closing: how many seconds may go by until the last ones are sent.
+        provider: makes spans and sends them.
+        closing: seconds to wait at the end until the last spans are sent.
     """
 
     def __init__(self, provider: TracerProvider, closing: float = 3.0) -> None:
@@ -73,11 +72,11 @@ class Spans:
 
     @property
     def processors(self) -> Sequence[structlog.typing.Processor]:
-        """One, which adds ``trace_id`` and ``span_id``."""
+        """One processor, which adds ``trace_id`` and ``span_id``."""
         return (_with_trace,)
 
     def off_loop(self, off_loop: Offload) -> Offload:
-        """The span is of the work, without the wait for a thread."""
+        """A span around the work, without the wait for a thread."""
 
         async def solving(work: Callable[[], _T]) -> _T:
             def solve() -> _T:
@@ -89,7 +88,7 @@ class Spans:
         return solving
 
     def call(self, name: str, call: Call) -> Call:
-        """A server's span, which goes on from the caller's."""
+        """A server span, a child of the caller's span."""
 
         async def traced(request: Incoming, body: bytes) -> bytes:
             with _span(self._tracer, name, SpanKind.SERVER, _W3C.extract(request.headers)) as span:
@@ -101,17 +100,17 @@ class Spans:
         return traced
 
     def tell(self, facts: Callable[[_T], Facts], value: _T) -> None:
-        """Facts, and the id of the decision that is being made, if there is one: as the log has it."""
+        """Set attributes of the current span; the id of the current decision is one, as in the log."""
         decision = structlog.contextvars.get_contextvars().get("decision")
         told = {f"{_OWN}decision": decision} if decision else {}
         trace.get_current_span().set_attributes({**facts(value), **told})
 
     def transport(self, transport: Transport) -> Transport:
-        """A client's span per request, which is carried on."""
+        """A client span per request, which the request carries on."""
         return _Transport(transport, self._tracer)
 
     def close(self) -> None:
-        """Send what is left, as far as there is time: a receiver that does not answer keeps nobody from ending."""
+        """Send the last spans. If the receiver does not answer in time, they are lost."""
         sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         sending.start()
         sending.join(self._closing)
@@ -119,7 +118,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class _Transport:
-    """Requests, each within a span; implements `extender.kube.transport.Transport`."""
+    """Requests, each in a span; implements `extender.kube.transport.Transport`."""
 
     transport: Transport
     tracer: Tracer
@@ -133,7 +132,7 @@ class _Transport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         async with AsyncExitStack() as stack:
-            # Until the answer's head: a watch goes on for most of a minute, whatever happens.
+            # The span ends with the head of the answer: the watch itself goes on for most of a minute.
             with self._span(request) as (span, carried):
                 stream = await stack.enter_async_context(self.transport.stream(carried))
                 _answered(span, stream.status)
@@ -152,7 +151,7 @@ class _Transport:
 def _span(
     tracer: Tracer, name: str, kind: SpanKind = SpanKind.INTERNAL, parent: Context | None = None
 ) -> Iterator[Span]:
-    """A span around the body, with the body's error, which goes on."""
+    """A span around the body. It notes an error of the body, which is raised again."""
     with tracer.start_as_current_span(
         name, parent, kind, record_exception=False, set_status_on_exception=False
     ) as span:

@@ -1,7 +1,7 @@
-"""Tracing: what is put around verbs, solves and requests where somebody wants traces.
+"""Tracing: an interface for spans around verbs, solves and requests.
 
-Where nobody does, nothing is put around anything: what is handed in comes back as it is. What makes spans is in
-`extender.tracing.spans`, which is imported only if traces are configured, for it needs what the extra installs.
+Without traces nothing is wrapped: what is passed in is returned. `extender.tracing.spans` makes spans. It is imported
+only if traces are configured, because it needs packages of the extra ``opentelemetry``.
 """
 
 import importlib
@@ -28,40 +28,40 @@ _SPOKEN: Final = "http/protobuf"
 
 
 class TracingError(Exception):
-    """Traces are wanted and can't be had."""
+    """Traces are configured, and we can't make them."""
 
 
 class Tracing(Protocol):
-    """What is put around what."""
+    """Wraps what is to be traced."""
 
     @property
     def processors(self) -> Sequence[structlog.typing.Processor]:
-        """What gives the lines of the log the trace that they belong to."""
+        """Processors that add the trace to the lines of the log."""
         ...
 
     def off_loop(self, off_loop: Offload) -> Offload:
-        """Around work off the event loop."""
+        """Wrap work off the event loop."""
         ...
 
     def call(self, name: str, call: Call) -> Call:
-        """Around a verb on HTTP; ``name`` as in metrics."""
+        """Wrap a verb on HTTP; ``name`` as in metrics."""
         ...
 
     def tell(self, facts: Callable[[_T], Facts], value: _T, /) -> None:
-        """Tell of a request or of an answer, on the span of the call."""
+        """Put facts of a request or of an answer on the span of the call."""
         ...
 
     def transport(self, transport: Transport) -> Transport:
-        """Around requests to the API server."""
+        """Wrap requests to the API server."""
         ...
 
     def close(self) -> None:
-        """Send what has not been sent yet, as far as there is time."""
+        """Send the last spans, if there is time."""
         ...
 
 
 class _Untraced:
-    """Nothing around anything."""
+    """Wraps nothing."""
 
     processors: Sequence[structlog.typing.Processor] = ()
 
@@ -85,10 +85,10 @@ UNTRACED: Final[Tracing] = _Untraced()
 
 
 def open_tracing(settings: TracingSettings, environment: Mapping[str, str]) -> Tracing:
-    """Traces where a receiver is configured, by the settings or by OpenTelemetry's own variables; else none.
+    """Traces, if the settings or OpenTelemetry's variables configure a receiver; else `UNTRACED`.
 
     Raises:
-        TracingError: the extra is not installed, or another protocol is configured than we speak.
+        TracingError: the extra is not installed, or a protocol is configured that we do not speak.
     """
     if not _is_wanted(settings, environment):
         return UNTRACED

@@ -1,7 +1,7 @@
-"""Reading a request's JSON strictly: what has another type than it must have is a `WireError` with its path.
+"""Reading a request's JSON strictly: a value of a wrong type is a `WireError` with its path.
 
-Fields have the names of Go and are read in exactly that case; null is the same as absent, fields that are not known are
-left alone. ``where`` is the path of the parent up to and including its dot, as in messages.
+Fields have Go's names, in exactly that case. Null is the same as absent; unknown fields are ignored. ``where`` is the
+path of the parent including its dot, as in messages.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ _NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
 
 
 class WireError(Exception):
-    """A request that no client of ours sends.
+    """A request is invalid.
 
     Attributes:
-        field: path of the field, as ``NodeNames[3]``; empty for the body as a whole.
+        field: path of the field, for example ``NodeNames[3]``; empty for the whole body.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -50,7 +50,7 @@ def root_of(body: bytes) -> dict[str, JSON]:
 
 
 def optional(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T | None:
-    """A field of that type; None where it is absent."""
+    """A field of this type; None if it is absent."""
     value = parent.get(field)
     if value is None:
         return None
@@ -60,7 +60,7 @@ def optional(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str 
 
 
 def required(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T:
-    """A field of that type that must be there."""
+    """A required field of this type."""
     value = optional(parent, field, kind, where)
     if value is None:
         raise WireError(where + field, "missing" if field not in parent else "null")
@@ -68,7 +68,7 @@ def required(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str 
 
 
 def text(parent: Mapping[str, JSON], field: str, where: str = "") -> str:
-    """A string that must be there and not be empty."""
+    """A required string that is not empty."""
     value = optional(parent, field, str, where)
     if not value:
         raise WireError(where + field, "missing" if value is None else "empty")
@@ -102,10 +102,10 @@ def name_of(value: JSON, where: str) -> str:
 
 
 def limited(value: str, field: str, most: int) -> str:
-    """A name that must not be longer than any in a cluster: it is remembered and logged.
+    """A name, which is remembered and logged. So it must not be longer than a name in a cluster can be.
 
     Raises:
-        WireError: it is longer than ``most`` characters.
+        WireError: the name is longer than ``most`` characters.
     """
     if len(value) > most:
         raise WireError(field, f"must be no more than {most} characters, not {len(value)}: {value[:40]}...")
@@ -113,12 +113,12 @@ def limited(value: str, field: str, most: int) -> str:
 
 
 def mismatch(where: str, kind: type, value: object) -> WireError:
-    """The error that a value is of another type than it must be."""
+    """The error that a value has the wrong type."""
     return WireError(where, f"expected {_NAMES[kind]}, not {_beginning(value)}")
 
 
 def _beginning(value: object) -> str:
-    """JSON, cut after some characters: what comes after them is not even looked at, be it long or nested deeply."""
+    """The beginning of the value's JSON. The rest, which may be long or nested deeply, is not written."""
     text = ""
     for piece in _encoder.iterencode(value):
         text += piece

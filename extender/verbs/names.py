@@ -1,4 +1,4 @@
-"""Names of thousands of nodes, as they came: most pods are none of our business, and get theirs back unread."""
+"""Names of thousands of nodes, kept as JSON. A pod without devices gets its names back unread."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -8,7 +8,7 @@ import orjson
 
 
 class Names(Sequence[str]):
-    """A JSON list of strings that is decoded when somebody looks into it.
+    """A JSON list of strings that is decoded when it is first read.
 
     Attributes:
         json: the list.
@@ -20,10 +20,10 @@ class Names(Sequence[str]):
 
     @classmethod
     def of(cls, json: bytes) -> "Names | None":
-        """The names in what is known to be JSON; None if it takes more than counting to see that it is such a list.
+        """The names in a text that is JSON; None if counting does not show that it is a list of strings.
 
-        With n elements side by side there are at least n - 1 commas, and no more than 2n quotes. So of a flat list that
-        has twice as many quotes as it would have elements, were all commas between elements, every element is a string.
+        A flat list of n elements has at least n - 1 commas, and at most 2n quotes. If every comma separates elements,
+        and there are two quotes per element, then every element is a string.
         """
         count = json.count(b",") + 1 if b'"' in json else 0
         is_flat = json[:1] == b"[" and json.find(b"[", 1) < 0 and b"{" not in json

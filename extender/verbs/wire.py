@@ -38,7 +38,7 @@ class FilterArgs:
 
     Attributes:
         names: the nodes asked about, in the order sent.
-        nodes: name to the very Node that was sent, with ``nodeCacheCapable: false``; None when only names were sent.
+        nodes: name to the Node as it was sent, with ``nodeCacheCapable: false``; None if only names were sent.
     """
 
     pod: Pod
@@ -48,7 +48,7 @@ class FilterArgs:
 
 @dataclass(frozen=True, slots=True)
 class PreemptArgs:
-    """ExtenderPreemptionArgs: whom the scheduler would evict, per node."""
+    """ExtenderPreemptionArgs: the victims that the scheduler has chosen, per node."""
 
     pod: Pod
     victims: Mapping[str, Victims]
@@ -65,7 +65,7 @@ class BindArgs:
 
 
 class _NamesMode(msgspec.Struct):
-    """ExtenderArgs with names alone, as kube-scheduler sends them: taken apart, not decoded."""
+    """ExtenderArgs with names alone, as kube-scheduler sends them. Its parts are not decoded yet."""
 
     Pod: msgspec.Raw
     NodeNames: msgspec.Raw
@@ -76,10 +76,10 @@ _names_mode: Final = msgspec.json.Decoder(_NamesMode)
 _names: Final = msgspec.json.Decoder(list[str])
 
 _PODS: Final = 16
-"""To remember: those of a few schedulers."""
+"""Pods that are remembered: those of a few schedulers."""
 
 _POD_BYTES: Final = 256 * 1024
-"""Of a Pod that is remembered; hardly any is longer."""
+"""The longest Pod that is remembered. Almost all are shorter."""
 
 
 def decode_filter(body: bytes) -> FilterArgs:
@@ -92,7 +92,7 @@ def decode_filter(body: bytes) -> FilterArgs:
 
 
 def _plain(body: bytes) -> FilterArgs | None:
-    """Names mode, read at the least cost; None: there is something about it, which `_any` is to find out."""
+    """A request with names alone, read fast; None if there is something unusual, for which `_any` is."""
     try:
         parts = _names_mode.decode(body)
         pod = _pod(bytes(parts.Pod))
@@ -103,7 +103,7 @@ def _plain(body: bytes) -> FilterArgs | None:
 
 
 def _pod(json: bytes) -> Pod:
-    """A Pod that was just read is not read again: what prioritize is sent are the very words that filter was."""
+    """A Pod. prioritize is sent the same text as filter was, so it is not read again."""
     return _remembered_pod(json) if len(json) <= _POD_BYTES else as_pod(orjson.loads(json), "Pod")
 
 
@@ -113,7 +113,7 @@ def _remembered_pod(json: bytes) -> Pod:
 
 
 def _any(body: bytes) -> FilterArgs:
-    """Either mode, and what is wrong with it."""
+    """A request with names or with whole nodes; errors name the field."""
     root = root_of(body)
     pod = as_pod(required(root, "Pod", dict), "Pod")
     if "NodeNames" not in root and "Nodes" not in root:
@@ -124,7 +124,7 @@ def _any(body: bytes) -> FilterArgs:
         return FilterArgs(pod, tuple(by_name), by_name)
     names = optional(root, "NodeNames", list) or []
     try:
-        "".join(names)  # the quickest way to see that all are strings: there may be thousands
+        "".join(names)  # the fastest check that all are strings: there may be thousands
     except TypeError as error:
         wrong = next(index for index, name in enumerate(names) if not isinstance(name, str))
         raise mismatch(f"NodeNames[{wrong}]", str, names[wrong]) from error
@@ -163,10 +163,10 @@ def decode_bind(body: bytes) -> BindArgs:
 def encode_filter(
     args: FilterArgs, passed: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
 ) -> bytes:
-    """ExtenderFilterResult, with names or with the very Nodes that were sent, as the request had them.
+    """ExtenderFilterResult, with names or whole nodes, as the request had them.
 
     Raises:
-        WireError: a Node that was sent is nested too deeply to be sent back.
+        WireError: a Node is nested too deeply to be sent back.
     """
     reply: dict[str, object] = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable}
     if args.nodes is None:
@@ -176,12 +176,12 @@ def encode_filter(
     try:
         return as_line(reply)
     except orjson.JSONEncodeError as error:
-        # They were read, and are sent back as they came; but what writes JSON goes less deep than what reads it.
+        # The nodes could be read. But the encoder of JSON does not go as deep as the decoder.
         raise WireError("Nodes", f"the nodes can't be sent back: {error}") from error
 
 
 class _HostPriority(msgspec.Struct, gc=False):
-    """HostPriority. There is one for each of hundreds of nodes, and so none is for Python's collector to look at."""
+    """HostPriority. There may be thousands, so Python's garbage collector does not track them."""
 
     Host: str
     Score: int
@@ -196,7 +196,7 @@ def encode_scores(names: Iterable[str], scores: Iterable[int]) -> bytes:
 
 
 def encode_victims(victims: Mapping[str, Victims]) -> bytes:
-    """ExtenderPreemptionResult, always by uid, whatever the request had."""
+    """ExtenderPreemptionResult; pods are always given by uid."""
     entries = {
         node: {"Pods": [{"UID": uid} for uid in entry.uids], "NumPDBViolations": entry.pdb_violations}
         for node, entry in victims.items()
@@ -205,21 +205,21 @@ def encode_victims(victims: Mapping[str, Victims]) -> bytes:
 
 
 def encode_bound() -> bytes:
-    """ExtenderBindingResult of a pod that is bound."""
+    """ExtenderBindingResult after success."""
     return as_line({})
 
 
 def encode_error(message: str, code: str = "") -> bytes:
-    """The answer "could not tell", for any verb; with a code where programs are to tell the error from others.
+    """An error, for any verb; with a code if programs must recognize it.
 
-    Filter and bind have a field ``Error``. Preempt has none and reads the rest as an empty map: nobody is evicted. For
-    prioritize an object is not a list: the scheduler goes on without our scores, as it would with an empty list.
+    Filter and bind have a field ``Error``. Preempt has no such field: the scheduler reads an empty map, and evicts no
+    pod. Prioritize expects a list, not an object: the scheduler goes on without our scores.
     """
     return as_line({"Error": message, "Code": code} if code else {"Error": message})
 
 
 def as_line(reply: object) -> bytes:
-    """JSON that ends its line, as terminals like it; decoders skip the line's end."""
+    """JSON with a line feed at its end, for terminals. Decoders skip it."""
     return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -45,7 +45,7 @@ def test_the_client_has_a_call_for_each_verb() -> None:
         calls.prioritize({}, []),
         calls.book({}, {}),
     ]
-    made += [calls.node_ready("n"), calls.estimate([], [], "least-waste")]
+    made += [calls.node_ready("n"), calls.estimate([], [], expander="least-waste")]
     assert {call.verb for call in made} == {verb.name for verb in AUTOSCALER_VERBS}
 
 
