@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from allocator import Claim, InvalidObjectError
 from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.raw import key_of, revision_of
 from extender.state.objects import without_managers
 from extender.state.state import ClusterState
+from extender.writes.pods import changed_by_others
 from extender.writes.reservation import (
     Reservation,
-    WriteRefusedError,
     confirmed,
     is_confirmed,
     is_protected,
@@ -20,12 +20,9 @@ from extender.writes.reservation import (
     unprotected,
 )
 
-ATTEMPTS: Final = 5
-"""How often a write is tried while others change the object."""
 
-
-class Now(NamedTuple):
-    """A claim as the API server has it: its JSON, as far as it is ours to write, and what that says."""
+class ReadClaim(NamedTuple):
+    """A claim as the API server has it: its JSON without managed fields, and its value."""
 
     raw: RawObject
     claim: Claim
@@ -38,26 +35,26 @@ class Claims:
     api: Api
     state: ClusterState
 
-    async def get(self, key: ObjectKey) -> Now:
+    async def get(self, key: ObjectKey) -> ReadClaim:
         """The claim as it is."""
         return self._read(key, await self.api.get(CLAIMS, key))
 
-    async def update(self, obj: RawObject) -> Now:
+    async def update(self, obj: RawObject) -> ReadClaim:
         """Replace all but the status."""
         return self._read(key_of(obj), await self.api.update(CLAIMS, obj))
 
-    async def update_status(self, obj: RawObject) -> Now:
+    async def update_status(self, obj: RawObject) -> ReadClaim:
         """Replace the status."""
         return self._read(key_of(obj), await self.api.update_status(CLAIMS, obj))
 
-    async def delete(self, now: Now) -> None:
+    async def delete(self, now: ReadClaim) -> None:
         """Delete the claim, if it is still as it was read."""
         key, metadata = key_of(now.raw), now.raw["metadata"]
         await self.api.delete(CLAIMS, key, uid=now.claim.uid, resource_version=metadata["resourceVersion"])
 
-    def _read(self, key: ObjectKey, raw: RawObject) -> Now:
+    def _read(self, key: ObjectKey, raw: RawObject) -> ReadClaim:
         try:
-            return Now(without_managers(raw), self.state.answered(raw).claim)
+            return ReadClaim(without_managers(raw), self.state.answered(raw).claim)
         except InvalidObjectError as error:
             # No answer of an API server: whatever it was asked for may have happened.
             raise OutcomeUnknownError(f"claim {key}", error.summary) from error
@@ -78,13 +75,13 @@ class Reserved:
     written_from: int = 0
     """Revision from which the last status write was made; 0 if there was none."""
 
-    def is_reached(self, now: Now) -> bool:
+    def is_reached(self, now: ReadClaim) -> bool:
         """A special claim that an undo has begun to delete lacks the finalizer; others' may never have had it."""
         is_made = self.reservation.is_made(now.claim)
         is_certain = not self.fence or is_confirmed(now.raw, self.reservation.pod, self.fence)
         return is_made and is_certain and (is_protected(now.raw) or not self.reservation.is_special)
 
-    async def write(self, now: Now) -> Now:
+    async def write(self, now: ReadClaim) -> ReadClaim:
         """Write from what was read; returns the claim as it is then."""
         is_made = self.reservation.is_made(now.claim)
         if is_made or not is_protected(now.raw):
@@ -103,13 +100,13 @@ class Released:
     reservation: Reservation
     claims: Claims
 
-    def is_reached(self, now: Now) -> bool:
+    def is_reached(self, now: ReadClaim) -> bool:
         """Whether nothing is left to be written."""
         if self.reservation.is_special:
             return now.claim.uid != self.reservation.uid or (now.claim.deleting and not is_protected(now.raw))
         return self.reservation.is_unmade(now.claim)
 
-    async def write(self, now: Now) -> None:
+    async def write(self, now: ReadClaim) -> None:
         """Write from what was read."""
         if not self.reservation.is_special:
             await self.claims.update_status(self.reservation.unmade(*now))
@@ -133,7 +130,7 @@ class Release:
     waiting: dict[str, Released]
     failed: dict[str, Exception] = field(default_factory=dict)
 
-    async def read(self) -> dict[str, Now]:
+    async def read(self) -> dict[str, ReadClaim]:
         """What is still to be written, as it is now."""
         found = {}
         for uid, goal in list(self.waiting.items()):
@@ -150,7 +147,7 @@ class Release:
                 found[uid] = now
         return found
 
-    async def write(self, found: dict[str, Now]) -> None:
+    async def write(self, found: dict[str, ReadClaim]) -> None:
         """Write from what was read."""
         for uid, now in found.items():
             try:
@@ -159,7 +156,7 @@ class Release:
                 self.failed[uid] = error
             except ApiError as error:
                 if error.is_conflict:
-                    self.failed[uid] = WriteRefusedError(f"it was changed by others {ATTEMPTS} times")
+                    self.failed[uid] = changed_by_others("it")
                     continue
                 del self.waiting[uid]
                 self._note(uid, error)

@@ -11,11 +11,8 @@ from extender.kube.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, 
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object
 from extender.state.state import ClusterState
+from extender.writes.pods import ATTEMPTS, patch_status, pod_of
 from extender.writes.reservation import Reservation, WriteRefusedError
-from extender.writes.writer import pod_of
-
-ATTEMPTS = 5
-"""How often a write is tried while others change the object, or while its outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +48,14 @@ class SpecialClaims:
             WriteRefusedError, OutcomeUnknownError: it may still name it.
         """
         pod, name = reservation.pod, reservation.claim.claim.name
-        for _ in range(ATTEMPTS):
-            try:
-                now = pod_of(await self.api.get(PODS, pod.key))
-                is_told = now.extended_claim is not None and now.extended_claim.claim_name == name
-                if now.uid == pod.uid and not now.node_name and is_told:
-                    await self.api.patch_status(PODS, pod.key, _status_patch(now, None, now.resource_version))
-            except ApiError as error:
-                if error.is_missing:
-                    return
-                if not error.is_conflict:
-                    raise WriteRefusedError(f"pod {pod.key}: {error}") from error
-            else:
-                return
-        raise WriteRefusedError(f"pod {pod.key} was changed by others {ATTEMPTS} times")
+
+        def patch(_raw: RawObject, now: Pod) -> RawObject | None:
+            is_named = now.extended_claim is not None and now.extended_claim.claim_name == name
+            if now.uid != pod.uid or now.node_name or not is_named:
+                return None
+            return _status_patch(now, None, now.resource_version)
+
+        await patch_status(self.api, pod.key, patch)
 
     async def tell(self, pod: Pod, status: ExtendedClaim | None) -> Pod:
         """Write into a pod's status which special claim it has, and who gets what of it; None: it has none.

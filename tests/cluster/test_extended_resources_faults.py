@@ -6,7 +6,7 @@ from http import HTTPStatus
 import pytest
 
 from extender.kube.api import CLASSES, PODS, ObjectKey, RawObject
-from extender.writes.goals import ATTEMPTS
+from extender.writes.pods import ATTEMPTS
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.extended import add_pod, box, mapped, special_claims

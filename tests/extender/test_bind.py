@@ -9,7 +9,7 @@ from extender.kube.api import CLASSES, NODES, PODS, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import parse_pod
 from extender.verbs.bind import BindError
-from extender.writes.goals import ATTEMPTS
+from extender.writes.pods import ATTEMPTS
 from tests.extender.binding_scene import ALLOCATE, BIND, DEADLINE, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, pod

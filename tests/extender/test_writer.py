@@ -23,7 +23,7 @@ from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.writes.goals import ATTEMPTS
+from extender.writes.pods import ATTEMPTS
 from extender.writes.reservation import CONFIRMED, Reservation, WriteRefusedError
 from extender.writes.writer import Outcome, Writer
 from tests.kit import virtualtime

@@ -1,0 +1,85 @@
+"""A pod as its writers see it: read from an answer of the API server, checked, and patched while others change it."""
+
+from collections.abc import Callable
+from typing import Final
+
+from allocator import InvalidObjectError
+from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.raw import key_of
+from extender.state.objects import Pod, parse_pod
+from extender.writes.reservation import WriteRefusedError
+
+ATTEMPTS: Final = 5
+"""How often a write is tried while others change the object, or while its outcome is unknown."""
+
+
+def pod_of(raw: RawObject) -> Pod:
+    """The pod in an answer of the API server.
+
+    Raises:
+        OutcomeUnknownError: it can't be read, so the outcome of a write is not known either.
+    """
+    try:
+        return parse_pod(raw)
+    except InvalidObjectError as error:
+        raise OutcomeUnknownError(f"pod {key_of(raw)}", error.summary) from error
+
+
+def same_pod(raw: RawObject, key: ObjectKey, uid: str) -> Pod:
+    """As `pod_of`; raises WriteRefusedError if this is another pod of that name."""
+    pod = pod_of(raw)
+    if pod.uid != uid:
+        raise WriteRefusedError(f"pod {key} was deleted and made again: its uid is {pod.uid}, not {uid}")
+    return pod
+
+
+def check_unbound(pod: Pod) -> None:
+    """Raises WriteRefusedError if a pod does not wait to be bound."""
+    if pod.node_name:
+        raise WriteRefusedError(f"pod {pod.key} is bound to node {pod.node_name} already")
+    if pod.deleting:
+        raise WriteRefusedError(f"pod {pod.key} is being deleted")
+    if pod.is_finished:
+        raise WriteRefusedError(f"pod {pod.key} is finished")
+
+
+async def patch_status(api: Api, key: ObjectKey, patch: Callable[[RawObject, Pod], RawObject | None]) -> Pod | None:
+    """Patch a pod's status from what was read; after a conflict, read and patch again.
+
+    Args:
+        api: the API server.
+        key: of the pod.
+        patch: makes the patch, with the version that was read as precondition; None if nothing is to be written.
+
+    Returns:
+        The pod as it was read last; None if it is gone.
+
+    Raises:
+        WriteRefusedError: the pod is not patched, and why.
+        OutcomeUnknownError: it may be patched.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            raw = await api.get(PODS, key)
+            pod = pod_of(raw)
+            body = patch(raw, pod)
+            if body is not None:
+                await api.patch_status(PODS, key, body)
+        except ApiError as error:
+            if error.is_missing:
+                return None
+            if not error.is_conflict:
+                raise WriteRefusedError(f"pod {key}: {error}") from error
+        else:
+            return pod
+    raise changed_by_others(f"pod {key}")
+
+
+def changed_by_others(what: str) -> WriteRefusedError:
+    """The error of a write that met a conflict each time."""
+    return WriteRefusedError(f"{what} was changed by others {ATTEMPTS} times")
+
+
+def refused(what: str, error: ApiError) -> WriteRefusedError:
+    """The error of a write that the API server refused."""
+    return WriteRefusedError(f"{what} is gone" if error.is_missing else f"{what}: {error}")
