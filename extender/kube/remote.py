@@ -28,16 +28,16 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait for an API server, and how often to ask again for what only reads.
+class RequestTiming:
+    """How long to wait for an API server, and how often to repeat a read.
 
     Attributes:
         call_seconds: for one answer about one object.
         page_seconds: for one page of a list.
         page_size: objects on a page.
         tries: of a read.
-        pause_seconds: before a read is tried again, twice as long each time, unless the server says when.
-        longest_pause_seconds: that the server may ask for.
+        pause_seconds: before a read is repeated, doubled each time, unless the server says when.
+        longest_pause_seconds: longest pause that the server may ask for.
     """
 
     call_seconds: float = 10.0
@@ -51,26 +51,31 @@ class Patience:
 class RemoteApi:
     """The objects of a cluster, as its API server has them.
 
-    Writes are sent once. Reads are tried again when the server is busy, fails, or does not answer.
+    Writes are sent once. Reads are repeated when the server is busy, fails, or does not answer.
 
     Attributes:
-        served: the versions that are spoken; `rediscover` renews it.
-        tally: of all requests.
-        repeats: how often a read was tried again.
+        served: the versions in use; `rediscover` renews it.
+        request_counts: of all requests.
+        repeats: how often a read was repeated.
     """
 
     def __init__(
-        self, transport: Transport, served: Served, *, random: Callable[[], float], patience: Patience = Patience()
+        self,
+        transport: Transport,
+        served: Served,
+        *,
+        random: Callable[[], float],
+        timing: RequestTiming = RequestTiming(),
     ) -> None:
         self.request_counts = RequestCounts()
         self.transport: Transport = CountingTransport(transport, self.request_counts, time.perf_counter)
         self.repeats = 0
         self.served = served
         self._random = random
-        self._patience = patience
+        self._timing = timing
 
     async def rediscover(self) -> None:
-        """Ask again which versions are served: the server may be another one than it was."""
+        """Ask again which versions are served: the server may have been upgraded."""
         self.served = await discover(self.transport)
 
     # --- Api ------------------------------------------------------------------------------------------------
@@ -80,8 +85,8 @@ class RemoteApi:
         return self.served.api_version(resource)
 
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
-        """One object, as of now: without a resourceVersion the server asks its storage."""
-        return await self._read(Request("GET", self.served.path(resource, key)), self._patience.call_seconds, decoded)
+        """One object, current: without a resourceVersion the server reads its storage."""
+        return await self._read(Request("GET", self.served.path(resource, key)), self._timing.call_seconds, decoded)
 
     async def list(self, resource: Resource) -> Listing:
         """All objects of a kind, page by page."""
@@ -115,7 +120,7 @@ class RemoteApi:
         await self._write("DELETE", self.served.path(resource, key), options)
 
     async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
-        """Post a Binding, which carries uid and version of the pod as its own."""
+        """Post a Binding, whose metadata has the uid and version of the pod."""
         metadata = {"namespace": key.namespace, "name": key.name, "uid": uid, "resourceVersion": resource_version}
         binding = {
             "apiVersion": "v1",
@@ -127,23 +132,23 @@ class RemoteApi:
 
     async def read_page(self, path: str, query: Mapping[str, str], decode: Callable[[Request, Reply], _T]) -> _T:
         """A page of a list, decoded."""
-        limited = {"limit": str(self._patience.page_size), **query}
-        return await self._read(Request("GET", path, limited), self._patience.page_seconds, decode)
+        limited = {"limit": str(self._timing.page_size), **query}
+        return await self._read(Request("GET", path, limited), self._timing.page_seconds, decode)
 
     # --- calls ----------------------------------------------------------------------------------------------
 
     async def _write(self, method: str, path: str, body: RawObject) -> RawObject:
         media_type = MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE
         request = Request(method, path, body=dumps(body), media_type=media_type)
-        return await ask(self.transport, request, self._patience.call_seconds)
+        return await ask(self.transport, request, self._timing.call_seconds)
 
     async def _read(self, request: Request, seconds: float, decode: Callable[[Request, Reply], _T]) -> _T:
-        for attempt in range(self._patience.tries - 1):
-            pause = self._patience.pause_seconds * 2**attempt * (0.5 + self._random())
+        for attempt in range(self._timing.tries - 1):
+            pause = self._timing.pause_seconds * 2**attempt * (0.5 + self._random())
             try:
                 return decode(request, await send(self.transport, request, seconds))
             except TooManyRequestsError as error:
-                pause = max(pause, min(error.retry_after, self._patience.longest_pause_seconds))
+                pause = max(pause, min(error.retry_after, self._timing.longest_pause_seconds))
             except (OutcomeUnknownError, UnreachableError):
                 # A read that failed has changed nothing.
                 pass

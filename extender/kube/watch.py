@@ -1,6 +1,6 @@
-"""One connection's worth of what happens to a kind of object: a list, in pages or in a stream, or a watch.
+"""What one connection tells about a kind of object: a list, in pages or in a stream, or a watch.
 
-`Follower` strings such connections together.
+`extender.state.follow.Follower` makes one connection after the other.
 """
 
 import asyncio
@@ -25,42 +25,26 @@ _INITIAL_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the list at the start of a stream."""
 
 _LONGEST_TEXT: Final = 200
-"""Of a line that is no event, in messages."""
+"""Characters of an invalid line that a message quotes."""
 
 _ADDED: Final = b'{"type":"ADDED"'
 _EVENT_TYPES: Final = {each.value: each for each in EventType}
 
 
 _UNKNOWN_OPTION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
-"""What servers answer that can't start a watch with a list."""
+"""Answers of servers that can't start a watch with a list."""
 
 
 class ListAgainError(Exception):
-    """A watch can't go on from where it was."""
-
-
-class ExpiredError(ListAgainError):
-    """The server no longer has what happened since the revision that was asked for."""
-
-
-class NotUnderstoodError(ListAgainError):
-    """A watch has brought something that is no event: nobody can tell what was missed."""
+    """A watch can't go on from its last revision: the kind has to be listed again."""
 
 
 class BrokenWatchError(Exception):
-    """A watch was cut, or fell silent; another can go on from where it was."""
+    """A watch was cut, or fell silent; another can go on from its last revision."""
 
 
-class SilentError(BrokenWatchError):
-    """Nothing has come for too long: the connection is dead, or the server."""
-
-
-class OldNewsError(ListAgainError):
-    """A watch has brought an event from before its beginning, or from before another one of its events."""
-
-
-class UnendingListError(ListAgainError):
-    """A list in a stream has not come to its end: from now on we ask for pages."""
+class _SilentError(BrokenWatchError):
+    """Nothing has come for too long, or the end of a list has not."""
 
 
 class _NoStreamingListsError(Exception):
@@ -68,42 +52,42 @@ class _NoStreamingListsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """An object of a list that has not come to its end yet."""
+class ListedObject:
+    """An object of a list whose end has not come yet."""
 
     object: RawObject
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The list is complete: there was nothing of the kind but the items before this, as of a revision."""
+class ListEnd:
+    """The list is complete: all objects of the kind, as of a revision, have come before this."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Everything up to a revision has been told; ``ends_list``: the list at the start of the stream included."""
+    """All changes up to a revision have come; ``ends_list``: also the list at the start of the stream."""
 
     at: int
     ends_list: bool = False
 
 
-Signal: TypeAlias = Item | Listed | Event | Bookmark
+Signal: TypeAlias = ListedObject | ListEnd | Event | Bookmark
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class WatchTiming:
     """The times of a watch, in seconds.
 
-    Watches are short, because their end is the one sign of life that can be relied on: an API server sends bookmarks
-    of a kind only where something happened to it, or where its etcd reports progress, and not all do.
+    Watches are short, because only their end is a reliable sign of life: an API server sends bookmarks of a kind only
+    after changes of that kind, or if its etcd reports progress.
 
     Attributes:
-        answer: until the server has begun to answer.
-        shortest, longest: after which the server is asked to end a watch, drawn between the two so that not all
-            watches begin anew at once.
-        silence: without a byte, after which a connection counts as dead; more than any watch may last.
+        answer: until the head of the answer.
+        shortest, longest: bounds for the random time after which the server is asked to end a watch; random, so that
+            not all watches start again at once.
+        silence: without a byte, until a connection counts as dead; more than a watch may last.
         list: for a list in a stream.
     """
 
@@ -118,7 +102,7 @@ class Source:
     """Lists and watches of one API server.
 
     Args:
-        lists_at_once: how many lists may be read at a time, which bounds what is in memory undecoded.
+        lists_at_once: how many lists may be read at a time; bounds the memory for lists that are not decoded yet.
         off_loop: where objects are decoded that take long.
     """
 
@@ -127,26 +111,26 @@ class Source:
         api: RemoteApi,
         *,
         random: Callable[[], float],
-        rhythm: Rhythm = Rhythm(),
+        timing: WatchTiming = WatchTiming(),
         lists_at_once: int = 2,
         off_loop: Offload = in_thread,
     ) -> None:
         self.api = api
         self._random = random
-        self._rhythm = rhythm
+        self._timing = timing
         self._gate = asyncio.Semaphore(lists_at_once)
         self._streams_lists = True
         self._off_loop = off_loop
 
     async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
-        """What happens to a kind, for one connection, which ends by itself before long.
+        """What one connection tells about a kind. The connection ends by itself after about a minute.
 
         Args:
             resource: the kind.
-            since: the revision up to which all is known; None asks for a list, which may be followed by changes.
+            since: watch from this revision; None asks for a list, after which changes may come.
 
         Raises:
-            ListAgainError: the revision is too old, or what came is no event.
+            ListAgainError: the revision is too old, or the server sent something that is no event.
             BrokenWatchError, OutcomeUnknownError: the connection or the server failed.
             ApiError: the server refused.
         """
@@ -174,13 +158,13 @@ class Source:
             async for page in read:
                 at = page.revision
                 async for obj in page.objects(may_matter, self._off_loop):
-                    yield Item(obj)
-        yield Listed(at)
+                    yield ListedObject(obj)
+        yield ListEnd(at)
 
     async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:
         """A watch from a revision on."""
-        rhythm = self._rhythm
-        seconds = rhythm.shortest + (rhythm.longest - rhythm.shortest) * self._random()
+        timing = self._timing
+        seconds = timing.shortest + (timing.longest - timing.shortest) * self._random()
         query = {"resourceVersion": str(since), "timeoutSeconds": str(int(seconds))}
         newest = since
         async with aclosing(self._lines(resource, query)) as lines:
@@ -188,22 +172,22 @@ class Source:
                 signal = await _signal(resource, line, self._off_loop)
                 at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
                 if isinstance(signal, Event) and 0 < at < newest:
-                    raise OldNewsError(f"an event of revision {at}, though {newest} was seen")
+                    raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
                 newest = max(newest, at)
                 yield signal
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
-        """A list as the start of a watch, of which no more than the list is read.
+        """The list at the start of a watch; the rest of the watch is not read.
 
-        Before the bookmark that ends the list there may be changes already: they come after it, in their order.
+        Changes may come before the bookmark that ends the list: they are yielded after the end of the list, in order.
         """
         query = {
             "sendInitialEvents": "true",
             "resourceVersionMatch": "NotOlderThan",
-            # We give up first, and then ask for pages.
-            "timeoutSeconds": str(int(2 * self._rhythm.list)),
+            # Longer than our own limit, after which we ask for pages.
+            "timeoutSeconds": str(int(2 * self._timing.list)),
         }
-        deadline = asyncio.get_running_loop().time() + self._rhythm.list
+        deadline = asyncio.get_running_loop().time() + self._timing.list
         try:
             async with (
                 self._gate,
@@ -212,9 +196,9 @@ class Source:
             ):
                 async for signal in signals:
                     yield signal
-        except (SilentError, UnendingListError) as error:
+        except _SilentError as error:
             self._streams_lists = False
-            raise UnendingListError(f"a list in a stream: {error}") from error
+            raise ListAgainError(f"a list in a stream: {error}") from error
         except ApiError as error:
             if error.status in _UNKNOWN_OPTION:
                 raise _NoStreamingListsError from error
@@ -222,32 +206,32 @@ class Source:
 
     async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
         """The lines of a watch."""
-        rhythm = self._rhythm
+        timing = self._timing
         query = {"watch": "true", "allowWatchBookmarks": "true", **query}
         request = Request("GET", self.api.served.path(resource), query)
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(rhythm.answer):
+                async with asyncio.timeout(timing.answer):
                     stream = await stack.enter_async_context(self.api.transport.stream(request))
                     if stream.status != HTTPStatus.OK:
                         await _refuse(request, stream)
             except TimeoutError as error:
-                raise OutcomeUnknownError(str(request), f"no answer within {rhythm.answer:g} s") from error
+                raise OutcomeUnknownError(str(request), f"no answer within {timing.answer:g} s") from error
             except TransportError as error:
                 raise OutcomeUnknownError(str(request), str(error)) from error
-            async with aclosing(_split(stream.chunks(), rhythm.silence)) as lines:
+            async with aclosing(_split(stream.chunks(), timing.silence)) as lines:
                 async for line in lines:
                     yield line
 
 
 async def _refuse(request: Request, stream: Stream) -> None:
-    """Raise what an answer means that is no watch."""
+    """Raise the error for an answer that is no watch."""
     body = b"".join([chunk async for chunk in stream.chunks()])
     try:
         decoded(request, Reply(stream.status, body, stream.retry_after))
     except ApiError as error:
         if error.status == HTTPStatus.GONE:
-            raise ExpiredError(error.message) from error
+            raise ListAgainError(error.message) from error
         raise
     raise OutcomeUnknownError(str(request), f"HTTP {stream.status} is no watch")
 
@@ -260,7 +244,7 @@ async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator
             async with asyncio.timeout(silence):
                 chunk = await anext(chunks, None)
         except TimeoutError as error:
-            raise SilentError(f"silent for {silence:g} s") from error
+            raise _SilentError(f"silent for {silence:g} s") from error
         except TransportError as error:
             raise BrokenWatchError(str(error)) from error
         if chunk is None:
@@ -276,20 +260,20 @@ async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator
 async def _until_listed(
     resource: Resource, lines: AsyncIterator[bytes], deadline: float, off_loop: Offload
 ) -> AsyncGenerator[Signal, None]:
-    """The list at the start of a stream, and after it the changes that came before its end."""
+    """The list at the start of a stream, then the changes that came before the end of the list."""
     clock = asyncio.get_running_loop().time
     may_matter = RELEVANCE.get(resource.kind)
     changes: list[Signal] = []
     async for line in lines:
         if clock() > deadline:
-            raise UnendingListError("no end in time")
+            raise _SilentError("no end in time")
         if not changes and line.startswith(_ADDED):
             if may_matter is None or may_matter(line):
-                yield Item((await _event(line, off_loop))[1])
+                yield ListedObject((await _event(line, off_loop))[1])
             continue
         signal = await _signal(resource, line, off_loop)
         if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
-            yield Listed(signal.at)
+            yield ListEnd(signal.at)
             for change in changes:
                 yield change
             return
@@ -298,7 +282,7 @@ async def _until_listed(
 
 
 async def _signal(resource: Resource, line: bytes, off_loop: Offload) -> Event | Bookmark:
-    """What one line of a watch says."""
+    """The event or bookmark of one line of a watch."""
     may_matter = RELEVANCE.get(resource.kind)
     passed = passed_revision(line, may_matter) if may_matter is not None else 0
     if passed:
@@ -311,14 +295,14 @@ async def _signal(resource: Resource, line: bytes, off_loop: Offload) -> Event |
     reason, message = (text if isinstance(text, str) else "" for text in (obj.get("reason"), obj.get("message")))
     text = f"{reason}: {message}"
     if kind == "ERROR" and obj.get("code") == HTTPStatus.GONE:
-        raise ExpiredError(text)
-    raise NotUnderstoodError(f"{kind} {text}"[:_LONGEST_TEXT])
+        raise ListAgainError(text)
+    raise ListAgainError(f"{kind} {text}"[:_LONGEST_TEXT])
 
 
 def _bookmark(obj: RawObject) -> Bookmark:
     at = revision_of(obj)
     if not at:
-        raise NotUnderstoodError("a bookmark without a revision")
+        raise ListAgainError("a bookmark without a revision")
     annotations = obj["metadata"].get("annotations")
     return Bookmark(at, ends_list=isinstance(annotations, dict) and annotations.get(_INITIAL_END) == "true")
 
@@ -329,7 +313,7 @@ async def _event(line: bytes, off_loop: Offload) -> tuple[str, RawObject]:
         event = await loads_aside(line, off_loop)
         kind, obj = event["type"], event["object"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise NotUnderstoodError(f"not an event: {line[:_LONGEST_TEXT]!r}") from error
+        raise ListAgainError(f"not an event: {line[:_LONGEST_TEXT]!r}") from error
     if not isinstance(kind, str) or not isinstance(obj, dict):
-        raise NotUnderstoodError(f"not an event: {line[:_LONGEST_TEXT]!r}")
+        raise ListAgainError(f"not an event: {line[:_LONGEST_TEXT]!r}")
     return kind, obj

@@ -54,7 +54,7 @@ from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
 from extender.serving.collector import sparing_survivors
 from extender.serving.heap import give_back_early
-from extender.state.follow import Pace
+from extender.state.follow import FollowTiming
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
@@ -195,7 +195,7 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
     Raises:
         ConnectError: there is no API server that we can work with.
     """
-    timing = Timing(pace=Pace(stale=settings.cluster.stale_seconds))
+    timing = Timing(follow=FollowTiming(stale=settings.cluster.stale_seconds))
     async with (
         connect(origin, random=random.random, timing=timing, around=tracing.transport) as cluster,
         asyncio.TaskGroup() as tasks,

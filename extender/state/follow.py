@@ -1,7 +1,6 @@
-"""Following a kind of object for ever: list, watch, watch again, and list again when that is needed.
+"""Keeps the cache of a kind of object current: lists, watches, watches again, and lists again where needed.
 
-Whatever fails is tried again, later each time. What is known is as good as the last sign of life: who asks for it
-is told when that was too long ago.
+After a failure it tries again, each time after a longer pause. If nothing was heard for too long, the kind is in doubt.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from extender.kube.api import ApiError, OutcomeUnknownError, Resource, Unreachab
 from extender.kube.discovery import NotServedError
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.transport import TooManyRequestsError
-from extender.kube.watch import Bookmark, BrokenWatchError, Item, ListAgainError, Listed, Source
+from extender.kube.watch import Bookmark, BrokenWatchError, ListAgainError, ListedObject, ListEnd, Source
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.state import NOT_SYNCED, Sink
@@ -28,19 +27,19 @@ _FAILURES: Final = (ListAgainError, BrokenWatchError, ApiError, OutcomeUnknownEr
 
 
 class Cache(Sink, Protocol):
-    """Where what happens is kept; see `extender.state.state.ClusterState`."""
+    """What a follower updates; `extender.state.state.ClusterState` implements it."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is known now."""
+        """The cluster as it is known now."""
         ...
 
     def relist(self, resource: Resource) -> Relist:
-        """A list that begins."""
+        """Begin to take in a list."""
         ...
 
     def take(self, relist: Relist, at: int) -> bool:
-        """The list is complete, as of a revision; False: that is too old to be of use."""
+        """Take in a complete list as of a revision; False if it is older than the cache."""
         ...
 
     def bookmark(self, resource: Resource, at: int) -> None:
@@ -48,27 +47,23 @@ class Cache(Sink, Protocol):
         ...
 
     def doubt(self, resource: Resource, reason: str) -> None:
-        """What is known of a kind is not to be relied on, until the next list of it."""
+        """Do not rely on the objects of a kind until the next list."""
         ...
 
 
-class OutdatedListError(ListAgainError):
-    """A list is older than what was seen before: it came from a server that lags behind."""
-
-
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """When to try again, and what counts as too old; seconds.
+class FollowTiming:
+    """When to try again, and what counts as too old; in seconds.
 
     Attributes:
-        first: pause after a failure; after each further one in a row twice as long.
-        longest: pause, unless the server asks for more.
-        longest_asked: pause that a server may ask for; it must not silence a watch for longer than it is relied on.
-        stale: without a sign of life, after which what is known is not relied on; a watch gives one when it ends.
-        brief: a watch that ends by itself sooner is a failure and no sign of life.
-        absent: between two looks for a kind that the server need not have.
-        turn: of work without a pause, after which others on the event loop have their turn. Nine kinds may be listed
-            at the same time, and then nine turns follow each other.
+        first: pause after a failure; doubled after each further failure in a row.
+        longest: longest pause, unless the server asks for more.
+        longest_asked: longest pause that a server may ask for; shorter than `stale`.
+        stale: age of the last sign of life after which the kind is in doubt; the end of a watch is a sign of life.
+        brief: a watch that ends sooner is a failure and no sign of life.
+        absent: between two looks for an optional kind that the server lacks.
+        yield_seconds: of work without a pause, after which other tasks on the event loop run. All kinds may be listed
+            at the same time, and then that many such spans follow each other.
     """
 
     first: float = 0.25
@@ -77,25 +72,25 @@ class Pace:
     stale: float = 90.0
     brief: float = 1.0
     absent: float = 300.0
-    turn: float = 0.001
+    yield_seconds: float = 0.001
 
     def pause(self, failures: int, random: float) -> float:
-        """How long to wait after so many failures in a row; ``random`` from 0 to 1."""
+        """Seconds to wait after some failures in a row; ``random`` from 0 to 1."""
         if failures == 0:
             return 0.0
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * (0.5 + random / 2)
 
 
-class Turn:
-    """Work on the event loop that gives others their turn again and again, however much of it there is."""
+class Yielder:
+    """Lets other tasks on the event loop run in between, however long the work is."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self._seconds = seconds
         self._clock = clock
         self._began = clock()
 
-    async def end(self) -> None:
-        """A piece of the work is done: if the turn has been long, let others have theirs."""
+    async def pause(self) -> None:
+        """To be called after each piece of work: lets others run if the work has been going on for long."""
         if self._clock() - self._began >= self._seconds:
             await asyncio.sleep(0)
             self._began = self._clock()
@@ -109,20 +104,26 @@ class Follower:
     """Keeps a cache up to date about one kind.
 
     Attributes:
-        lists: how many were taken so far.
-        events: how many were taken so far.
+        lists: how many lists were taken in so far.
+        events: how many events were taken in so far.
         failures: how many connections have failed so far.
     """
 
     def __init__(
-        self, resource: Resource, source: Source, cache: Cache, *, random: Callable[[], float], pace: Pace = Pace()
+        self,
+        resource: Resource,
+        source: Source,
+        cache: Cache,
+        *,
+        random: Callable[[], float],
+        timing: FollowTiming = FollowTiming(),
     ) -> None:
         self.resource = resource
         self._source = source
         self._cache = cache
         self._random = random
-        self._pace = pace
-        self._turn = Turn(pace.turn)
+        self._timing = timing
+        self._yielder = Yielder(timing.yield_seconds)
         self._since: int | None = None
         self._version: str | None = None
         self._newest = 0
@@ -151,11 +152,11 @@ class Follower:
         return 0.0 if self._absent else now - self._heard_at
 
     def check(self, now: float) -> None:
-        """Doubt what is known, if the last sign of life was too long ago; then it is listed again."""
+        """Put the kind in doubt if the last sign of life was too long ago; it is listed again then."""
         age = self.age(now)
-        if age is not None and age > self._pace.stale and not self._doubted:
+        if age is not None and age > self._timing.stale and not self._doubted:
             self._doubted = True
-            self._cache.doubt(self.resource, f"nothing heard for more than {self._pace.stale:g} s")
+            self._cache.doubt(self.resource, f"nothing heard for more than {self._timing.stale:g} s")
             _log.warning("stale", resource=str(self.resource), seconds=round(age))
             if self._connected is not None and self._since is not None:
                 self._connected.reschedule(_now())
@@ -163,7 +164,7 @@ class Follower:
     # --- one connection -------------------------------------------------------------------------------------
 
     async def _connect(self) -> float:
-        """Take in what one connection brings; how long to wait until the next."""
+        """Take in what one connection tells; returns the seconds to wait until the next one."""
         version = self._source.api.served.versions.get(self.resource.kind)
         if self._doubted or version != self._version:
             self._since = None
@@ -174,33 +175,33 @@ class Follower:
             ended_by_itself = await self._take_all()
         except _FAILURES as error:
             return await self._recover(error)
-        if is_watch and ended_by_itself and _now() - began >= self._pace.brief:
+        if is_watch and ended_by_itself and _now() - began >= self._timing.brief:
             self._heard_at, self._failures = _now(), 0
         elif not self._brought:
             self._failures += 1
-        return self._pace.pause(self._failures, self._random())
+        return self._timing.pause(self._failures, self._random())
 
     async def _take_all(self) -> bool:
-        """Take in what a connection brings until it ends by itself; False: until what is known is doubted.
+        """Take in what a connection tells until it ends by itself; False if the kind was put in doubt before.
 
-        What a watch brings then may be old news: how far behind it is, only a list can tell.
+        Events of a watch may be old then; only a list shows how far behind the watch is.
         """
         relist: Relist | None = None
         try:
             async with asyncio.timeout(None) as self._connected:
                 async with aclosing(self._source.signals(self.resource, self._since)) as signals:
                     async for signal in signals:
-                        if isinstance(signal, Item):
+                        if isinstance(signal, ListedObject):
                             relist = relist or self._cache.relist(self.resource)
                             relist.add(key_of(signal.object), signal.object)
-                        elif isinstance(signal, Listed):
+                        elif isinstance(signal, ListEnd):
                             self._take_list(relist or self._cache.relist(self.resource), signal.at)
                             relist = None
                         elif self._doubted:
                             return False
                         else:
                             self._take_change(signal)
-                        await self._turn.end()
+                        await self._yielder.pause()
         except TimeoutError:
             return False
         finally:
@@ -209,14 +210,14 @@ class Follower:
 
     def _take_list(self, relist: Relist, at: int) -> None:
         if not self._cache.take(relist, at):
-            raise OutdatedListError(f"a list as of {at}, though {self._newest} was seen")
+            raise ListAgainError(f"a list as of {at}, though {self._newest} was seen")
         self._doubted = self._absent = False
         self.lists += 1
         self._passed(at)
         self._tell_problems()
 
     def _take_change(self, signal: Event | Bookmark) -> None:
-        # Only this is success: a list that the watch after it can't go on from would be read without end.
+        # A list is no success yet: if no watch can go on from it, lists would follow each other without a pause.
         self._failures = 0
         if isinstance(signal, Event):
             self._cache.apply(signal)
@@ -228,9 +229,9 @@ class Follower:
         self._tell_problems()
 
     def _tell_problems(self) -> None:
-        """Objects that can't be read are as good as absent: whoever made them should know why.
+        """Log why objects can't be read: they count as absent.
 
-        A driver may publish the same mistake again and again, in new revisions: that is told once.
+        A driver may publish the same mistake again in new revisions: it is logged once.
         """
         before, self._problems = self._problems, self._cache.snapshot.problems
         if self._problems is before:
@@ -247,7 +248,7 @@ class Follower:
     # --- failures -------------------------------------------------------------------------------------------
 
     async def _recover(self, error: Exception) -> float:
-        """Make what can be made of a failure; how long to wait until the next try."""
+        """React to a failure; returns the seconds to wait until the next try."""
         self.failures += 1
         self._failures += 1
         if isinstance(error, NotServedError) and self.resource.optional:
@@ -256,37 +257,37 @@ class Follower:
             self._since = None
         if isinstance(error, ApiError):
             await self._recover_from_refusal(error)
-        pause = self._pace.pause(self._failures, self._random())
+        pause = self._timing.pause(self._failures, self._random())
         if isinstance(error, TooManyRequestsError):
-            pause = max(pause, min(error.retry_after, self._pace.longest_asked))
+            pause = max(pause, min(error.retry_after, self._timing.longest_asked))
         _log.warning("watch failed", resource=str(self.resource), error=str(error), again_in=round(pause, 3))
         return pause
 
     def _doubt_all(self) -> float:
-        """After a mistake of ours it is not known what was missed; how long to wait until the kind is listed again."""
+        """After an error in our code events may be lost; returns the seconds to wait until the kind is listed again."""
         self.failures += 1
         self._failures += 1
         self._doubted = True
         self._cache.doubt(self.resource, "following it failed, see the log")
-        pause = self._pace.pause(self._failures, self._random())
+        pause = self._timing.pause(self._failures, self._random())
         _log.exception("following failed", resource=str(self.resource), again_in=round(pause, 3))
         return pause
 
     async def _recover_from_refusal(self, error: ApiError) -> None:
         if self._heard_at is None and not isinstance(error, UnreachableError):
-            # Stays until it works, so it is worth telling whoever asks why nothing is decided.
+            # It stays until it works, and tells users why nothing is decided.
             self._cache.doubt(self.resource, f"{NOT_SYNCED}: {error.message}")
         if error.is_missing:
             await self._rediscover()
 
     async def _without(self) -> float:
-        """The server does not have the kind: there are no such objects. It may have it later."""
+        """The server lacks the kind, so there are no such objects. It may have the kind later."""
         self._failures, self._since = 0, None
         self._absent = True
         self._doubted = False
         self._heard_at = _now()
         self._cache.replace(self.resource, (), self._newest)
-        await asyncio.sleep(self._pace.absent * (0.5 + self._random() / 2))
+        await asyncio.sleep(self._timing.absent * (0.5 + self._random() / 2))
         await self._rediscover()
         return 0.0
 

@@ -1,4 +1,4 @@
-"""A live cluster: its API server to write to, and a cache that follows what happens in it."""
+"""A live cluster: its API server to write to, and the followers that keep a cache current."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -10,26 +10,26 @@ from extender.kube.connection import open_connection
 from extender.kube.credentials import ConnectError, Origin
 from extender.kube.discovery import discover, server_version
 from extender.kube.permissions import denied, needed, to_list
-from extender.kube.remote import Patience, RemoteApi
+from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.transport import Transport
-from extender.kube.watch import Rhythm, Source
-from extender.state.follow import Cache, Follower, Pace
+from extender.kube.watch import Source, WatchTiming
+from extender.state.follow import Cache, Follower, FollowTiming
 
 _CHECKS_PER_STALE = 10
-"""How finely staleness is measured."""
+"""Checks for staleness per stale time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """All times of a live cluster."""
 
-    patience: Patience = field(default_factory=Patience)
-    rhythm: Rhythm = field(default_factory=Rhythm)
-    pace: Pace = field(default_factory=Pace)
+    requests: RequestTiming = field(default_factory=RequestTiming)
+    watch: WatchTiming = field(default_factory=WatchTiming)
+    follow: FollowTiming = field(default_factory=FollowTiming)
 
 
 class LiveCluster:
-    """What an API server has, and the way to write to it.
+    """A cluster behind an API server.
 
     Attributes:
         api: implements `extender.kube.api.Api`.
@@ -43,13 +43,10 @@ class LiveCluster:
         self.followers: tuple[Follower, ...] = ()
 
     async def run(self, cache: Cache) -> None:
-        """List and watch all kinds, for ever; what the cache does not trust any more, it is told.
-
-        To be run once, until cancelled.
-        """
-        source = Source(self.api, random=self._random, rhythm=self._timing.rhythm)
+        """List and watch all kinds, and tell the cache which kinds are in doubt. Run it once, until cancelled."""
+        source = Source(self.api, random=self._random, timing=self._timing.watch)
         self.followers = tuple(
-            Follower(resource, source, cache, random=self._random, pace=self._timing.pace)
+            Follower(resource, source, cache, random=self._random, timing=self._timing.follow)
             for resource in RESOURCES.values()
         )
         async with asyncio.TaskGroup() as tasks:
@@ -64,7 +61,7 @@ class LiveCluster:
 
     async def _check(self) -> None:
         while True:
-            await asyncio.sleep(self._timing.pace.stale / _CHECKS_PER_STALE)
+            await asyncio.sleep(self._timing.follow.stale / _CHECKS_PER_STALE)
             now = asyncio.get_running_loop().time()
             for follower in self.followers:
                 follower.check(now)
@@ -79,21 +76,21 @@ async def connect(
     around: Callable[[Transport], Transport] = lambda transport: transport,
     listing: Collection[Resource] | None = None,
 ) -> AsyncIterator[LiveCluster]:
-    """A live cluster that can be used: it has been reached, serves what is needed, and lets us do what we must.
+    """A live cluster, checked: it can be reached, serves the kinds, and allows what the extender does.
 
     Args:
         origin: of address and credentials; see `extender.kube.credentials.find_origin`.
         random: from 0 to 1; spreads retries and watches.
-        timing: of everything.
-        around: what is put around the way to the server.
-        listing: kinds that will be listed, and nothing else be done; None: all will be followed, and some be written.
+        timing: all times.
+        around: wraps the transport.
+        listing: only list these kinds; None: follow all kinds and write.
 
     Raises:
-        ConnectError: all that is in the way.
+        ConnectError: all problems.
     """
     async with open_connection(origin) as connection:
         transport = around(connection)
-        api = await usable_api(transport, connection.url, random=random, patience=timing.patience, listing=listing)
+        api = await usable_api(transport, connection.url, random=random, timing=timing.requests, listing=listing)
         fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
         try:
             yield LiveCluster(api, random=random, timing=timing)
@@ -106,13 +103,13 @@ async def usable_api(
     url: str,
     *,
     random: Callable[[], float],
-    patience: Patience,
+    timing: RequestTiming,
     listing: Collection[Resource] | None = None,
 ) -> RemoteApi:
-    """The API server behind a transport, if it is one that we can work with; see `connect` for ``listing``.
+    """The API server behind a transport, checked; see `connect` for ``listing``.
 
     Raises:
-        ConnectError: it can't be reached, lacks kinds, or denies what we can't do without.
+        ConnectError: it can't be reached, lacks kinds, or denies what the extender needs.
     """
     try:
         served = await discover(transport)
@@ -125,7 +122,7 @@ async def usable_api(
         raise ConnectError(f"{url}: {error}") from error
     if lacking:
         raise ConnectError(*(f"{url}: not allowed: {permission} (RBAC of our account)" for permission in lacking))
-    return RemoteApi(transport, served, random=random, patience=patience)
+    return RemoteApi(transport, served, random=random, timing=timing)
 
 
 def _not_served(url: str, resource: Resource) -> str:

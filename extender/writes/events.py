@@ -1,6 +1,6 @@
-"""Events on pods, for whoever asks ``kubectl describe pod``: what is said again is counted, not written again.
+"""Events on pods, which ``kubectl describe pod`` shows. A repeated Event is counted, not written again.
 
-To be told is no condition of anything: an Event that can't be written is logged and forgotten.
+Nothing depends on an Event: one that can't be written is logged and dropped.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How much is written.
+class EventRates:
+    """How many Events are written.
 
     Attributes:
-        series: what is said again is written again after so long at the earliest, with its count.
-        pause: seconds between two writes, whatever they say.
-        per_pod: different Events on one pod within `renewal`; more are dropped.
+        series: least time between two writes of one Event; the later write updates its count.
+        pause: seconds between two writes of any Events.
+        per_pod: most different Events on one pod within `renewal`; more are dropped.
         renewal: see `per_pod`.
-        kept: Events to remember; the one told longest ago is forgotten first.
+        kept: Events to remember; the least recently recorded goes first.
     """
 
     series: timedelta = timedelta(minutes=5)
@@ -49,13 +49,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something to be told of a pod.
+    """The content of an Event.
 
     Attributes:
         reason: CamelCase, for programs.
-        text: for people; stable, or it is another Event each time.
-        action: CamelCase, what we were about to do.
-        is_warning: it needs attention.
+        text: for people; another text makes another Event.
+        action: CamelCase, what the extender was about to do.
+        is_warning: somebody should look at it.
     """
 
     reason: str
@@ -66,7 +66,7 @@ class Note:
 
 @dataclass(slots=True)
 class _Told:
-    """An Event and how often it has been told. ``name`` is empty until it is written."""
+    """An Event and how often it was recorded. ``name`` is empty until it is written."""
 
     pod: Pod
     note: Note
@@ -81,23 +81,25 @@ class Recorder:
     """Writes Events in the background.
 
     Args:
-        api: where to.
+        api: the API server.
         now: the time.
-        instance: which of several extenders this is.
+        instance: name of this replica.
     """
 
-    def __init__(self, api: Api, now: Callable[[], datetime], *, instance: str, pace: Pace = Pace()) -> None:
+    def __init__(
+        self, api: Api, now: Callable[[], datetime], *, instance: str, rates: EventRates = EventRates()
+    ) -> None:
         self._api = api
         self._now = now
         self._instance = instance
-        self._pace = pace
+        self._rates = rates
         self._told: OrderedDict[tuple[str, Note], _Told] = OrderedDict()
         self._waiting: dict[tuple[str, Note], None] = {}
         self._new_of_pod: OrderedDict[str, list[datetime]] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
 
     def record(self, pod: Pod, note: Note) -> None:
-        """Tell something of a pod, soon: the event loop that runs will write it."""
+        """Record an Event on a pod; a task on the running event loop writes it."""
         key, now = (pod.uid, note), self._now()
         told = self._told.get(key)
         if told is None:
@@ -108,20 +110,20 @@ class Recorder:
             told.last = now
             told.count += 1
         self._told.move_to_end(key)
-        while len(self._told) > self._pace.kept:
+        while len(self._told) > self._rates.kept:
             self._waiting.pop(self._told.popitem(last=False)[0], None)
-        if told.written is None or now - told.written >= self._pace.series:
+        if told.written is None or now - told.written >= self._rates.series:
             self._waiting[key] = None
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._write_all(), name="write events")
 
     def _may_tell(self, pod: Pod, now: datetime) -> bool:
-        """Whether there is room for another Event on the pod."""
-        recent = [each for each in self._new_of_pod.get(pod.uid, ()) if now - each < self._pace.renewal]
-        may = len(recent) < self._pace.per_pod
+        """Whether another Event on the pod is within the limit."""
+        recent = [each for each in self._new_of_pod.get(pod.uid, ()) if now - each < self._rates.renewal]
+        may = len(recent) < self._rates.per_pod
         self._new_of_pod[pod.uid] = [*recent, now] if may else recent
         self._new_of_pod.move_to_end(pod.uid)
-        while len(self._new_of_pod) > self._pace.kept:
+        while len(self._new_of_pod) > self._rates.kept:
             self._new_of_pod.popitem(last=False)
         return may
 
@@ -135,7 +137,7 @@ class Recorder:
                 await self._write(told)
             except (ApiError, OutcomeUnknownError) as error:
                 _log.warning("event not written", pod=str(told.pod), reason=told.note.reason, error=str(error))
-            await asyncio.sleep(self._pace.pause)
+            await asyncio.sleep(self._rates.pause)
 
     async def _write(self, told: _Told) -> None:
         if told.name:
@@ -145,7 +147,7 @@ class Recorder:
             except ApiError as error:
                 if not error.is_missing:
                     raise
-                # It has expired there.
+                # The API server has dropped it after its time to live.
                 told.name, told.count, told.first = "", 1, told.last
             else:
                 return
@@ -184,5 +186,5 @@ def _cut(text: str) -> str:
 
 
 def _precise(at: datetime) -> str:
-    """A time as MicroTime has it."""
+    """A time in the format of MicroTime."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

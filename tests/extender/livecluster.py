@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.discovery import Served
 from extender.kube.raw import Event, key_of, revision_of
-from extender.kube.remote import Patience, RemoteApi
-from extender.kube.watch import Rhythm, Source
+from extender.kube.remote import RemoteApi, RequestTiming
+from extender.kube.watch import Source, WatchTiming
 from extender.state.live import LiveCluster, Timing
 from extender.state.relist import Relist
 from extender.state.state import ClusterState
@@ -29,11 +29,11 @@ def half() -> float:
 
 
 def api_over(fake: FakeApi, *, page_size: int = 500) -> RemoteApi:
-    return RemoteApi(fake, SERVED, random=half, patience=Patience(page_size=page_size))
+    return RemoteApi(fake, SERVED, random=half, timing=RequestTiming(page_size=page_size))
 
 
 def source_over(fake: FakeApi, *, page_size: int = 2) -> Source:
-    return Source(api_over(fake, page_size=page_size), random=half, rhythm=Rhythm(), off_loop=at_once)
+    return Source(api_over(fake, page_size=page_size), random=half, timing=WatchTiming(), off_loop=at_once)
 
 
 def make_claim(name: str, **labels: str) -> RawObject:

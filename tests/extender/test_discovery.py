@@ -25,7 +25,7 @@ from extender.kube.api import (
 )
 from extender.kube.credentials import ConnectError
 from extender.kube.discovery import NotServedError, Served, discover
-from extender.kube.remote import Patience, RemoteApi
+from extender.kube.remote import RemoteApi, RequestTiming
 from extender.state.live import usable_api
 from tests.extender.livecluster import SERVED, half
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
@@ -107,7 +107,7 @@ def test_discovery_that_is_refused_says_so() -> None:
 
 
 def use(fake: FakeApi, listing: Collection[Resource] | None = None) -> RemoteApi:
-    return run(usable_api(fake, URL, random=half, patience=Patience(), listing=listing))
+    return run(usable_api(fake, URL, random=half, timing=RequestTiming(), listing=listing))
 
 
 def problems(fake: FakeApi, listing: Collection[Resource] | None = None) -> tuple[str, ...]:

@@ -7,24 +7,24 @@ import pytest
 
 from extender.kube.api import EVENTS, ApiError, ObjectKey, RawObject
 from extender.state.objects import Pod, parse_pod
-from extender.writes.events import Note, Pace, Recorder
+from extender.writes.events import EventRates, Note, Recorder
 from tests.kit import virtualtime
 from tests.kit.clusters import pod
 from tests.kit.servers.memory import Fault, Transport, memory_api
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 CREATE, PATCH = "create events", "patch events"
-USUAL = Pace()
+USUAL = EventRates()
 CLASH = Note("DevicesTaken", "claim ns/a holds what claim ns/b held before", "Binding")
 
 
 class Scene:
     """A recorder whose clock is that of the event loop."""
 
-    def __init__(self, pace: Pace = USUAL) -> None:
+    def __init__(self, rates: EventRates = USUAL) -> None:
         self.api = memory_api()
         self.transport = Transport(self.api)
-        self.recorder = Recorder(self.transport, self.now, instance="host-1", pace=pace)
+        self.recorder = Recorder(self.transport, self.now, instance="host-1", rates=rates)
 
     @staticmethod
     def now() -> datetime:
@@ -82,7 +82,7 @@ def test_other_pods_reasons_and_texts_are_events_of_their_own() -> None:
 
 
 def test_a_pod_has_so_many_in_a_time_and_no_more() -> None:
-    scene = Scene(Pace(per_pod=3, renewal=timedelta(seconds=100)))
+    scene = Scene(EventRates(per_pod=3, renewal=timedelta(seconds=100)))
     many = [Note("Why", f"text {number}") for number in range(9)]
     events = scene.run(*((0, P, note) for note in many[:8]), (0, Q, CLASH), (101, P, many[8]))
     texts = sorted(event["note"] for event in events if event["regarding"]["name"] == "p")
@@ -91,7 +91,7 @@ def test_a_pod_has_so_many_in_a_time_and_no_more() -> None:
 
 
 def test_writes_are_spread() -> None:
-    scene = Scene(Pace(pause=7))
+    scene = Scene(EventRates(pause=7))
     notes = [Note("Why", f"text {number}") for number in range(3)]
 
     async def main() -> int:
@@ -137,7 +137,7 @@ def test_a_long_text_is_cut_and_a_long_name_as_well() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    scene = Scene(Pace(kept=2))
+    scene = Scene(EventRates(kept=2))
     pods = [parse_pod(pod(name)) for name in "abc"]
     scene.run(*((at, each, CLASH) for at, each in enumerate(pods)), (10, pods[0], CLASH))
     assert scene.transport.calls == [CREATE] * 4

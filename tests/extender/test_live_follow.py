@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.kube.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, RawObject, Resource
 from extender.kube.raw import Event, key_of
 from extender.kube.transport import Request
-from extender.state.follow import Pace
+from extender.state.follow import FollowTiming
 from extender.state.live import Timing
 from extender.state.state import NOT_SYNCED, ClusterState
 from tests.extender.livecluster import RecordingState, default, following, make_claim, make_node, make_pod, now
@@ -227,7 +227,7 @@ def test_others_have_their_turn_while_a_list_is_read() -> None:
         for number in range(50):
             fake.put(CLAIMS, make_claim(f"claim-{number}"))
         turns = 0
-        async with following(fake, state, timing=Timing(pace=Pace(turn=0.0))):
+        async with following(fake, state, timing=Timing(follow=FollowTiming(yield_seconds=0.0))):
             while not state.snapshot.claims:
                 turns += 1
                 await asyncio.sleep(0)
@@ -251,7 +251,7 @@ def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once() -> Non
         return [round(later - earlier, 3) for earlier, later in pairwise(times)]
 
     assert run(main())[:8] == [0.188, 0.375, 0.75, 1.5, 3.0, 6.0, 7.5, 7.5]
-    assert [Pace().pause(3, random) for random in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
+    assert [FollowTiming().pause(3, random) for random in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
 
 
 def test_a_busy_server_says_when_to_come_back() -> None:

@@ -16,13 +16,10 @@ from extender.kube.transport import Reply, Request, TooManyRequestsError, Transp
 from extender.kube.watch import (
     Bookmark,
     BrokenWatchError,
-    ExpiredError,
-    Item,
-    Listed,
-    NotUnderstoodError,
-    OldNewsError,
+    ListAgainError,
+    ListedObject,
+    ListEnd,
     Source,
-    UnendingListError,
 )
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
 from tests.kit.servers.transport import FakeApi, FakeStream, Fault
@@ -35,7 +32,7 @@ async def take(source: Source, resource: Resource, since: int | None, count: int
     items: list[str] = []
     async with aclosing(source.signals(resource, since)) as signals:
         async for signal in signals:
-            if isinstance(signal, Item):
+            if isinstance(signal, ListedObject):
                 items.append(key_of(signal.object).name)
                 continue
             found.append(told(signal, items))
@@ -44,9 +41,9 @@ async def take(source: Source, resource: Resource, since: int | None, count: int
     return found
 
 
-def told(signal: Listed | Bookmark | Event, items: list[str]) -> str:
+def told(signal: ListEnd | Bookmark | Event, items: list[str]) -> str:
     match signal:
-        case Listed(at):
+        case ListEnd(at):
             return f"list {','.join(sorted(items))} @{at}"
         case Bookmark(at):
             return f"bookmark @{at}"
@@ -127,7 +124,7 @@ def test_a_server_that_falls_silent_in_a_list_is_asked_for_pages_the_next_time()
         fake = three_claims()
         fake.faults = deque([Fault(silent_after=100)])
         source = source_over(fake)
-        with pytest.raises(UnendingListError, match="silent for 65 s"):
+        with pytest.raises(ListAgainError, match="silent for 65 s"):
             await take(source, CLAIMS, None)
         return await take(source, CLAIMS, None), now()
 
@@ -140,7 +137,7 @@ def test_a_server_that_never_comes_to_the_end_of_a_list_is_asked_for_pages_the_n
         unending = Trickle(event_line("ADDED", "a", 1), seconds=10)
         unending.over = three_claims()
         source.api.transport = unending
-        with pytest.raises(UnendingListError, match="no end in time"):
+        with pytest.raises(ListAgainError, match="no end in time"):
             await take(source, CLAIMS, None)
         return await take(source, CLAIMS, None), now()
 
@@ -161,7 +158,7 @@ def test_items_of_pages_say_what_they_are() -> None:
     async def main() -> list[tuple[str, str]]:
         fake = three_claims(streams_lists=False)
         async with aclosing(source_over(fake).signals(CLAIMS, None)) as signals:
-            items = [signal.object async for signal in signals if isinstance(signal, Item)]
+            items = [signal.object async for signal in signals if isinstance(signal, ListedObject)]
             return [(obj["apiVersion"], obj["kind"]) for obj in items]
 
     assert run(main()) == [("resource.k8s.io/v1", "ResourceClaim")] * 3
@@ -223,16 +220,16 @@ def test_a_revision_that_is_too_old_is_expired(*, as_event: bool) -> None:
         fake.compact()
         await take(source_over(fake), CLAIMS, 101)
 
-    with pytest.raises(ExpiredError):
+    with pytest.raises(ListAgainError):
         run(main())
 
 
 FAILURES = {
     "cut between events": (Fault(cut_after=0), BrokenWatchError, "reset"),
     "cut within an event": (Fault(cut_after=40), BrokenWatchError, "reset"),
-    "garbage": (Fault(garbage_after=1), NotUnderstoodError, "not an event"),
-    "an ERROR event": (Fault(error_after=1), NotUnderstoodError, "ERROR Oops: fault"),
-    "an ERROR event that says expired": (Fault(error_after=0, error_code=410), ExpiredError, "Oops: fault"),
+    "garbage": (Fault(garbage_after=1), ListAgainError, "not an event"),
+    "an ERROR event": (Fault(error_after=1), ListAgainError, "ERROR Oops: fault"),
+    "an ERROR event that says expired": (Fault(error_after=0, error_code=410), ListAgainError, "Oops: fault"),
     "silence": (Fault(silent_after=0), BrokenWatchError, "silent for 65 s"),
     "silence within an event": (Fault(silent_after=40), BrokenWatchError, "silent for 65 s"),
     "no connection": (Fault(refused=True), OutcomeUnknownError, "connection refused"),
@@ -277,7 +274,7 @@ def test_an_event_with_anything_in_its_object_is_one(odd: bytes) -> None:
 def test_an_event_that_is_older_than_what_was_seen_means_listing_again(lines: list[bytes]) -> None:
     source = source_over(FakeApi())
     source.api.transport = Scripted(lines)
-    with pytest.raises(OldNewsError, match="though"):
+    with pytest.raises(ListAgainError, match="though"):
         run(take(source, CLAIMS, 100))
 
 
@@ -313,7 +310,7 @@ def test_a_line_that_is_json_but_no_event_is_refused(line: bytes) -> None:
         source.api.transport = Scripted([line + b"\n"])
         await take(source, NODES, 0)
 
-    with pytest.raises(NotUnderstoodError, match=r"not an event|a bookmark without a revision|ERROR"):
+    with pytest.raises(ListAgainError, match=r"not an event|a bookmark without a revision|ERROR"):
         run(main())
 
 

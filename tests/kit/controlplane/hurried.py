@@ -13,17 +13,17 @@ from typing import Final
 
 from extender.config.settings import Settings
 from extender.kube.credentials import Origin
-from extender.kube.watch import Rhythm
+from extender.kube.watch import WatchTiming
 from extender.serving.run import Cluster, run
-from extender.state.follow import Pace
+from extender.state.follow import FollowTiming
 from extender.state.live import Timing, connect
 from extender.state.state import ClusterState
 
 HURRIED: Final = (sys.executable, "-m", "tests.kit.controlplane.hurried")
 
 TIMING: Final = Timing(
-    rhythm=Rhythm(answer=2.0, shortest=1.0, longest=2.0, silence=3.0),
-    pace=Pace(longest=1.0, stale=4.0, brief=0.5),
+    watch=WatchTiming(answer=2.0, shortest=1.0, longest=2.0, silence=3.0),
+    follow=FollowTiming(longest=1.0, stale=4.0, brief=0.5),
 )
 """In the proportions of the times that are shipped."""
 
