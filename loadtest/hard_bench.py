@@ -20,9 +20,10 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.latency_bench import Connections, at_rate, percentile
-from loadtest.stage import NAMESPACE, Stage, machine, request, stage, verb, waiting_pod
-from tests.kit.objects.worlds import DRIVER, RawObject
+from loadtest.latency_bench import Connections, at_rate
+from loadtest.stage import Stage, request, stage, verb
+from tests.kit.measure import machine, percentile
+from tests.kit.objects.worlds import DRIVER, NAMESPACE, RawObject, waiting_pod
 
 _NODES: Final = 1000
 _EASY_A_SECOND: Final = 20

@@ -21,8 +21,9 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.stage import NAMESPACE, Connection, Stage, asked_names, machine, request, stage, verb
-from tests.kit.objects.worlds import RawObject
+from loadtest.stage import Connection, Stage, asked_names, request, stage, verb
+from tests.kit.measure import machine, percentile
+from tests.kit.objects.worlds import NAMESPACE, RawObject
 
 _NODES: Final = 5000
 _PODS_A_SECOND: Final = 50
@@ -146,11 +147,6 @@ async def measured(pods: int) -> Times:
         publishing.cancel()
         await asyncio.wait([publishing])
     return times
-
-
-def percentile(values: Sequence[float], percent: int) -> float:
-    """The least value that so many percent of all do not exceed."""
-    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]
 
 
 def report(times: Times) -> Table:

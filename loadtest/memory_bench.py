@@ -6,9 +6,7 @@ tells instead which lines of code made what the second half of N pods has left b
 
 import argparse
 import asyncio
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,8 +14,6 @@ import tracemalloc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from http import HTTPStatus
-from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -36,10 +32,12 @@ from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.wire import FilterArgs
 from loadtest.churn import Churn
-from loadtest.sync_bench import fake_server, kubeconfig
-from tests.kit.footprint import MEGABYTE, Footprint, alone, footprint, resident, resident_peak
+from loadtest.sync_bench import fake_server
+from tests.kit.measure import MEGABYTE, Footprint, alone, footprint, resident, resident_peak
 from tests.kit.objects import synthetic
 from tests.kit.objects.worlds import RawObject, Wish, pending_claim
+from tests.kit.process import free_port
+from tests.kit.service import extender
 
 _MODULE: Final = "loadtest.memory_bench"
 _NODES: Final = 5000
@@ -53,7 +51,6 @@ _CHURNING: Final = 100
 
 _UNIT: Final = 10_000
 _START_SECONDS: Final = 300.0
-_PAUSE_SECONDS: Final = 0.2
 _TRACED_LINES: Final = 25
 
 _MOST: Final = 300.0
@@ -144,33 +141,13 @@ def _line(what: str, value: float, unit: str, most: float) -> str:
 def _serving() -> tuple[int, int]:
     """Bytes of a service that has synced with a server that has nodes and devices: now, and at most."""
     sizes = {"nodes": _NODES}
-    with fake_server(sizes) as api_port, tempfile.TemporaryDirectory() as folder, socket.create_server(("", 0)) as free:
-        config, port = kubeconfig(Path(folder), api_port), free.getsockname()[1]
-        free.close()
-        command = [sys.executable, "-m", "extender", "serve", "--kubeconfig", str(config), "--port", str(port)]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            try:
-                _wait(port, process)
-                return resident(process.pid), resident_peak(process.pid)
-            finally:
-                process.terminate()
-
-
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Until the service knows the cluster."""
-    until = time.monotonic() + _START_SECONDS
-    while process.poll() is None and time.monotonic() < until:
-        connection = HTTPConnection("127.0.0.1", port)
+    with fake_server(sizes) as api_port, tempfile.TemporaryDirectory() as folder:
+        service = extender(Path(folder), api_port, free_port())
+        service.start(within=_START_SECONDS)
         try:
-            connection.request("GET", "/readyz")
-            if connection.getresponse().status == HTTPStatus.OK:
-                return
-        except ConnectionError:
-            pass
+            return resident(service.pid), resident_peak(service.pid)
         finally:
-            connection.close()
-        time.sleep(_PAUSE_SECONDS)
-    raise RuntimeError("the service does not get ready")
+            service.stop()
 
 
 # --- ever more devices ---------------------------------------------------------------------------------------

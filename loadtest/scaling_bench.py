@@ -34,7 +34,7 @@ from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
 from loadtest.decision_bench import DisagreementError
-from tests.kit.footprint import alone
+from tests.kit.measure import alone
 from tests.kit.objects.worlds import ROOT, Machine, Wish, pending_claim, world
 
 _MODULE: Final = "loadtest.scaling_bench"

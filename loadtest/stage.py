@@ -1,8 +1,6 @@
 """What is measured on the wire: the service in a process of its own, over an API server in another."""
 
 import asyncio
-import os
-import socket
 import sys
 import tempfile
 import time
@@ -14,12 +12,11 @@ from typing import Any, Final, Self
 
 import orjson
 
-from tests.kit.objects.worlds import Machine, RawObject, Wish, pending_claim, world
+from tests.kit.objects.worlds import Machine, RawObject, Wish, pending_claim, waiting_pod, world
+from tests.kit.process import free_port, printing, running
+from tests.kit.service import extender
 
-NAMESPACE: Final = "default"
 _START_SECONDS: Final = 120.0
-_POLL_SECONDS: Final = 0.1
-_CALIBRATION_LOOPS: Final = 5_000_000
 
 
 class CallError(Exception):
@@ -149,100 +146,12 @@ async def stage(nodes: int, pods: int, more: Mapping[str, Sequence[RawObject]] |
         folder = Path(name)
         file = folder / "objects.jsonl"
         file.write_bytes(b"\n".join(orjson.dumps(each) for kind in objects.values() for each in kind))
-        async with process([sys.executable, "-m", "tests.kit.servers.writable", str(file)]) as (pid, output):
+        async with printing([sys.executable, "-m", "tests.kit.servers.writable", str(file)]) as (pid, output):
             api = Process(pid, int(await output.readline()))
-            async with _service(folder, api.port) as service:
-                yield Stage(service, api, objects)
-
-
-@asynccontextmanager
-async def process(command: Sequence[str]) -> AsyncIterator[tuple[int, asyncio.StreamReader]]:
-    """A process as long as the context lasts; its number, and what it prints."""
-    started = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    if started.stdout is None:
-        raise RuntimeError(command)
-    try:
-        yield started.pid, started.stdout
-    finally:
-        if started.returncode is None:
-            started.terminate()
-        await started.wait()
-
-
-@asynccontextmanager
-async def _service(folder: Path, api: int) -> AsyncIterator[Process]:
-    """The service as it comes, its log in a file."""
-    config = folder / "kubeconfig"
-    config.write_bytes(orjson.dumps(kubeconfig(api)))
-    port = free_port()
-    command = [sys.executable, "-m", "extender", "serve", "--port", str(port), "--kubeconfig", str(config)]
-    with (folder / "log").open("wb") as log:
-        started = await asyncio.create_subprocess_exec(*command, stderr=log)
-        try:
-            await _ready(port, started)
-            yield Process(started.pid, port)
-        finally:
-            if started.returncode is None:
-                started.terminate()
-            await started.wait()
-
-
-async def _ready(port: int, started: asyncio.subprocess.Process) -> None:
-    """Wait until the service knows the cluster."""
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and started.returncode is None:
-        try:
-            connection = await Connection.to(port)
-            try:
-                await connection.send(request("GET", "/readyz"))
-            finally:
-                connection.close()
-        except (ConnectionError, CallError):
-            await asyncio.sleep(_POLL_SECONDS)
-        else:
-            return
-    raise RuntimeError("the service does not get ready")
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def kubeconfig(port: int) -> RawObject:
-    """For an API server on a port of this machine, without TLS."""
-    return {
-        "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "fake", "user": {"token": "fake"}}],
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-        "current-context": "fake",
-    }
-
-
-def waiting_pod(name: str, claim: str = "") -> RawObject:
-    """A pod as the API server and a scheduler have it, with a claim or with none."""
-    container: RawObject = {
-        "name": "main",
-        "image": "registry.example.com/image:1",
-        "command": ["run", "--with", "options"],
-        "env": [{"name": f"VARIABLE_{index}", "value": "value"} for index in range(10)],
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
-        "volumeMounts": [{"name": "kube-api-access", "mountPath": "/var/run/secrets", "readOnly": True}],
-    }
-    token = {"serviceAccountToken": {"path": "token"}}
-    spec: RawObject = {
-        "schedulerName": "dra-scheduler",
-        "containers": [container],
-        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
-        "volumes": [{"name": "kube-api-access", "projected": {"sources": [token]}}],
-    }
-    if claim:
-        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
-        container["resources"]["claims"] = [{"name": "gpu"}]
-    metadata = {"namespace": NAMESPACE, "name": name, "uid": f"uid-{name}", "labels": {"app": "example"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+            port = free_port()
+            service = extender(folder, api.port, port)
+            async with running(service, within=_START_SECONDS):
+                yield Stage(Process(service.pid, port), api, objects)
 
 
 def asked_names(names: Sequence[str], shuffle: Callable[[list[Sequence[str]]], None]) -> list[str]:
@@ -251,17 +160,3 @@ def asked_names(names: Sequence[str], shuffle: Callable[[list[Sequence[str]]], N
     pieces = [names[start : start + size] for start in range(0, len(names), size)]
     shuffle(pieces)
     return [name for piece in pieces for name in piece]
-
-
-def calibration() -> float:
-    """Seconds for a loop that does nothing: how fast this machine is now."""
-    started = time.perf_counter()
-    for _ in range(_CALIBRATION_LOOPS):
-        pass
-    return time.perf_counter() - started
-
-
-def machine() -> str:
-    """How busy it is, and how fast."""
-    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    return f"load {load} on {os.cpu_count()} cores; {_CALIBRATION_LOOPS:,} empty loops take {calibration():.2f} s"

@@ -29,15 +29,14 @@ from extender.observe import logs
 from extender.serving.collector import sparing_survivors
 from extender.state.live import connect
 from extender.state.state import ClusterState
-from tests.kit.footprint import MEGABYTE, resident_peak
+from tests.kit.measure import LOOPS, MEGABYTE, calibration, resident_peak
+from tests.kit.service import kubeconfig
 
 _FULL: Final = {"nodes": 5000, "claims": 20000, "pods": 50000, "pods-with-claims": 10000, "events": 1000}
 _STEADY_SECONDS: Final = 10.0
 _TICK_SECONDS: Final = 0.005
 _HOURS: Final = 10_000.0
 """In the future everything that is known is too old."""
-
-_CALIBRATION_LOOPS: Final = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,10 @@ def main() -> None:
 
 
 def _measure(runs: int) -> None:
-    before = _calibrate()
+    before = calibration()
     full = _runs(_FULL, runs, steady=True)
     paged = _runs(_FULL, runs, steady=False, pages=True)
-    print(f"calibration: {before:.2f} s before, {_calibrate():.2f} s after, for {_CALIBRATION_LOOPS:,} empty loops")
+    print(f"calibration: {before:.2f} s before, {calibration():.2f} s after, for {LOOPS:,} empty loops")
     print("5,000 nodes, 40,000 devices, 20,000 claims, 50,000 pods (10,000 with claims):")
     _print_sync(full)
     print(Goal("  1,000 events a second, share of a core", 50, "%").line([run.steady_share * 100 for run in full]))
@@ -121,7 +120,7 @@ def _runs(sizes: dict[str, int], runs: int, *, steady: bool, pages: bool = False
     """Every run in a process of its own, against the same server."""
     found = []
     with fake_server(sizes, pages=pages) as port, tempfile.TemporaryDirectory() as folder:
-        config = kubeconfig(Path(folder), port)
+        config = kubeconfig(Path(folder), f"http://127.0.0.1:{port}")
         for number in range(runs):
             command = [sys.executable, "-m", "loadtest.sync_bench", "--client", str(config)]
             done = subprocess.run([*command, *(["--steady"] if steady else [])], stdout=subprocess.PIPE, check=True)
@@ -140,19 +139,6 @@ def fake_server(sizes: dict[str, int], *, pages: bool = False) -> Iterator[int]:
             yield int(process.stdout.readline()) if process.stdout else 0
         finally:
             process.kill()
-
-
-def kubeconfig(folder: Path, port: int) -> Path:
-    """A file in the folder that leads to a fake API server."""
-    config = {
-        "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "fake", "user": {"token": "fake"}}],
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-        "current-context": "fake",
-    }
-    path = folder / "kubeconfig"
-    path.write_bytes(orjson.dumps(config))
-    return path
 
 
 async def _client(kubeconfig: Path, *, steady: bool) -> Figures:
@@ -209,17 +195,10 @@ async def _live(origin: Origin, state: ClusterState) -> float:
         version, cpu, started = state.snapshot.version, time.process_time(), time.perf_counter()
         await asyncio.sleep(_STEADY_SECONDS)
         share = (time.process_time() - cpu) / (time.perf_counter() - started)
+        await control.call(Request("GET", "/stop"))
         if state.snapshot.version == version:
             raise RuntimeError("no events came")
     return share
-
-
-def _calibrate() -> float:
-    """Seconds for a loop that does nothing: how fast this machine is now."""
-    started = time.perf_counter()
-    for _ in range(_CALIBRATION_LOOPS):
-        pass
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

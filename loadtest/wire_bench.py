@@ -25,19 +25,10 @@ from rich.table import Table
 
 from extender.config.settings import Settings
 from extender.serving.run import server_config
-from loadtest.stage import (
-    NAMESPACE,
-    Connection,
-    Process,
-    Stage,
-    asked_names,
-    free_port,
-    machine,
-    process,
-    stage,
-    verb,
-    waiting_pod,
-)
+from loadtest.stage import Connection, Process, Stage, asked_names, stage, verb
+from tests.kit.measure import machine
+from tests.kit.objects.worlds import NAMESPACE, waiting_pod
+from tests.kit.process import free_port, printing
 
 _NODES: Final = 5000
 _PAUSE_SECONDS: Final = 0.01
@@ -141,7 +132,7 @@ async def measured(rounds: int, calls: int) -> list[Subject]:
     """Everybody's rounds, after one that does not count."""
     port = free_port()
     command = [sys.executable, "-m", "loadtest.wire_bench", "--echo", str(port)]
-    async with stage(_NODES, (rounds + 1) * calls) as on, process(command) as (pid, output):
+    async with stage(_NODES, (rounds + 1) * calls) as on, printing(command) as (pid, output):
         await output.readline()
         echoing, service = await Connection.to(port), await Connection.to(on.service.port)
         asked = Asked(on, service)

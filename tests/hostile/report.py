@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.latency_bench import percentile
 from tests.hostile.findings import Findings
 from tests.hostile.runner import Outcome, Waited, grouped_by, stalls
-from tests.kit.footprint import MEGABYTE
+from tests.kit.measure import MEGABYTE, percentile
 
 MEMORY: Final = 400 * MEGABYTE
 P99_SECONDS: Final = 0.050

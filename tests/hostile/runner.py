@@ -12,21 +12,19 @@ from typing import Final
 
 import orjson
 
-from loadtest.stage import process
 from tests.hostile.objects import HostileObjects
 from tests.hostile.requests import HostileRequests
 from tests.hostile.scene import chosen_selectors, scene, write_requests
 from tests.hostile.service import running
 from tests.hostile.trial import Case, Span, Trial, grouped
-from tests.kit.servers.raw import RawApiServer, loaded
+from tests.kit.process import printing
+from tests.kit.servers.raw import RawApiServer, load_all
 
 OBJECTS_AT_ONCE: Final = 100
 REQUESTS_AT_ONCE: Final = 250
 _HUGE_AT_ONCE: Final = 8
 _SUSPECTS: Final = 40
 _STALL: Final = 0.1
-_LONGEST_HEAD: Final = 64 * 1024 * 1024
-"""Of a request to the API server: the service passes on huge names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +96,10 @@ class Others:
         """They call as long as the context lasts."""
         requests = folder / "requests"
         write_requests(requests)
-        async with process([sys.executable, "-m", "tests.hostile.peer"]) as (_, output):
+        async with printing([sys.executable, "-m", "tests.hostile.peer"]) as (_, output):
             peer = (await output.readline()).decode().strip()
             command = [sys.executable, "-m", "tests.hostile.others", str(port), peer, str(requests)]
-            async with process(command) as (_, told):
+            async with printing(command) as (_, told):
                 reading = asyncio.create_task(self._read(told))
                 try:
                     yield
@@ -128,20 +126,9 @@ def grouped_by(calls: Sequence[Waited], spans: Iterable[Span]) -> Iterator[tuple
 @contextlib.asynccontextmanager
 async def stage(plan: Plan, folder: Path) -> AsyncIterator[Trial]:
     """A service over an API server with everything that a plan has."""
-    api = loaded(scene(chosen_selectors(plan.seed, plan.selectors)))
-    api.streams = plan.streams
-    async with _listening(api), running(folder, api.port) as service:
+    api = load_all(RawApiServer(streams=plan.streams), scene(chosen_selectors(plan.seed, plan.selectors)))
+    async with api.listening(), running(folder, api.port) as service:
         yield Trial(service, api, tracing=plan.tracing)
-
-
-@contextlib.asynccontextmanager
-async def _listening(api: RawApiServer) -> AsyncIterator[None]:
-    server = await asyncio.start_server(api.serve, "127.0.0.1", 0, limit=_LONGEST_HEAD)
-    api.port = server.sockets[0].getsockname()[1]
-    try:
-        yield
-    finally:
-        server.close()
 
 
 def cases_of(plan: Plan) -> tuple[HostileObjects, HostileRequests]:

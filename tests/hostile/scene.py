@@ -7,12 +7,11 @@ from typing import Final
 
 import orjson
 
-from loadtest.stage import waiting_pod
 from tests.hostile.requests import SELECTOR_CLAIM
 from tests.hostile.selectors import HostileSelector, hostile_selectors
 from tests.hostile.specimens import DRIVER, NAMESPACE, Object
 from tests.kit.objects.synthetic import node_name
-from tests.kit.objects.worlds import Machine, Wish, pending_claim, world
+from tests.kit.objects.worlds import Machine, Wish, pending_claim, waiting_pod, world
 
 _NODES: Final = 100
 _ORDINARY: Final = 20

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import orjson
-
-from loadtest.stage import free_port, kubeconfig
 from tests.hostile.exchange import AnswerError, exchange
 from tests.hostile.findings import faults_in
-from tests.kit.footprint import resident, resident_peak
+from tests.kit.measure import resident, resident_peak
+from tests.kit.process import free_port
+from tests.kit.service import kubeconfig
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
@@ -61,8 +60,7 @@ class RunningService:
         """
         self.starts += 1
         self._read = 0
-        config = self.folder / "kubeconfig"
-        config.write_bytes(orjson.dumps(kubeconfig(self.api_port)))
+        config = kubeconfig(self.folder, f"http://127.0.0.1:{self.api_port}")
         command = [sys.executable, "-m", "extender", "serve", "--port", str(self.port), "--kubeconfig", str(config)]
         with self._log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)

@@ -1,4 +1,4 @@
-"""A program that runs until it is stopped, with its output in a file."""
+"""A program that runs until it is stopped."""
 
 import asyncio
 import os
@@ -124,6 +124,20 @@ class Process:
 
     def _tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+
+@asynccontextmanager
+async def printing(command: Sequence[str]) -> AsyncIterator[tuple[int, asyncio.StreamReader]]:
+    """Within, a program runs; its process id, and what it prints."""
+    started = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    if started.stdout is None:
+        raise WaitError(f"{command} has no output")
+    try:
+        yield started.pid, started.stdout
+    finally:
+        if started.returncode is None:
+            started.terminate()
+        await started.wait()
 
 
 @asynccontextmanager

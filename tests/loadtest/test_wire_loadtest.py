@@ -5,10 +5,11 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.kube.api import CLAIMS, EVENTS, PODS, SLICES, ObjectKey, Resource
-from loadtest.latency_bench import Times, percentile
+from loadtest.latency_bench import Times
 from loadtest.latency_bench import report as latency_report
 from loadtest.stage import asked_names, request
-from tests.kit.servers.writable import Call
+from tests.kit.measure import percentile
+from tests.kit.servers.raw import Call
 
 DRA = "/apis/resource.k8s.io/v1"
 

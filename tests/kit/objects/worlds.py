@@ -10,6 +10,7 @@ from typing import Any, Final
 
 RawObject = dict[str, Any]
 
+NAMESPACE: Final = "default"
 DRIVER: Final = "gpu.example.com"
 ROOT: Final = "resource.kubernetes.io/pcieRoot"
 WHOLE_GPUS: Final = f'device.attributes["{DRIVER}"].model == "a100"'
@@ -87,7 +88,7 @@ def pending_claim(wish: Wish, name: str = "pending") -> RawObject:
     devices: RawObject = {"requests": requests}
     if wish.match:
         devices["constraints"] = [{"matchAttribute": wish.match}]
-    return _object("ResourceClaim", name, namespace="default", spec={"devices": devices})
+    return _object("ResourceClaim", name, namespace=NAMESPACE, spec={"devices": devices})
 
 
 def allocated_claim(name: str, node: str, devices: Sequence[str]) -> RawObject:
@@ -100,6 +101,30 @@ def allocated_claim(name: str, node: str, devices: Sequence[str]) -> RawObject:
     }
     claim = pending_claim(Wish(), name)
     return claim | {"status": {"allocation": allocation}}
+
+
+def waiting_pod(name: str, claim: str = "") -> RawObject:
+    """A pod as the API server and a scheduler have it, with a claim or with none."""
+    container: RawObject = {
+        "name": "main",
+        "image": "registry.example.com/image:1",
+        "command": ["run", "--with", "options"],
+        "env": [{"name": f"VARIABLE_{index}", "value": "value"} for index in range(10)],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+        "volumeMounts": [{"name": "kube-api-access", "mountPath": "/var/run/secrets", "readOnly": True}],
+    }
+    token = {"serviceAccountToken": {"path": "token"}}
+    spec: RawObject = {
+        "schedulerName": "dra-scheduler",
+        "containers": [container],
+        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+        "volumes": [{"name": "kube-api-access", "projected": {"sources": [token]}}],
+    }
+    if claim:
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
+        container["resources"]["claims"] = [{"name": "gpu"}]
+    metadata = {"namespace": NAMESPACE, "name": name, "uid": f"uid-{name}", "labels": {"app": "example"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
 def _exactly(count: int, wish: Wish) -> RawObject:

@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-
 from extender.kube.connection import Connection, open_connection
 from extender.kube.credentials import Origin
+from tests.kit import service
 
 
 @dataclass(slots=True)
@@ -77,17 +76,7 @@ async def serving(*answers: bytes | None) -> AsyncIterator[Server]:
 
 
 def kubeconfig(folder: Path, url: str, user: Mapping[str, object]) -> Origin:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": dict(user)}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = folder / "kubeconfig"
-    path.write_bytes(orjson.dumps(config))
-    return Origin(str(path))
+    return Origin(str(service.kubeconfig(folder, url, user)))
 
 
 @asynccontextmanager

@@ -1,17 +1,22 @@
-"""An API server whose objects are bytes that it never decodes: deep, huge or no JSON at all."""
+"""An API server on HTTP whose objects are bytes that it never decodes: deep, huge or no JSON at all."""
 
 import asyncio
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 from urllib.parse import parse_qsl
 
 import orjson
 
-from extender.kube.api import EVENTS, RESOURCES, Resource
-from tests.kit.servers.synthetic import STREAM_HEAD, chunk
+from extender.kube.api import EVENTS, RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.raw import key_of
 
+_RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS)}
+_STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 _INITIAL_END: Final = b'"annotations":{"k8s.io/initial-events-end":"true"}'
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
 _CONFLICT: Final = b'{"kind":"Status","code":409,"reason":"Conflict","message":"nothing can be written here"}'
@@ -19,12 +24,17 @@ _MISSING: Final = b'{"kind":"Status","code":404,"reason":"NotFound","message":"n
 _ALLOWED: Final = b'{"status":{"allowed":true}}'
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _HIGH_WATER: Final = 1 << 20
+_LONGEST_HEAD: Final = 64 * 1024 * 1024
+"""The service passes on huge names."""
+
+Reply = tuple[int, bytes]
+"""Status and body."""
 
 
-def _discovery() -> dict[str, bytes]:
+def discovery() -> dict[str, bytes]:
     """Path to answer: every kind in its first version."""
     found: dict[str, object] = {"/api": {"versions": ["v1"]}, "/version": {"major": "1", "minor": "36"}}
-    for resource in (*RESOURCES.values(), EVENTS):
+    for resource in _RESOURCES.values():
         version = resource.versions[0]
         root = f"/apis/{resource.group}" if resource.group else "/api"
         if resource.group:
@@ -34,13 +44,37 @@ def _discovery() -> dict[str, bytes]:
     return {path: orjson.dumps(answer) for path, answer in found.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, taken apart; ``key`` is empty for a whole kind, without a name for a namespace."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: bytes
+    resource: Resource | None
+    key: ObjectKey
+    subresource: str
+
+    @classmethod
+    def of(cls, head: str, body: bytes) -> "Call":
+        """From the head of a request."""
+        method, target, _ = head.split(" ", 2)
+        path, _, text = target.partition("?")
+        parts = path.strip("/").split("/")[2 if path.startswith("/api/") else 3 :]
+        namespace = parts[1] if len(parts) > 2 and parts[0] == "namespaces" else ""
+        plural, name, subresource = [*parts[2 if namespace else 0 :], "", "", ""][:3]
+        key = ObjectKey(namespace, name)
+        return cls(method, path, dict(parse_qsl(text)), body, _RESOURCES.get(plural), key, subresource)
+
+
 @dataclass(slots=True)
 class _Kind:
-    """What is there of one kind.
+    """The objects of one kind.
 
     Attributes:
         objects: by namespace and name.
-        told: changes and their revisions, for watches that begin after them.
+        told: changes with their revisions, ascending, for watches that begin after them.
         followed: the revision from which the latest watch goes on.
     """
 
@@ -56,46 +90,47 @@ class RawApiServer:
 
     Attributes:
         streams: lists come in streams, if asked for; else in pages.
+        revision: of the latest change.
         port: where it listens, once it does.
     """
 
     streams: bool = True
+    revision: int = 1000
     port: int = 0
-    _revision: int = 1000
     _kinds: defaultdict[str, _Kind] = field(default_factory=lambda: defaultdict(_Kind))
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _discovery: dict[str, bytes] = field(default_factory=_discovery)
+    _discovery: dict[str, bytes] = field(default_factory=discovery)
 
     def load(self, resource: Resource, key: tuple[str, str], text: bytes) -> None:
-        """An object is there, and no watch tells."""
+        """An object exists, and no watch tells."""
         self._kinds[resource.plural].objects[key] = text
 
     def unload(self, resource: Resource, key: tuple[str, str]) -> None:
-        """An object is not there any more, and no watch tells."""
+        """An object does not exist any more, and no watch tells."""
         self._kinds[resource.plural].objects.pop(key, None)
 
-    def tell(self, resource: Resource, event: str, text: bytes) -> None:
-        """Watches tell a change."""
+    def tell(self, resource: Resource, event: str, text: bytes, revision: int = 0) -> None:
+        """Watches tell a change.
+
+        Args:
+            revision: of the change; 0: the next one.
+        """
         kind = self._kinds[resource.plural]
-        self._revision += 1
+        self.revision = revision or self.revision + 1
         line = b'{"type":"%b","object":%b}\n' % (event.encode(), text)
-        kind.told.append((self._revision, line))
-        for watcher in kind.watchers:
-            watcher.write(chunk(line))
+        self._tell(kind, line)
 
     def bookmark(self, resource: Resource) -> None:
         """Watches tell a revision, after which they know everything."""
-        self.tell(resource, "BOOKMARK", b'{"metadata":{"resourceVersion":"%d"}}' % (self._revision + 1))
+        self.tell(resource, "BOOKMARK", b'{"metadata":{"resourceVersion":"%d"}}' % (self.revision + 1))
 
     def expire(self, resource: Resource) -> int:
         """Watches of a kind can't go on: it is to be listed again. Answers the revision that the list has at least."""
         kind = self._kinds[resource.plural]
-        self._revision += 1
+        self.revision += 1
         kind.told.clear()
-        kind.told.append((self._revision, _GONE))
-        for watcher in kind.watchers:
-            watcher.write(chunk(_GONE))
-        return self._revision
+        self._tell(kind, _GONE)
+        return self.revision
 
     async def followed(self, resource: Resource, revision: int, seconds: float) -> bool:
         """Wait until a watch goes on from a list of that revision or later; False: in time none did."""
@@ -106,73 +141,100 @@ class RawApiServer:
             return False
         return True
 
+    def _tell(self, kind: _Kind, line: bytes) -> None:
+        kind.told.append((self.revision, line))
+        for watcher in kind.watchers:
+            watcher.write(_chunk(line))
+
     # --- HTTP -----------------------------------------------------------------------------------------------
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until it ends."""
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Within, it listens on a port of this machine."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_LONGEST_HEAD)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def serve(self) -> None:
+        """Listen, print the port, and never return."""
+        async with self.listening():
+            print(self.port, flush=True)
+            await asyncio.Event().wait()
+
+    async def write(self, call: Call) -> Reply:
+        """Answer a request that is no GET."""
+        return (200, _ALLOWED) if "accessreviews" in call.path else (409, _CONFLICT)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 length = head.lower().partition("content-length:")[2].partition("\r\n")[0]
-                await reader.readexactly(int(length or 0))
-                method, target, _ = head.split(" ", 2)
-                path, _, text = target.partition("?")
-                await self._answer(method, path, dict(parse_qsl(text)), writer)
+                await self._answer(Call.of(head, await reader.readexactly(int(length or 0))), writer)
+                await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             for kind in self._kinds.values():
                 kind.watchers.discard(writer)
             writer.close()
 
-    async def _answer(self, method: str, path: str, query: dict[str, str], writer: asyncio.StreamWriter) -> None:
-        parts = path.strip("/").split("/")[2 if path.startswith("/api/") else 3 :]
-        namespace = parts[1] if len(parts) > 2 and parts[0] == "namespaces" else ""
-        plural, name, *_ = [*parts[2 if namespace else 0 :], "", ""]
-        if method != "GET":
-            _write(writer, *((200, _ALLOWED) if "accessreviews" in path else (409, _CONFLICT)))
-        elif path in self._discovery:
-            _write(writer, 200, self._discovery[path])
-        elif "sendInitialEvents" in query and not self.streams:
-            _write(writer, 422, b"{}")
-        elif "sendInitialEvents" in query:
-            await self._stream(plural, writer)
-        elif "watch" in query:
-            await self._watch(plural, int(query["resourceVersion"]), float(query["timeoutSeconds"]), writer)
-        elif name:
-            found = self._kinds[plural].objects.get((namespace, name))
-            _write(writer, *((404, _MISSING) if found is None else (200, found)))
-        else:
-            self._page(plural, query, writer)
-        await writer.drain()
+    async def _answer(self, call: Call, writer: asyncio.StreamWriter) -> None:
+        if call.method == "GET" and call.resource is not None and "watch" in call.query:
+            await self._watch(self._kinds[call.resource.plural], call.query, writer)
+            return
+        status, body = await self.write(call) if call.method != "GET" else self.read(call)
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
 
-    async def _stream(self, plural: str, writer: asyncio.StreamWriter) -> None:
-        writer.write(STREAM_HEAD)
-        kind, at = self._kinds[plural], self._revision
+    def read(self, call: Call) -> Reply:
+        """Answer a GET that is no watch."""
+        if call.path in self._discovery:
+            return 200, self._discovery[call.path]
+        if call.resource is None:
+            return 404, _MISSING
+        kind = self._kinds[call.resource.plural]
+        if not call.key.name:
+            return 200, self._page(kind, call.query)
+        found = kind.objects.get((call.key.namespace, call.key.name))
+        return (404, _MISSING) if found is None else (200, found)
+
+    def _page(self, kind: _Kind, query: dict[str, str]) -> bytes:
+        """A page of a list; the token is the place at which the next one starts."""
+        items = list(kind.objects.values())
+        start, size = int(query.get("continue", "0")), int(query.get("limit", "1000000"))
+        token = b',"continue":"%d"' % (start + size) if start + size < len(items) else b""
+        metadata = b'{"resourceVersion":"%d"%b}' % (self.revision, token)
+        return b'{"metadata":%b,"items":[%b]}' % (metadata, b",".join(items[start : start + size]))
+
+    async def _watch(self, kind: _Kind, query: dict[str, str], writer: asyncio.StreamWriter) -> None:
+        """Begin a watch, which ends when it was asked to. A list at its start is never followed: it is read alone."""
+        if "sendInitialEvents" in query:
+            await self._stream(kind, writer)
+            return
+        since = int(query["resourceVersion"])
+        writer.write(_STREAM_HEAD)
+        for _, line in kind.told[bisect_right(kind.told, since, key=itemgetter(0)) :]:
+            writer.write(_chunk(line))
+        kind.watchers.add(writer)
+        asyncio.get_running_loop().call_later(float(query["timeoutSeconds"]), self._end, kind, writer)
+        async with self._changed:
+            if since <= self.revision:  # else the service has been told of a revision that never was
+                kind.followed = since
+                self._changed.notify_all()
+
+    async def _stream(self, kind: _Kind, writer: asyncio.StreamWriter) -> None:
+        if not self.streams:
+            writer.write(b"HTTP/1.1 422 X\r\nContent-Length: 2\r\n\r\n{}")
+            return
+        writer.write(_STREAM_HEAD)
+        at = self.revision
         for each in list(kind.objects.values()):
-            writer.write(chunk(b'{"type":"ADDED","object":%b}\n' % each))
+            writer.write(_chunk(b'{"type":"ADDED","object":%b}\n' % each))
             if writer.transport.get_write_buffer_size() > _HIGH_WATER:
                 await writer.drain()
         end = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d",%b}}}\n' % (at, _INITIAL_END)
-        writer.write(chunk(end))
-
-    def _page(self, plural: str, query: dict[str, str], writer: asyncio.StreamWriter) -> None:
-        items = list(self._kinds[plural].objects.values())
-        start, size = int(query.get("continue", "0")), int(query.get("limit", "1000000"))
-        token = b',"continue":"%d"' % (start + size) if start + size < len(items) else b""
-        metadata = b'{"resourceVersion":"%d"%b}' % (self._revision, token)
-        _write(writer, 200, b'{"metadata":%b,"items":[%b]}' % (metadata, b",".join(items[start : start + size])))
-
-    async def _watch(self, plural: str, since: int, seconds: float, writer: asyncio.StreamWriter) -> None:
-        kind = self._kinds[plural]
-        writer.write(STREAM_HEAD)
-        for revision, line in kind.told:
-            if revision > since:
-                writer.write(chunk(line))
-        kind.watchers.add(writer)
-        asyncio.get_running_loop().call_later(seconds, self._end, kind, writer)
-        async with self._changed:
-            if since <= self._revision:  # else the service has been told of a revision that never was
-                kind.followed = since
-                self._changed.notify_all()
+        writer.write(_chunk(end))
 
     def _end(self, kind: _Kind, writer: asyncio.StreamWriter) -> None:
         if writer in kind.watchers:
@@ -180,15 +242,14 @@ class RawApiServer:
             writer.write(_LAST_CHUNK)
 
 
-def _write(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
-    writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+def _chunk(data: bytes) -> bytes:
+    """A piece of a body that comes bit by bit."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def loaded(objects: Iterable[dict[str, object]]) -> RawApiServer:
-    """A server with valid objects."""
-    server = RawApiServer()
+def load_all(server: RawApiServer, objects: Iterable[RawObject]) -> RawApiServer:
+    """The server, with valid objects."""
     for each in objects:
-        metadata: dict[str, str] = each["metadata"]  # type: ignore[assignment]
-        key = metadata.get("namespace", ""), metadata["name"]
-        server.load(RESOURCES[str(each["kind"])], key, orjson.dumps(each))
+        key = key_of(each)
+        server.load(RESOURCES[str(each["kind"])], (key.namespace, key.name), orjson.dumps(each))
     return server

@@ -1,40 +1,29 @@
-"""An API server that only reads, as fast as it can, from what it has serialised beforehand.
+"""An API server that only reads, with the made-up objects of a big cluster.
 
 ``python -m tests.kit.servers.synthetic --nodes 5000 --claims 20000 --pods 50000`` prints the port that it listens on.
-Lists come in a stream, or with ``--pages`` in pages; ``--events`` a second flow once ``/start`` was asked for.
-Watches never end.
+Lists come in a stream, or with ``--pages`` in pages; ``--events`` a second flow between requests
+for ``/start`` and ``/stop``.
 """
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count, cycle
+from itertools import cycle
 from typing import Final
-from urllib.parse import parse_qsl
 
 import orjson
 import uvloop
 
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject, Resource
 from tests.kit.objects import synthetic
-from tests.kit.objects.synthetic import RawObject
+from tests.kit.servers.raw import Call, RawApiServer, Reply, load_all
 
-_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "/api/v1": ("nodes", "pods"),
-    "/apis/policy/v1": ("poddisruptionbudgets",),
-    "/apis/resource.k8s.io/v1": ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"),
-}
-DISCOVERY: Final[Mapping[str, RawObject]] = {
-    "/api": {"versions": ["v1"]},
-    "/apis/policy": {"versions": [{"version": "v1"}]},
-    "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
-    **{path: {"resources": [{"name": name} for name in names]} for path, names in _GROUPS.items()},
-}
-STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 _TICKS: Final = 50
 """In which the events of a second come."""
 
-_HIGH_WATER: Final = 1 << 20
+_ORDER: Final = ((PODS, NODES, PODS, CLAIMS) * 4) + (PODS, NODES, PODS, SLICES)
+"""Of 20 events, 10 are of pods (2 with claims), 5 of nodes, 4 of claims, 1 of a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,142 +35,59 @@ class Sizes:
     pods: int
     pods_with_claims: int
     events: int
-    pages: bool
+
+    def makers(self) -> dict[Resource, tuple[int, Callable[[int, int], RawObject]]]:
+        """How many there are of each kind, and how one is made of its number and revision."""
+        every = max(1, self.pods // max(1, self.pods_with_claims))
+
+        def make_pod(number: int, revision: int) -> RawObject:
+            return synthetic.pod(number, revision, claims=number % every == 0)
+
+        return {
+            NODES: (self.nodes, synthetic.node),
+            SLICES: (self.nodes, synthetic.resource_slice),
+            CLASSES: (10, synthetic.device_class),
+            CLAIMS: (self.claims, synthetic.claim),
+            PODS: (self.pods, make_pod),
+        }
 
 
 @dataclass(slots=True)
-class Cluster:
-    """The objects as lines of a watch, and who watches."""
+class SyntheticApiServer(RawApiServer):
+    """Changes flow once they are asked for."""
 
-    lines: Mapping[str, list[bytes]]
-    revision: int
-    watchers: dict[str, asyncio.StreamWriter] = field(default_factory=dict)
+    sizes: Sizes = field(kw_only=True)
+    _flowing: asyncio.Task[None] | None = None
 
-    @classmethod
-    def of(cls, sizes: Sizes) -> "Cluster":
-        """Make everything up."""
-        revisions = count(1000)
-        made: dict[str, list[bytes]] = {plural: [] for names in _GROUPS.values() for plural in names}
-        for plural, number, make in _makers(sizes):
-            made[plural] = [event_line("ADDED", make(index, next(revisions))) for index in range(number)]
-        return cls(made, next(revisions))
+    def __post_init__(self) -> None:
+        load_all(self, self._objects())
 
-    def events(self, sizes: Sizes) -> Iterator[tuple[str, bytes]]:
-        """Changes without end, of 20: 10 of pods (2 with claims), 5 of nodes, 4 of claims, 1 of a slice."""
-        makers = {plural: (number, make) for plural, number, make in _makers(sizes)}
-        order = ("pods", "nodes", "pods", "resourceclaims") * 4 + ("pods", "nodes", "pods", "resourceslices")
-        for step, plural in enumerate(cycle(order)):
-            number, make = makers[plural]
-            self.revision += 1
-            yield plural, event_line("MODIFIED", make(step * 7919 % number, self.revision))
+    def read(self, call: Call) -> Reply:
+        """Answer a GET that is no watch; two paths let changes flow, and stop them."""
+        if call.path == "/start":
+            self._flowing = asyncio.create_task(self._flow())
+        elif call.path == "/stop" and self._flowing is not None:
+            self._flowing.cancel()
+        return RawApiServer.read(self, call)
 
+    def _objects(self) -> Iterator[RawObject]:
+        for number, make in self.sizes.makers().values():
+            for index in range(number):
+                self.revision += 1
+                yield make(index, self.revision)
 
-def _makers(sizes: Sizes) -> list[tuple[str, int, Callable[[int, int], RawObject]]]:
-    def make_pod(index: int, revision: int) -> RawObject:
-        every = max(1, sizes.pods // max(1, sizes.pods_with_claims))
-        return synthetic.pod(index, revision, claims=index % every == 0)
-
-    return [
-        ("nodes", sizes.nodes, synthetic.node),
-        ("resourceslices", sizes.nodes, synthetic.resource_slice),
-        ("deviceclasses", 10, synthetic.device_class),
-        ("resourceclaims", sizes.claims, synthetic.claim),
-        ("pods", sizes.pods, make_pod),
-    ]
-
-
-def event_line(kind: str, obj: RawObject) -> bytes:
-    """An event, as a watch tells it."""
-    return orjson.dumps({"type": kind, "object": obj}) + b"\n"
-
-
-def chunk(data: bytes) -> bytes:
-    """A piece of a body that comes bit by bit."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-async def _answer(cluster: Cluster, sizes: Sizes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection until it ends."""
-    tasks = []
-    try:
+    async def _flow(self) -> None:
+        """So many events a second, to those that watch."""
+        makers, steps = self.sizes.makers(), enumerate(cycle(_ORDER))
+        clock = asyncio.get_running_loop().time
+        due = clock()
         while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            length = head.lower().partition("content-length:")[2].partition("\r\n")[0]
-            await reader.readexactly(int(length or 0))
-            path, _, text = head.split(" ")[1].partition("?")
-            query = dict(parse_qsl(text))
-            plural = path.rpartition("/")[2]
-            if path == "/start":
-                tasks.append(asyncio.create_task(_flow(cluster, sizes)))
-            if "sendInitialEvents" in query and sizes.pages:
-                writer.write(b"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n")
-            elif "sendInitialEvents" in query:
-                writer.write(STREAM_HEAD)
-                await listed(writer, cluster.lines[plural], cluster.revision)
-            elif "watch" in query:
-                writer.write(STREAM_HEAD)
-                cluster.watchers[plural] = writer
-            elif "limit" in query:
-                _write(writer, _page(cluster, plural, int(query.get("continue", "0")), int(query["limit"])))
-            else:
-                _write(writer, orjson.dumps(DISCOVERY.get(path, {"status": {"allowed": True}})))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        for task in tasks:
-            task.cancel()
-        for plural in [plural for plural, watcher in cluster.watchers.items() if watcher is writer]:
-            del cluster.watchers[plural]
-        writer.close()
-
-
-def _write(writer: asyncio.StreamWriter, body: bytes) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-
-
-def _page(cluster: Cluster, plural: str, start: int, limit: int) -> bytes:
-    """A page of a list; the token is where the next one starts."""
-    lines = cluster.lines[plural]
-    items = [line.partition(b'"object":')[2][:-2] for line in lines[start : start + limit]]
-    token = {"continue": str(start + limit)} if start + limit < len(lines) else {}
-    metadata = orjson.dumps({"resourceVersion": str(cluster.revision), **token})
-    return b'{"metadata":%b,"items":[%b]}' % (metadata, b",".join(items))
-
-
-async def listed(writer: asyncio.StreamWriter, lines: Iterable[bytes], revision: int) -> None:
-    """The list at the start of a watch."""
-    for each in lines:
-        writer.write(chunk(each))
-        if writer.transport.get_write_buffer_size() > _HIGH_WATER:
-            await writer.drain()
-    metadata = {"resourceVersion": str(revision), "annotations": {"k8s.io/initial-events-end": "true"}}
-    writer.write(chunk(event_line("BOOKMARK", {"metadata": metadata})))
-    await writer.drain()
-
-
-async def _flow(cluster: Cluster, sizes: Sizes) -> None:
-    """So many events a second, to whoever watches."""
-    events = cluster.events(sizes)
-    clock = asyncio.get_running_loop().time
-    due = clock()
-    while True:
-        for _ in range(sizes.events // _TICKS):
-            plural, line = next(events)
-            watcher = cluster.watchers.get(plural)
-            if watcher is not None and not watcher.is_closing():
-                watcher.write(chunk(line))
-        due += 1 / _TICKS
-        await asyncio.sleep(due - clock())
-
-
-async def _serve(sizes: Sizes) -> None:
-    cluster = Cluster.of(sizes)
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _answer(cluster, sizes, reader, writer)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    async with server:
-        await server.serve_forever()
+            for _ in range(self.sizes.events // _TICKS):
+                step, resource = next(steps)
+                number, make = makers[resource]
+                self.tell(resource, "MODIFIED", orjson.dumps(make(step * 7919 % number, self.revision + 1)))
+            due += 1 / _TICKS
+            await asyncio.sleep(due - clock())
 
 
 def main() -> None:
@@ -190,7 +96,9 @@ def main() -> None:
     for name in ("nodes", "claims", "pods", "pods-with-claims", "events"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--pages", action="store_true", help="lists come in pages only")
-    uvloop.run(_serve(Sizes(**vars(parser.parse_args()))))
+    arguments = vars(parser.parse_args())
+    streams = not arguments.pop("pages")
+    uvloop.run(SyntheticApiServer(streams=streams, sizes=Sizes(**arguments)).serve())
 
 
 if __name__ == "__main__":

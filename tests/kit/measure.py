@@ -1,8 +1,11 @@
-"""What a process takes of the machine's memory."""
+"""Figures of a process and of this machine: memory, speed, load, percentiles."""
 
 import gc
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +13,8 @@ from typing import Any, Final
 import orjson
 
 MEGABYTE: Final = 1_000_000
+LOOPS: Final = 5_000_000
+"""Of a calibration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +55,22 @@ def alone(module: str, *arguments: str) -> Any:  # JSON
     """What a module prints as JSON when it runs in a process of its own."""
     done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, check=True)
     return orjson.loads(done.stdout)
+
+
+def calibration() -> float:
+    """Seconds for a loop that does nothing: how fast this machine is now."""
+    started = time.perf_counter()
+    for _ in range(LOOPS):
+        pass
+    return time.perf_counter() - started
+
+
+def machine() -> str:
+    """How busy this machine is, and how fast."""
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    return f"load {load} on {os.cpu_count()} cores; {LOOPS:,} empty loops take {calibration():.2f} s"
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The least value that so many percent of all do not exceed."""
+    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]
