@@ -12,12 +12,10 @@ from typing import ClassVar, TypeVar
 import anyio
 import anyio.to_thread
 
-from allocator import JSON
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
-from extender.decisions.evaluate import AtHand, Decider
+from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.decisions.verdict import NotAtHandError
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.verb_priority import VerbPriority
@@ -30,7 +28,7 @@ from extender.pods.case import refreshed
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder, BindError
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes
+from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
@@ -212,10 +210,7 @@ class Service:
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
     async def _filter(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
-        result = self._at_hand(args, snapshot)
-        if result is None:
-            pod = refreshed(args.pod, snapshot)
-            result = await self._solve(partial(self._filtered, pod, args.names, snapshot, solver, sent=args.nodes))
+        result = await self._filtered(args, snapshot, solver)
         self._decisions.keep(Decision(args.pod, result.merits))
         self.metrics.filtered(
             passed=len(result.passed),
@@ -225,30 +220,24 @@ class Service:
         )
         return result
 
-    def _at_hand(self, args: FilterArgs, snapshot: Snapshot) -> FilterResult | None:
-        """Filter, here and now, where that is done sooner than a thread would begin; None: it is not."""
-        if args.nodes is not None or snapshot.nominated or not self._decider.is_near(snapshot):
-            return None
-        pod = refreshed(args.pod, snapshot)
-        try:
-            return self._filtered(pod, args.names, snapshot, self._solver, decider=AtHand(self._decider))
-        except NotAtHandError:
-            return None
+    async def _filtered(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
+        """Filter: here what is known, in a thread what is missing, and everything if it takes more than a look-up."""
+        pod, decider = refreshed(args.pod, snapshot), self._decider
+        bounds = Bounds(solver.until, self._most(len(args.names)))
+        if args.nodes is not None or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
+            return await self._solve(partial(self._filtered_anew, pod, args, snapshot, solver, bounds))
+        decider.follow(snapshot)
+        question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
+        if isinstance(question, FilterResult):
+            return question
+        known = question.lookup(args.names)
+        return question.finish(known) if known.is_complete else await self._solve(partial(question.finish, known))
 
-    def _filtered(
-        self,
-        pod: Pod,
-        names: Sequence[str],
-        snapshot: Snapshot,
-        solver: Solver,
-        *,
-        sent: Mapping[str, Mapping[str, JSON]] | None = None,
-        decider: AtHand | None = None,
+    def _filtered_anew(
+        self, pod: Pod, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds
     ) -> FilterResult:
-        """Filter with what was decided before, and name the best nodes only."""
         self._decider.follow(snapshot)
-        bounds = Bounds(solver.until, self._most(len(names)))
-        return filter_nodes(pod, names, snapshot, solver, decider=decider or self._decider, sent=sent, bounds=bounds)
+        return filter_nodes(pod, args.names, snapshot, solver, decider=self._decider, sent=args.nodes, bounds=bounds)
 
     def _known(self) -> Snapshot:
         """The cluster as it is now.

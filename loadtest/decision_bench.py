@@ -28,8 +28,7 @@ from rich.table import Table
 
 from allocator import Allocation
 from extender.config.settings import Settings
-from extender.decisions.evaluate import AtHand, Decider
-from extender.decisions.verdict import NotAtHandError
+from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.pods.case import found_on
 from extender.serving.run import make_solver
@@ -155,17 +154,9 @@ class Ours:
     def _filter(self, decider: Decider, claim: str) -> tuple[Spent, FilterResult]:
         start, computed = time.perf_counter(), time.thread_time()
         snapshot = self.state.snapshot
-        is_near = decider.is_near(snapshot)
         decider.follow(snapshot)
-        try:
-            result = self._filtered(claim, AtHand(decider) if is_near else decider)
-        except NotAtHandError:
-            result = self._filtered(claim, decider)
+        result = filter_nodes(_pod(claim), self.names, snapshot, self.solver, decider=decider, bounds=self.bounds)
         return Spent(time.perf_counter() - start, time.thread_time() - computed), result
-
-    def _filtered(self, claim: str, decider: Decider | AtHand) -> FilterResult:
-        snapshot = self.state.snapshot
-        return filter_nodes(_pod(claim), self.names, snapshot, self.solver, decider=decider, bounds=self.bounds)
 
 
 def _pod(claim: str) -> Pod:

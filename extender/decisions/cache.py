@@ -1,4 +1,4 @@
-"""What is known of one signature: verdicts, and what nodes have in common that get the same.
+"""What is known of one signature: verdicts, and the keys that equivalent nodes have in common.
 
 Several threads may add to it at once; see `extender.decisions.evaluate`.
 """
@@ -6,19 +6,20 @@ Several threads may add to it at once; see `extender.decisions.evaluate`.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from allocator import AttributeReads, Found, NotFound, PoolUsage, Single, runs_of
+from allocator import AttributeReads, PoolUsage, Single, runs_of
 from extender.decisions.node_view import NodeView, Numbers
 from extender.decisions.solver import Solver
-from extender.decisions.verdict import NotAtHandError, Verdict
+from extender.decisions.verdict import Verdict
 from extender.decisions.verdict_index import VerdictIndex
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class KnownVerdicts:
-    """Verdicts under one usage of the roaming pools, by node view and by what node views have in common.
+    """The verdicts of one signature while one amount of the roaming pools is in use.
 
     Attributes:
-        page: by the names of the followed cluster's nodes, for questions that are to be answered at once.
+        by_key: by what equivalent node views have in common; see `SignatureCache.key` and `settled`.
+        verdict_index: by node name, for the cluster that is followed.
     """
 
     roaming: tuple[PoolUsage, ...]
@@ -32,9 +33,11 @@ class SignatureCache:
     """What is known of one signature.
 
     Attributes:
-        single_of: where the signature is one device and nothing else.
-        singles: by fingerprint, what tells the answer without a search.
-        runs: by fingerprint, which devices may stand for each other.
+        single_of: makes the `Single` of a node view; None unless the signature asks for one device and nothing else.
+        keys: the key of each node view.
+        singles: by fingerprint, what tells the answer without a search; None if nothing does.
+        runs: by fingerprint, which devices are interchangeable.
+        known: the verdicts.
     """
 
     reads: AttributeReads
@@ -45,7 +48,7 @@ class SignatureCache:
     known: KnownVerdicts = field(default_factory=lambda: KnownVerdicts(()))
 
     def under(self, roaming: tuple[PoolUsage, ...]) -> KnownVerdicts:
-        """The verdicts under a usage of the roaming pools."""
+        """The verdicts while this much of the roaming pools is in use."""
         known = self.known
         if known.roaming is not roaming:
             known = self.known = KnownVerdicts(roaming)
@@ -59,35 +62,33 @@ class SignatureCache:
         return found
 
     def settled(self, node_view: NodeView, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
-        """Equal for node views that differ only in which of several identical devices are held.
+        """Equal for node views that differ only in which of several identical devices are in use.
 
-        Where the answer can be told without a search, it is that.
+        A `Found` or `NotFound` if a node's answer is known without a search. None if selectors would have to be
+        evaluated and there is no solver.
 
         Args:
-            node_view: of a node.
-            key: the node view's.
-            solver: finds out what tells the answer; None: there is no time for that.
+            node_view: the view of a node.
+            key: the key of the node view.
+            solver: evaluates selectors.
 
         Raises:
             InvalidClaimError, SearchLimitError, TimeoutError: as `Solver.single`.
-            NotAtHandError: there is no time for that.
         """
         if self.reads.in_order:
             return key
-        answer = self._told(node_view, key[0], solver)
-        return self._with_runs(node_view, key[0]) if answer is None else answer
-
-    def _told(self, node_view: NodeView, fingerprint: Hashable, solver: Solver | None) -> Found | NotFound | None:
-        if self.single_of is None or None in node_view.used:
-            return None
-        singles = self.singles
-        if fingerprint not in singles:
-            if solver is None:
-                # Selectors would be evaluated on the devices.
-                raise NotAtHandError
-            singles[fingerprint] = self.single_of(solver, node_view)
-        single = singles[fingerprint]
-        return None if single is None else single.answer(node_view.states)
+        fingerprint = key[0]
+        if self.single_of is not None and None not in node_view.used:
+            singles = self.singles
+            if fingerprint not in singles:
+                if solver is None:
+                    return None
+                singles[fingerprint] = self.single_of(solver, node_view)
+            single = singles[fingerprint]
+            answer = None if single is None else single.answer(node_view.states)
+            if answer is not None:
+                return answer
+        return self._with_runs(node_view, fingerprint)
 
     def _with_runs(self, node_view: NodeView, fingerprint: Hashable) -> Hashable:
         runs = self.runs.get(fingerprint)
@@ -98,6 +99,6 @@ class SignatureCache:
         return fingerprint, node_view.interchangeable(runs)
 
     def trim(self, nodes: int) -> None:
-        """Forget all when most of it is about node views that are no more."""
+        """Forget everything if most of it is about node views that no node has any more."""
         if max(len(self.keys), len(self.known.by_node_view), len(self.known.by_key)) > 4 * nodes + 1000:
             self.keys, self.singles, self.runs, self.known = {}, {}, {}, KnownVerdicts(self.known.roaming)

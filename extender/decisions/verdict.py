@@ -1,4 +1,4 @@
-"""What becomes of a node, and of many."""
+"""Verdicts: whether some claims can be allocated on a node, and why not."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,14 @@ UNKNOWN_NODE: Final = "node not yet known"
 OUT_OF_TIME: Final = "not looked at in time"
 
 
-class NotAtHandError(Exception):
-    """To find the answer would take a search, or a look at many nodes."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """What becomes of a node.
+    """Whether some claims can be allocated on a node.
 
     Attributes:
-        merit: what speaks for it; None if it will not do.
-        reason: why it will not do.
-        lasting: the same question would get the same answer; not so where a search was stopped.
+        merit: what speaks for the node; None if the claims can't be allocated there.
+        reason: why they can't.
+        lasting: whether the same question would get the same answer. Not if the search was stopped.
     """
 
     merit: Merit | None = None
@@ -31,11 +27,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdicts(Sequence[Verdict]):
-    """What becomes of many nodes: there are few kinds of verdicts, and each node has one of them.
+    """The verdicts on many nodes. There are few distinct ones, and each node has the number of one.
 
     Attributes:
-        kinds: each once; perhaps more than there are nodes of.
-        codes: for each node, which of the kinds.
+        kinds: distinct verdicts; no node need have them.
+        codes: for each node, the index of its verdict in `kinds`.
     """
 
     kinds: Sequence[Verdict]
@@ -47,6 +43,21 @@ class Verdicts(Sequence[Verdict]):
         numbers: dict[Verdict, int] = {}
         codes = [numbers.setdefault(verdict, len(numbers)) for verdict in verdicts]
         return cls(tuple(numbers), codes)
+
+    def places(self, wanted: Verdict) -> Sequence[int]:
+        """The positions of the nodes that have a verdict."""
+        if wanted not in self.kinds:
+            return ()
+        number = self.kinds.index(wanted)
+        return [place for place, code in enumerate(self.codes) if code == number]
+
+    def with_verdicts(self, places: Iterable[int], verdicts: Iterable[Verdict]) -> "Verdicts":
+        """With other verdicts on the nodes at some positions."""
+        numbers = {kind: number for number, kind in enumerate(self.kinds)}
+        codes = list(self.codes)
+        for place, verdict in zip(places, verdicts, strict=True):
+            codes[place] = numbers.setdefault(verdict, len(numbers))
+        return Verdicts(tuple(numbers), codes)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -64,3 +75,5 @@ class Verdicts(Sequence[Verdict]):
 NOTHING_NEEDED: Final = Verdict(Merit())
 NOT_KNOWN: Final = Verdict(reason=UNKNOWN_NODE)
 TOO_LATE: Final = Verdict(reason=OUT_OF_TIME, lasting=False)
+UNDECIDED: Final = Verdict(lasting=False)
+"""In a lookup: the node has not been evaluated yet."""

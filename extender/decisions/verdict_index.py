@@ -1,66 +1,72 @@
-"""Verdicts by node name, kept up with a cluster: where they are known, an answer is one look-up a node."""
+"""Verdicts by node name, kept up with the cluster that is followed: an answer takes one dict access for each node."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from threading import Lock
 from typing import Final
 
 from extender.decisions.node_index import NodeIndex
-from extender.decisions.verdict import NOT_KNOWN, Verdict, Verdicts
+from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
 
-_SHARE: Final = 8
-"""When one name of so many lies somewhere else, all are laid out anew."""
+_RENEWED_AFTER: Final = 1 / 8
+"""Share of the names that may have been added before all names are copied."""
 
 
 class VerdictIndex(dict[str, int]):
-    """What becomes of nodes, under everything that does not change with the node index; for one thread.
+    """Node name to the number of its verdict, under everything that stays the same while the cluster changes.
 
-    A look-up that fails is Python's to call `__missing__` for. All others are done in C, which is what makes the
-    difference with thousands of names. What is looked up are the numbers of kinds of verdicts.
+    Python calls `__missing__` for a name that is not there. Every other access is done in C, which makes the difference
+    with thousands of names.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._lock = Lock()
         self._version = -1
         self._numbers: dict[Verdict, int] = {}
         self._find: Callable[[str], Verdict] | None = None
-        self._added = 0  # verdicts, since the names were laid out
+        self._added = 0  # verdicts, since the names were copied
 
-    def look(self, names: Sequence[str], node_index: NodeIndex, find: Callable[[str], Verdict]) -> Verdicts:
-        """The verdicts on nodes.
+    def look(self, names: Sequence[str], node_index: NodeIndex, find: Callable[[str], Verdict]) -> Verdicts | None:
+        """The verdicts on nodes; None if another thread is using the index, or has taken it to a later snapshot.
 
         Args:
             names: the nodes.
-            node_index: of the cluster that is followed; not older than the one before.
-            find: finds out what is not known; what it raises is raised.
+            node_index: of the cluster that is followed.
+            find: finds the verdict of a name that is not in the index.
         """
-        self._catch_up(node_index)
-        self._find = find
+        if not self._lock.acquire(blocking=False):
+            return None
         try:
+            if node_index.snapshot.version < self._version:
+                return None
+            self._catch_up(node_index)
+            self._find = find
             codes = itemgetter(*names)(self) if len(names) > 1 else [self[name] for name in names]
+            verdicts = Verdicts(tuple(self._numbers), codes)
+            if self._added > len(self) * _RENEWED_AFTER:
+                self._copy_names()
+            return verdicts
         finally:
-            self._find = None  # it knows the whole cluster, as it is now
-        verdicts = Verdicts(tuple(self._numbers), codes)
-        if self._added * _SHARE > len(self):
-            self._lay_out()
-        return verdicts
+            self._find = None  # it refers to the whole cluster as it is now
+            self._lock.release()
 
     def __missing__(self, name: str) -> int:
         if self._find is None:
             raise KeyError(name)
         found = self._find(name)
         number = self._numbers.setdefault(found, len(self._numbers))
-        if found is not NOT_KNOWN:
+        if found not in (NOT_KNOWN, UNDECIDED):
             self._added += 1
             if found.lasting:
                 self[name] = number
         return number
 
-    def _lay_out(self) -> None:
-        """Copy the names, so that they lie side by side in memory, and number only kinds that a node still has.
+    def _copy_names(self) -> None:
+        """Copy the names, so that they are adjacent in memory, and number only verdicts that a node still has.
 
-        Names come from requests, each to where there was room. To compare one that is asked for with ours, which the
-        processor has not seen for a while, takes longer than all the rest of a look-up; of neighbours it sees several
-        at once.
+        Names come from requests and lie wherever there was room. Comparing a requested name with one of ours that is
+        not in the processor's cache takes longer than the rest of the access; adjacent names share cache lines.
         """
         kinds = tuple(self._numbers)
         known = [(name.encode().decode(), kinds[code]) for name, code in self.items()]

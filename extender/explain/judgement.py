@@ -38,7 +38,7 @@ from extender.pods.case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.state.objects import ClaimObject, NodeObject
 from extender.state.snapshot import Snapshot
-from extender.verbs.filter import Question, selector_reason
+from extender.verbs.filter import Bounds, Question, selector_reason
 
 _AT_ONCE: Final = 100
 """Nodes that are decided between two pauses."""
@@ -102,15 +102,15 @@ class Judgement:
         return found[0]
 
     def _verdicts(self) -> _Verdicts:
-        question = Question(self.case, self.decider, None, self.case.solver.until)
         names = [node.name for node in self.nodes]
+        question = Question(self.case, names, self.decider, bounds=Bounds(self.case.solver.until))
         verdicts = _Verdicts()
         try:
             for start in range(0, len(names), _AT_ONCE):
                 part = names[start : start + _AT_ONCE]
                 try:
                     self.pause()
-                    found = question.answer(part)
+                    found = question.evaluate(question.lookup(part))
                 except TimeoutError:
                     verdicts.reasons.update(dict.fromkeys(part, OUT_OF_TIME))
                     continue

@@ -4,11 +4,11 @@ Rejections for devices are "unresolvable": of a node in ``FailedNodes`` the sche
 help, though its dry run knows nothing of devices. The one exception is a node that a pod is nominated for.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator import JSON, InvalidClaimError, SelectorError, printable
-from extender.decisions.evaluate import AtHand, Decided, Decider
+from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.pods.case import Case, after_departures, fits, held_for_nominated, open_case
@@ -62,7 +62,7 @@ def filter_nodes(
     snapshot: Snapshot,
     solver: Solver,
     *,
-    decider: Decider | AtHand | None = None,
+    decider: Decider | None = None,
     sent: Mapping[str, Mapping[str, JSON]] | None = None,
     bounds: Bounds = Bounds(),
 ) -> FilterResult:
@@ -79,8 +79,25 @@ def filter_nodes(
 
     Raises:
         TimeoutError: time was up before any node was found.
-        NotAtHandError: `decider` says so.
         InvalidObjectError: one of the nodes that were sent.
+    """
+    question = ask(pod, names, snapshot, solver, decider or Decider(solver, lambda _: None), sent=sent, bounds=bounds)
+    return question if isinstance(question, FilterResult) else question.result()
+
+
+def ask(
+    pod: Pod,
+    names: Sequence[str],
+    snapshot: Snapshot,
+    solver: Solver,
+    decider: Decider,
+    *,
+    sent: Mapping[str, Mapping[str, JSON]] | None = None,
+    bounds: Bounds = Bounds(),
+) -> "Question | FilterResult":
+    """What is to be decided for `filter_nodes`, or the result if that is nothing.
+
+    Searches nothing unless pods are nominated.
     """
     if not pod.needs_devices:
         return FilterResult(names)
@@ -94,18 +111,7 @@ def filter_nodes(
         return _nowhere(names, waits(waiting))
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until)))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    question = Question(case, decider or Decider(solver, lambda _: None), nodes, bounds.until, bounds.most)
-    try:
-        if pod.nominated_node and pod.nominated_node in names:
-            # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
-            there = question.answer((pod.nominated_node,))
-            if there.passed:
-                return there
-        return question.answer(names)
-    except InvalidClaimError as error:
-        return _nowhere(names, printable(str(error)))
-    except SelectorError as error:
-        return _nowhere(names, selector_reason(error))
+    return Question(case, names, decider, nodes, bounds)
 
 
 def selector_reason(error: SelectorError) -> str:
@@ -119,64 +125,116 @@ def _nowhere(names: Sequence[str], reason: str) -> FilterResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the answer to a question.
+
+    Attributes:
+        names: the nodes asked about.
+        verdicts: on nodes where nothing is to be allocated.
+        lookups: of the other nodes: one for all nodes on which the pod needs the same.
+    """
+
+    names: Sequence[str]
+    verdicts: Mapping[str, Verdict]
+    lookups: Sequence[Lookup]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no node is missing."""
+        return not any(lookup.missing for lookup in self.lookups)
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """Where a pod can go, whose claims are known.
 
     Attributes:
         sent: the nodes, where whole nodes were sent.
-        until: when to stop.
-        most: how many nodes are to be named; None: all that will do.
     """
 
     case: Case
-    decider: Decider | AtHand
-    sent: Mapping[str, NodeObject] | None
-    until: float
-    most: int | None = None
+    names: Sequence[str]
+    decider: Decider
+    sent: Mapping[str, NodeObject] | None = None
+    bounds: Bounds = Bounds()
 
-    def answer(self, names: Sequence[str]) -> FilterResult:
-        """What becomes of the nodes.
+    def result(self) -> FilterResult:
+        """What becomes of the nodes; where the claims can be allocated nowhere, that is the reason.
 
         Raises:
             TimeoutError: time was up before any node was found.
-            InvalidClaimError, SelectorError: the pod can go nowhere.
         """
+        return self._or_nowhere(self._answer)
+
+    def finish(self, known: Known) -> FilterResult:
+        """The same, if it was looked up before what is known.
+
+        Raises:
+            TimeoutError: time was up before any node was found.
+        """
+        return self._or_nowhere(lambda: self.evaluate(known))
+
+    def lookup(self, names: Sequence[str]) -> Known:
+        """What is known of the nodes."""
         claims = self.case.claims
         if claims.pending and not claims.allocated and not claims.special.is_needed:
-            decided = self._decided(Needs(claims.pending), names)
-        else:
-            decided = self._one_by_one(names)
-        return self._result(names, decided)
-
-    def _one_by_one(self, names: Sequence[str]) -> Decided:
-        """Where it differs from node to node what the pod needs: nodes with the same needs go together."""
-        found: dict[str, Verdict] = {}
+            return Known(names, {}, (self._looked_up(Needs(claims.pending), names),))
+        verdicts: dict[str, Verdict] = {}
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}
         for name in names:
             node = self._node(name)
             needs = UNKNOWN_NODE if node is None else self.case.claims.on(node)
             if isinstance(needs, str):
-                found[name] = Verdict(reason=needs)
+                verdicts[name] = Verdict(reason=needs)
+            elif not needs.pending:
+                verdicts[name] = NOTHING_NEEDED
             else:
                 key = (tuple(map(id, needs.pending)), tuple(map(id, needs.stale)))
                 groups.setdefault(key, (needs, []))[1].append(name)
-        steps = 0
-        for needs, members in groups.values():
-            decided = self._decided(needs, members)
-            found.update(zip(members, decided.verdicts, strict=True))
-            steps += decided.steps
-        return Decided(Verdicts.of([found[name] for name in names]), steps)
+        return Known(names, verdicts, [self._looked_up(needs, members) for needs, members in groups.values()])
 
-    def _decided(self, needs: Needs, names: Sequence[str]) -> Decided:
-        if not needs.pending:
-            return Decided(Verdicts.of([NOTHING_NEEDED] * len(names)), 0)
+    def evaluate(self, known: Known) -> FilterResult:
+        """What becomes of the nodes, once what is missing is found out.
+
+        Raises:
+            TimeoutError: time was up before any node was found.
+            InvalidClaimError, SelectorError: the pod can go nowhere.
+        """
+        decided = [
+            self.decider.evaluate(lookup, until=self.bounds.until, solver=self.case.solver) for lookup in known.lookups
+        ]
+        if len(decided) == 1 and not known.verdicts:
+            return self._result(known.names, decided[0])
+        verdicts = dict(known.verdicts)
+        for lookup, each in zip(known.lookups, decided, strict=True):
+            verdicts.update(zip(lookup.names, each.verdicts, strict=True))
+        in_order = Verdicts.of([verdicts[name] for name in known.names])
+        return self._result(known.names, Decided(in_order, sum(each.steps for each in decided)))
+
+    def _looked_up(self, needs: Needs, names: Sequence[str]) -> Lookup:
         pending = [each.claim for each in needs.pending]
-        world = needs.world(self.case.snapshot)
-        return self.decider.decide(pending, names, world, sent=self.sent, until=self.until, solver=self.case.solver)
+        return self.decider.lookup(pending, names, needs.world(self.case.snapshot), sent=self.sent)
+
+    def _answer(self) -> FilterResult:
+        nominated = self.case.pod.nominated_node
+        if nominated and nominated in self.names:
+            # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
+            there = self.evaluate(self.lookup((nominated,)))
+            if there.passed:
+                return there
+        return self.evaluate(self.lookup(self.names))
+
+    def _or_nowhere(self, answer: Callable[[], FilterResult]) -> FilterResult:
+        try:
+            return answer()
+        except InvalidClaimError as error:
+            return _nowhere(self.names, printable(str(error)))
+        except SelectorError as error:
+            return _nowhere(self.names, selector_reason(error))
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
         ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)
-        merits = ranking.best(self.most)
+        merits = ranking.best(self.bounds.most)
         if not merits and TOO_LATE in decided.verdicts:
             raise TimeoutError
         unresolvable = dict(ranking.refused())

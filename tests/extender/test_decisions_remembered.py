@@ -8,10 +8,11 @@ import pytest
 
 from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
 from allocator.cel import Expired, never
-from extender.decisions.evaluate import AT_HAND, AtHand, Decided, Decider
+from extender.decisions.evaluate import Decided, Decider, Lookup
+from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeViewBuilder, Numbers
-from extender.decisions.verdict import NotAtHandError, Verdict
+from extender.decisions.verdict import Verdict, Verdicts
 from extender.decisions.verdict_index import VerdictIndex
 from extender.kube.raw import EventType
 from extender.state.objects import parse_node_object
@@ -178,14 +179,24 @@ def test_a_number_is_never_given_twice_although_values_are_forgotten() -> None:
     assert len(set(given)) == len(given)
 
 
-# --- at once, or not at all --------------------------------------------------------------------------------
+# --- what a lookup knows, and what is missing --------------------------------------------------------------
 
 
-def test_what_is_known_is_at_hand() -> None:
+def looked_up(scene: Scene, *requests: Object, names: tuple[str, ...] = NAMES) -> Lookup:
+    """What is known of the cluster as it is now."""
+    scene.decider.follow(scene.state.snapshot)
+    return scene.decider.lookup((asked(*requests, pod="q"),), names, scene.state.snapshot)
+
+
+def missing(lookup: Lookup) -> list[str]:
+    return [lookup.names[place] for place in lookup.missing]
+
+
+def test_a_lookup_knows_what_was_decided() -> None:
     scene = Scene(*three({}, {}))
     known = scene.ask()
-    at_hand = AtHand(scene.decider).decide((asked(pod="q"),), NAMES, scene.state.snapshot)
-    assert (list(at_hand.verdicts), at_hand.steps) == (list(known.verdicts), 0)
+    lookup = looked_up(scene)
+    assert (list(lookup.verdicts), missing(lookup), lookup.steps) == (list(known.verdicts), [], 0)
 
 
 def test_kinds_of_verdicts_that_no_node_has_any_more_are_forgotten() -> None:
@@ -193,50 +204,84 @@ def test_kinds_of_verdicts_that_no_node_has_any_more_are_forgotten() -> None:
     for number in range(10):
         scene.takes("b", f"gpu-{number}", uid=f"uid-{number}")
         wanted = scene.ask(pod="p")
-        at_hand = AtHand(scene.decider).decide((asked(pod="q"),), NAMES, scene.state.snapshot)
-        assert list(at_hand.verdicts) == list(wanted.verdicts)
-        assert len(at_hand.verdicts.kinds) <= len(NAMES)
+        lookup = looked_up(scene)
+        assert list(lookup.verdicts) == list(wanted.verdicts)
+        assert len(lookup.verdicts.kinds) <= len(NAMES)
+
+
+def looks(verdict_index: VerdictIndex, node_index: NodeIndex, verdict: Verdict) -> Verdicts:
+    found = verdict_index.look(NAMES, node_index, lambda _: replace(verdict))
+    assert found is not None
+    return found
 
 
 def test_verdicts_that_do_not_last_are_forgotten() -> None:
     verdict_index, node_index = VerdictIndex(), NodeIndex.of(state_of(three({})).snapshot, NodeViewBuilder(Features()))
-    looks = [verdict_index.look(NAMES, node_index, lambda _: Verdict(lasting=False)) for _ in range(10)]
-    assert max(len(verdicts.kinds) for verdicts in looks) <= 2 * len(NAMES)
-    assert len({verdict for verdicts in looks for verdict in verdicts}) == 10 * len(NAMES)
+    found = [looks(verdict_index, node_index, Verdict(lasting=False)) for _ in range(10)]
+    assert max(len(verdicts.kinds) for verdicts in found) <= 2 * len(NAMES)
+    assert len({verdict for verdicts in found for verdict in verdicts}) == 10 * len(NAMES)
 
 
-def test_a_shape_that_is_new_is_not_at_hand() -> None:
+def test_a_verdict_index_in_use_is_left_to_its_user() -> None:
+    verdict_index, node_index = VerdictIndex(), NodeIndex.of(state_of(three({})).snapshot, NodeViewBuilder(Features()))
+    others: list[Verdicts | None] = []
+
+    def find(_: str) -> Verdict:
+        others.append(verdict_index.look(NAMES, node_index, lambda _: Verdict()))
+        return Verdict()
+
+    assert verdict_index.look(NAMES, node_index, find) is not None
+    assert others == [None] * len(NAMES)
+
+
+def test_a_verdict_index_does_not_go_back_to_an_earlier_snapshot() -> None:
+    scene = Scene(*three({}))
+    earlier = NodeIndex.of(scene.state.snapshot, NodeViewBuilder(Features()))
+    scene.takes("a", "gpu-0")
+    later = NodeIndex.of(scene.state.snapshot, NodeViewBuilder(Features()))
+    verdict_index = VerdictIndex()
+    looks(verdict_index, later, Verdict())
+    assert verdict_index.look(NAMES, earlier, lambda _: Verdict()) is None
+
+
+def test_of_a_new_signature_everything_is_missing() -> None:
     scene = Scene(*three({}))
     scene.ask()
-    with pytest.raises(NotAtHandError):
-        AtHand(scene.decider).decide((asked(request(count=2)),), NAMES, scene.state.snapshot)
+    assert missing(looked_up(scene, request(count=2))) == list(NAMES)
 
 
-def test_a_node_that_is_like_no_other_is_not_at_hand() -> None:
+def test_a_node_that_takes_a_search_is_missing_and_then_evaluated_alone() -> None:
+    scene = Scene(*three({}, {}))
+    scene.ask(request(count=2))
+    scene.takes("a", "gpu-0")
+    lookup = looked_up(scene, request(count=2))
+    assert missing(lookup) == ["a"]
+    before = scene.decider.solved
+    assert yes(scene.decider.evaluate(lookup)) == [False, True, True]
+    assert scene.decider.solved - before == 1
+
+
+def test_one_device_takes_no_search() -> None:
     scene = Scene(*three({}))
     scene.ask()
     scene.takes("a", "gpu-0")
-    scene.decider.follow(scene.state.snapshot)
-    with pytest.raises(NotAtHandError):
-        AtHand(scene.decider).decide((asked(),), NAMES, scene.state.snapshot)
-    assert yes(AtHand(scene.decider).decide((asked(),), NAMES[1:], scene.state.snapshot)) == [True, True]
+    lookup = looked_up(scene)
+    assert (missing(lookup), yes(scene.decider.evaluate(lookup))) == ([], [False, True, True])
 
 
-def test_many_nodes_that_nobody_has_looked_at_are_not_at_hand() -> None:
-    names = tuple(f"n{number}" for number in range(2 * AT_HAND))
+def test_a_lookup_examines_few_new_nodes() -> None:
+    names = tuple(f"n{number}" for number in range(2 * MOST_NEW_NODES))
     scene = Scene(GPU, *map(node, names), *map(local_slice, names))
     scene.ask(names=names[:1])
-    with pytest.raises(NotAtHandError):
-        AtHand(scene.decider).decide((asked(),), names, scene.state.snapshot)
-    some = AtHand(scene.decider).decide((asked(),), names[:AT_HAND], scene.state.snapshot)
-    assert yes(some) == [True] * AT_HAND
+    assert missing(looked_up(scene, names=names)) == list(names[MOST_NEW_NODES + 1 :])
+    assert yes(scene.decider.evaluate(looked_up(scene, names=names))) == [True] * len(names)
 
 
 def test_a_question_keeps_nothing_of_the_cluster_as_it_was() -> None:
     scene = Scene(*three({}, {}))
     scene.ask()
     snapshot = scene.state.snapshot
-    AtHand(scene.decider).decide((asked(),), NAMES, snapshot)
+    assert missing(looked_up(scene)) == []
     scene.takes("a", "gpu-0")
     scene.ask(request(count=2))
     assert [type(each) for each in gc.get_referrers(snapshot) if not isinstance(each, FrameType)] == []
@@ -246,7 +291,7 @@ def test_a_cluster_is_near_until_much_has_changed() -> None:
     scene = Scene(*three({}))
     assert not scene.decider.is_near(scene.state.snapshot)
     scene.ask()
-    for number in range(AT_HAND):
+    for number in range(MOST_NEW_NODES):
         assert scene.decider.is_near(scene.state.snapshot)
         scene.takes("a", "gpu-0", uid=f"uid-{number}")
     scene.takes("a", "gpu-0", uid="uid-more")
@@ -263,16 +308,13 @@ class Counted(Selectors):
         return super().matches(expression, device, expired)
 
 
-def test_what_would_evaluate_a_selector_is_not_at_hand() -> None:
+def test_a_node_whose_selectors_must_be_evaluated_is_missing() -> None:
     scene = Scene(*three(texts(model="x")))
     selectors = Counted()
     scene.decider.solver = replace(scene.decider.solver, selectors=selectors)
-    wanted = asked(request(selectors=[MODEL]))
     scene.ask(request(selectors=[MODEL]))
     scene.happens(pool_of("a", texts(model="y")))
-    scene.decider.follow(scene.state.snapshot)
     before = selectors.count
-    with pytest.raises(NotAtHandError):
-        AtHand(scene.decider).decide((wanted,), NAMES, scene.state.snapshot)
+    assert missing(looked_up(scene, request(selectors=[MODEL]))) == ["a"]
     assert selectors.count == before > 0
     assert yes(scene.ask(request(selectors=[MODEL]))) == [False, True, True]
