@@ -17,10 +17,12 @@ from allocator.cel import Program as Program
 from allocator.cel import compile_expression as compile_expression
 from allocator.cel.selectors import Recent as Recent
 from allocator.cel.selectors import Selectors as Selectors
+from allocator.checks.counters import competitors as competitors
 from allocator.checks.counters import counter_demand as counter_demand
 from allocator.checks.inspector import Inspector as Inspector
 from allocator.checks.inspector import Wanted as Wanted
 from allocator.checks.inspector import ways_to_serve as ways_to_serve
+from allocator.checks.table import CAUSES as CAUSES
 from allocator.checks.taint_rules import NO_RULES as NO_RULES
 from allocator.checks.taint_rules import TaintRules as TaintRules
 from allocator.checks.taints import BLOCKING_EFFECTS as BLOCKING_EFFECTS
@@ -53,7 +55,10 @@ from allocator.explain.conditions import values_read as values_read
 from allocator.explain.conditions import without_condition as without_condition
 from allocator.explain.names import nearest as nearest
 from allocator.explain.names import nearest_attribute as nearest_attribute
+from allocator.explain.obstacles import Held as Held
+from allocator.explain.obstacles import Kind as Kind
 from allocator.explain.obstacles import Obstacle as Obstacle
+from allocator.explain.obstacles import Remedy as Remedy
 from allocator.explain.obstacles import Seen as Seen
 from allocator.model.claims import MAX_RESULTS as MAX_RESULTS
 from allocator.model.claims import AllocationMode as AllocationMode
@@ -111,6 +116,7 @@ from allocator.model.rules import validate as validate
 from allocator.model.rules.names import label_key as label_key
 from allocator.model.semver import Version as Version
 from allocator.node_selectors import selector_matches as selector_matches
+from allocator.outcome import UNREACHABLE as UNREACHABLE
 from allocator.outcome import Allocation as Allocation
 from allocator.outcome import Cause as Cause
 from allocator.outcome import Merit as Merit

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from allocator.cel.selectors import Selectors
 from allocator.checks.check import Refusal
+from allocator.checks.in_use import IN_USE
 from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.errors import NodeUnsuitableError
 from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import Node
 from allocator.model.features import Features
-from allocator.outcome import Allocation, Cause, Reason, Unsatisfiable
+from allocator.outcome import COUNT, POOL, UNREACHABLE, Allocation, Reason, Unsatisfiable
 from allocator.policies import BEST_FIT, Policy, View
 from allocator.policies.merit import merit
 from allocator.pools import NodePool
@@ -116,17 +117,17 @@ def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search)
     def reasons() -> Iterator[Reason]:
         for alternative, index, refusal in _refused_devices(slot, candidates, search):
             yield Reason(claim, alternative.label, refusal.cause, candidates.all[index].device.id, refusal.detail)
-        for refusal in sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.value, r.detail)):
+        for refusal in sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.text, r.detail)):
             if not any(refusal in alternative.verdicts for alternative in slot.alternatives):
                 yield Reason(claim, label, refusal.cause, None, refusal.detail)
         for pool in task.pools:
             if pool.incomplete and any(candidates.may_come_from(a, pool.id) for a in slot.alternatives):
-                yield Reason(claim, label, Cause.POOL, None, f"{pool.id}: {pool.problem}")
+                yield Reason(claim, label, POOL, None, f"{pool.id}: {pool.problem}")
 
     found = tuple(reasons())
-    if _has_some(slot, candidates, search) and not any(r.cause in _OF_THE_WHOLE for r in found):
-        found += (Reason(claim, label, Cause.COUNT),)
-    return found or (Reason(claim, label, Cause.UNREACHABLE),)
+    if _has_some(slot, candidates, search) and not any(r.cause.of_choice for r in found):
+        found += (Reason(claim, label, COUNT),)
+    return found or (Reason(claim, label, UNREACHABLE),)
 
 
 def _refused_devices(slot: Slot, candidates: Candidates, search: Search) -> Iterator[tuple[Alternative, int, Refusal]]:
@@ -134,8 +135,8 @@ def _refused_devices(slot: Slot, candidates: Candidates, search: Search) -> Iter
     busy = search.busy.get(search.deepest, set())
     for alternative in slot.alternatives:
         for index, verdict in enumerate(alternative.verdicts):
-            if (alternative, index) in busy or (verdict is not None and verdict.cause is Cause.IN_USE):
-                held = Refusal(Cause.IN_USE) if candidates.held[index] else None
+            if (alternative, index) in busy or (verdict is not None and verdict.cause is IN_USE.cause):
+                held = Refusal(IN_USE.cause) if candidates.held[index] else None
                 refusal = candidates.refusal_if_free(alternative, index) or held
             else:
                 refusal = None if verdict is SUITS else verdict
@@ -152,7 +153,3 @@ def _has_some(slot: Slot, candidates: Candidates, search: Search) -> bool:
         if alternative.members is None
         for index in range(candidates.count)
     )
-
-
-_OF_THE_WHOLE = frozenset({Cause.CONSTRAINT, Cause.CAPACITY, Cause.COUNTERS, Cause.COMPATIBILITY, Cause.RESULTS})
-"""Causes that say why devices which suit as such could not be chosen together."""

@@ -2,32 +2,39 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import Final
 
 from allocator.model.claims import AllocationResult
 from allocator.model.devices import DeviceId
 
 
-class Cause(Enum):
-    """Why a device did not serve a request, or a request could not be served, with the text for the request.
+@dataclass(frozen=True, slots=True, eq=False)
+class Cause:
+    """Why a device did not serve a request, or why a request could not be served. Each check of devices has its own.
 
-    Of several causes the first here is told: what came closest to being served.
+    Attributes:
+        name: for programs, for example ``in-use``.
+        text: the reason for the scheduler, with ``{request}`` and ``{detail}`` to be filled in.
+        rank: of several causes, the one with the lowest rank is told: it came closest to being served.
+        is_temporary: the cause is the present state of a device, not its kind.
+        of_choice: the cause says why devices that suit one by one could not be chosen together.
     """
 
-    CONSTRAINT = "no devices for request {request} satisfy constraint on {detail}"
-    RESULTS = "request {request} needs more devices than a claim can hold"
-    COUNT = "not enough free devices for request {request}"
-    COUNTERS = "not enough shared counters for request {request}"
-    COMPATIBILITY = "no compatible device for request {request}"
-    CAPACITY = "not enough device capacity for request {request}"
-    TAINT = "untolerated device taint for request {request}"
-    IN_USE = "no free device for request {request}"
-    NODE_OPERATIONS = "node lacks a feature for the devices of request {request}"
-    PARTITION = "partitionable devices are off, request {request}"
-    BINDING_CONDITIONS = "device binding conditions are off, request {request}"
-    POOL = "resource pool is not usable for request {request}"
-    UNREACHABLE = "no device for request {request}"
-    SELECTOR = "no device matches request {request}"
+    name: str
+    text: str
+    rank: int
+    is_temporary: bool = False
+    of_choice: bool = False
+
+
+CONSTRAINT: Final = Cause(
+    "constraint", "no devices for request {request} satisfy constraint on {detail}", rank=10, of_choice=True
+)
+RESULTS: Final = Cause("results", "request {request} needs more devices than a claim can hold", rank=20, of_choice=True)
+COUNT: Final = Cause("count", "not enough free devices for request {request}", rank=30)
+POOL: Final = Cause("pool", "resource pool is not usable for request {request}", rank=120)
+UNREACHABLE: Final = Cause("unreachable", "no device for request {request}", rank=130)
+NO_MATCH: Final = Cause("selector", "no device matches request {request}", rank=140)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +97,5 @@ class Unsatisfiable:
         """A short text, the same from try to try and for many nodes: no device names, no counts."""
         if not self.reasons:
             return "no suitable devices"
-        reason = min(self.reasons, key=lambda each: _PRECEDENCE[each.cause])
-        return reason.cause.value.format(request=reason.request, detail=reason.detail)
-
-
-_PRECEDENCE = {cause: number for number, cause in enumerate(Cause)}
+        reason = min(self.reasons, key=lambda each: each.cause.rank)
+        return reason.cause.text.format(request=reason.request, detail=reason.detail)

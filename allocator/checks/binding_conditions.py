@@ -3,15 +3,18 @@
 from typing import Final
 
 from allocator.checks.check import Check, Refusal
+from allocator.explain.obstacles import Obstacle
 from allocator.outcome import Cause
 
-_REFUSAL: Final = Refusal(Cause.BINDING_CONDITIONS)
+_GATE: Final = "DRADeviceBindingConditions"
+_CAUSE: Final = Cause("binding-conditions", "device binding conditions are off, request {request}", rank=110)
+_REFUSAL: Final = Refusal(_CAUSE)
 
 BINDING: Final = Check(
-    Cause.BINDING_CONDITIONS,
+    _CAUSE,
     lambda _, __, candidate, ___: _REFUSAL if candidate.device.binding_conditions else None,
     fields=("binding_conditions",),
     gate=("binding_conditions", False),
-    subject="DRADeviceBindingConditions",
+    obstacle=Obstacle(_CAUSE, f"with binding conditions, for which the feature gate {_GATE} is off", gate=_GATE),
     reads=lambda candidate: candidate.device.binding_conditions,
 )

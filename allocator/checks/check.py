@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allocator.checks.taint_rules import TaintRules
-from allocator.explain.expressions import Expressions
-from allocator.explain.obstacles import Seen
+from allocator.explain.expressions import Expressions, Selector
+from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.claims import Claim, DeviceClass, DeviceRequest
 from allocator.model.devices import Device, Node
 from allocator.model.features import Features
@@ -25,19 +25,14 @@ class Refusal(NamedTuple):
     detail: str = ""
 
 
-class Selector(NamedTuple):
-    """A CEL expression and where it stands. ``number`` is its place in the request; None: it is the class's."""
-
-    source: str
-    text: str
-    number: int | None = None
-
-
 def selectors_of(request: DeviceRequest, device_class: DeviceClass) -> tuple[Selector, ...]:
-    """The selectors of a class, then those of a request for it."""
+    """The selectors of a class, then those of a request."""
     return (
-        *[Selector(f"class {device_class.name}, selector {i}", text) for i, text in enumerate(device_class.selectors)],
-        *[Selector(f"selector {i}", text, i) for i, text in enumerate(request.selectors)],
+        *[
+            Selector(f"class {device_class.name}, selector {number}", text, number, of_class=True)
+            for number, text in enumerate(device_class.selectors)
+        ],
+        *[Selector(f"selector {number}", text, number) for number, text in enumerate(request.selectors)],
     )
 
 
@@ -89,8 +84,8 @@ class Check:
             SelectorError, CapacityError or SearchLimitError.
         fields: of devices or slices; the check speaks only against devices with one of these set. Empty: against any.
         gate: a field of `Features`, and whether it must be on or off for the check to apply.
-        subject: what an explanation names, if that is always the same.
-        obstacles: everything that speaks against a device, for people; None: what `speaks` says is all.
+        obstacle: the refusal in words for people, if the words are always the same.
+        obstacles: otherwise: everything that speaks against a device.
         reads: what it reads of a published device, attributes and names aside.
         circumstances: what it reads of the devices of a pool besides what is published; empty if that is nothing.
         needs_search: whether it takes more than the knowledge which devices are held to tell who gets this one.
@@ -100,7 +95,7 @@ class Check:
     speaks: Callable[[Situation, Asked, Candidate, DeviceUsage], Refusal | None]
     fields: tuple[str, ...] = ()
     gate: tuple[str, bool] = ("", True)
-    subject: str = ""
+    obstacle: Obstacle | None = None
     obstacles: Callable[[Situation, Asked, Candidate, DeviceUsage, Expressions], Iterator[Seen]] | None = None
     reads: Callable[[Candidate], Hashable] = nothing
     circumstances: Callable[[NodePool, Node, TaintRules], Sequence[Hashable]] = nothing

@@ -4,9 +4,10 @@ All devices on a counter set must have a group in common; devices without groups
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from allocator.checks.check import Refusal, Undo
-from allocator.explain.obstacles import Obstacle, Seen
+from allocator.explain.obstacles import Held, Obstacle, Seen
 from allocator.model.devices import Device, PoolId
 from allocator.outcome import Cause
 from allocator.pools import NodePool
@@ -14,7 +15,13 @@ from allocator.usage import NOTHING_USED, Usage
 
 SetKey = tuple[PoolId, str]
 
-_INCOMPATIBLE = Refusal(Cause.COMPATIBILITY)
+INCOMPATIBLE: Final = Cause(
+    "compatibility", "no compatible device for request {request}", rank=50, is_temporary=True, of_choice=True
+)
+_REFUSAL: Final = Refusal(INCOMPATIBLE)
+_OBSTACLE: Final = Obstacle(
+    INCOMPATIBLE, "not compatible with devices in use that share their counters", held=Held.SHARED
+)
 _NO_GROUPS = frozenset({""})
 """Devices without groups share a group of their own, which no device can name."""
 
@@ -33,12 +40,12 @@ class Compatibility:
             return None
         common = self._of(device.id.pool_id)
         admits = all(key not in common or common[key] & groups for key, groups in _memberships(device))
-        return None if admits else _INCOMPATIBLE
+        return None if admits else _REFUSAL
 
     def obstacles(self, device: Device, /) -> Iterator[Seen]:
-        """The same."""
+        """The same, for people."""
         if self.refusal(device) is not None:
-            yield Seen(Obstacle(Cause.COMPATIBILITY))
+            yield Seen(_OBSTACLE)
 
     def take(self, device: Device, /) -> Undo | None:
         """Put the device on its counter sets; undo restores exactly what was before."""

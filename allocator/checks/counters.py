@@ -4,8 +4,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
 from allocator.checks.check import Check, Refusal, Undo
-from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model.devices import Device, PoolId
+from allocator.explain.obstacles import Held, Obstacle, Seen
+from allocator.model.devices import Device, DeviceId, PoolId
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import NodePool
@@ -14,14 +14,19 @@ from allocator.usage import NOTHING_USED, Usage
 CounterKey = tuple[PoolId, str, str]
 """Pool, counter set, counter: a set's name is unique in its pool, a pool's in its driver."""
 
-_REFUSAL: Final = Refusal(Cause.PARTITION)
+SHORT: Final = Cause(
+    "counters", "not enough shared counters for request {request}", rank=40, is_temporary=True, of_choice=True
+)
+_OFF: Final = Cause("partition", "partitionable devices are off, request {request}", rank=100)
+_GATE: Final = "DRAPartitionableDevices"
+_REFUSAL: Final = Refusal(_OFF)
 
 PARTITION: Final = Check(
-    Cause.PARTITION,
+    _OFF,
     lambda _, __, candidate, ___: _REFUSAL if candidate.device.consumes_counters else None,
     fields=("consumes_counters",),
     gate=("partitionable_devices", False),
-    subject="DRAPartitionableDevices",
+    obstacle=Obstacle(_OFF, f"that consume shared counters, for which the feature gate {_GATE} is off", gate=_GATE),
 )
 
 
@@ -51,10 +56,10 @@ class Counters:
     def refusal(self, device: Device, /) -> Refusal | None:
         """The first counter that does not suffice for the device."""
         key = self._shortage(device) if device.consumes_counters else None
-        return None if key is None else Refusal(Cause.COUNTERS, f"{key[1]}/{key[2]}")
+        return None if key is None else Refusal(SHORT, f"{key[1]}/{key[2]}")
 
     def obstacles(self, device: Device, /) -> Iterator[Seen]:
-        """The same, with what is needed and what is left."""
+        """The same for people, with what is needed and what is left."""
         key = self._shortage(device) if device.consumes_counters else None
         if key is None:
             return
@@ -62,7 +67,9 @@ class Counters:
         full, name = self._pools[pool].counter_sets[counter_set][counter], f"{counter_set}/{counter}"
         need = Quantity.from_nano(dict(counter_demand(device)).get(key, 0), full.format)
         rest = Quantity.from_nano(self.left(pool)[key], full.format)
-        yield Seen(Obstacle(Cause.COUNTERS, name, need=str(need)), ((name, f"{rest} of {full} left"),), rest)
+        text = f"short of shared counter {name}: {need} needed"
+        short = Obstacle(SHORT, text, subject=name, need=str(need), held=Held.SHARED)
+        yield Seen(short, ((name, f"{rest} of {full} left"),))
 
     def _shortage(self, device: Device) -> CounterKey | None:
         """A counter that is overdrawn already refuses all of its pool, as upstream: its books can't be trusted."""
@@ -130,3 +137,12 @@ def counter_demand(device: Device) -> tuple[tuple[CounterKey, int], ...]:
             key = (pool, consumed.counter_set, counter)
             total[key] = total.get(key, 0) + amount.nano
     return tuple(total.items())
+
+
+def competitors(device: Device, pool: NodePool) -> Iterator[DeviceId]:
+    """The device itself, and the other devices of its pool that draw on the same counter sets."""
+    yield device.id
+    sets = {each.counter_set for each in device.consumes_counters}
+    for other in (*(each.device for each in pool.candidates), *pool.elsewhere) if sets else ():
+        if other.id != device.id and not sets.isdisjoint(each.counter_set for each in other.consumes_counters):
+            yield other.id

@@ -4,14 +4,17 @@ from collections.abc import Hashable
 from typing import Final
 
 from allocator.checks.check import Check, Refusal
+from allocator.explain.obstacles import Held, Obstacle
 from allocator.outcome import Cause
 from allocator.usage import DeviceUsage
 
-_REFUSAL: Final = Refusal(Cause.IN_USE)
+_CAUSE: Final = Cause("in-use", "no free device for request {request}", rank=80, is_temporary=True)
+_REFUSAL: Final = Refusal(_CAUSE)
 
 IN_USE: Final = Check(
-    Cause.IN_USE,
+    _CAUSE,
     lambda _, asked, __, used: _REFUSAL if used.holders > 0 and not asked.request.admin_access else None,
+    obstacle=Obstacle(_CAUSE, "in use", held=Held.WHOLE),
 )
 """Admin access does not mind who holds a device, and shares are told by the capacity that they leave."""
 

@@ -11,7 +11,7 @@ from allocator.checks.counters import Counters
 from allocator.checks.table import Book, books, checks_for
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
-from allocator.explain.obstacles import Obstacle, Seen
+from allocator.explain.obstacles import Seen
 from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import Device, DeviceId, Node, PoolId
 from allocator.model.features import Features
@@ -69,8 +69,8 @@ class Inspector:
         for check in checks_for(pool.fields, wanted.request, self._rules, self._features).told:
             if check.obstacles is not None:
                 yield from check.obstacles(situation, wanted, candidate, used, self._expressions)
-            elif check.speaks(situation, wanted, candidate, used) is not None:
-                yield Seen(Obstacle(check.cause, check.subject))
+            elif check.obstacle is not None and check.speaks(situation, wanted, candidate, used) is not None:
+                yield Seen(check.obstacle)
         shareable = self._features.consumable_capacity and device.allow_multiple_allocations
         if not (shareable and has_shares(used)):  # a further share draws nothing more
             for book in self._books_of(pool):

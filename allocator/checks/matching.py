@@ -9,21 +9,21 @@ from allocator.errors import SelectorError
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
 from allocator.model.devices import Device
-from allocator.outcome import Cause
+from allocator.outcome import NO_MATCH
 from allocator.pools import Candidate
 from allocator.usage import DeviceUsage
 
 
 def _speaks(situation: Situation, asked: Asked, candidate: Candidate, _: DeviceUsage) -> Refusal | None:
     device, matches = candidate.device, situation.matches
-    for source, text, _number in asked.selectors:
+    for selector in asked.selectors:
         if candidate.unsupported:
-            raise failure(asked, source, device, f"attribute {candidate.unsupported}: unsupported value")
+            raise failure(asked, selector.source, device, f"attribute {candidate.unsupported}: unsupported value")
         try:
-            if not matches(text, device):
-                return Refusal(Cause.SELECTOR, source)
+            if not matches(selector.text, device):
+                return Refusal(NO_MATCH, selector.source)
         except CelError as error:
-            raise failure(asked, source, device, str(error)) from error
+            raise failure(asked, selector.source, device, str(error)) from error
     return None
 
 
@@ -35,8 +35,8 @@ def failure(asked: Asked, source: str, device: Device, message: str) -> Selector
 def _obstacles(
     _: Situation, asked: Asked, candidate: Candidate, __: DeviceUsage, expressions: Expressions
 ) -> Iterator[Seen]:
-    for source, text, number in asked.selectors:
-        yield from expressions.unmet(source, text, -1 if number is None else number, candidate)
+    for selector in asked.selectors:
+        yield from expressions.unmet(selector, candidate)
 
 
 def _reads(candidate: Candidate) -> Hashable:
@@ -46,4 +46,4 @@ def _reads(candidate: Candidate) -> Hashable:
     return candidate.unsupported, device.allow_multiple_allocations, quantities
 
 
-MATCHING: Final = Check(Cause.SELECTOR, _speaks, obstacles=_obstacles, reads=_reads)
+MATCHING: Final = Check(NO_MATCH, _speaks, obstacles=_obstacles, reads=_reads)

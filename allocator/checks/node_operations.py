@@ -1,18 +1,20 @@
 """Optional node operations (KEP-5328): devices of drivers that do without some of the kubelet's calls."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
+from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.devices import Node
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 
 NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
-"""What a node declares that can do without some of the calls to a driver."""
+"""What a node declares that can do without some of the calls to a driver; the feature gate has the same name."""
 
-_REFUSAL: Final = Refusal(Cause.NODE_OPERATIONS)
+_CAUSE: Final = Cause("node-operations", "node lacks a feature for the devices of request {request}", rank=90)
+_REFUSAL: Final = Refusal(_CAUSE)
 
 
 def _skips(candidate: Candidate) -> bool:
@@ -26,16 +28,32 @@ def _speaks(situation: Situation, _: Asked, candidate: Candidate, __: DeviceUsag
     return None if is_on and NODE_OPERATIONS_FEATURE in declared else _REFUSAL
 
 
+def _obstacles(
+    situation: Situation, asked: Asked, candidate: Candidate, used: DeviceUsage, _: object
+) -> Iterator[Seen]:
+    """The feature gate that is off, the feature that the node does not declare, or both."""
+    if _speaks(situation, asked, candidate, used) is not None:
+        is_declared = NODE_OPERATIONS_FEATURE in situation.node.declared_features
+        yield Seen(
+            Obstacle(
+                _CAUSE,
+                f"that need a node which declares the feature {NODE_OPERATIONS_FEATURE}",
+                gate="" if situation.features.optional_node_operations else NODE_OPERATIONS_FEATURE,
+                node_feature="" if is_declared else NODE_OPERATIONS_FEATURE,
+            )
+        )
+
+
 def _circumstances(view: NodePool, node: Node, _: object) -> Sequence[Hashable]:
     """What the node declares, if devices of the pool ask for it."""
     return [NODE_OPERATIONS_FEATURE in node.declared_features] if "skip_node_operations" in view.fields else ()
 
 
 NODE_OPERATIONS: Final = Check(
-    Cause.NODE_OPERATIONS,
+    _CAUSE,
     _speaks,
     fields=("skip_node_operations",),
-    subject=NODE_OPERATIONS_FEATURE,
+    obstacles=_obstacles,
     reads=_skips,
     circumstances=_circumstances,
     needs_search=_skips,

@@ -7,13 +7,14 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
+from allocator.explain.obstacles import Obstacle
 from allocator.model.devices import Node, Placement
 from allocator.node_selectors import placement_matches
-from allocator.outcome import Cause
+from allocator.outcome import UNREACHABLE
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 
-_REFUSAL: Final = Refusal(Cause.UNREACHABLE)
+_REFUSAL: Final = Refusal(UNREACHABLE)
 
 
 def _is_single(candidate: Candidate) -> bool:
@@ -48,9 +49,10 @@ def _range(placement: Placement | None) -> Hashable:
 
 
 PLACEMENT: Final = Check(
-    Cause.UNREACHABLE,
+    UNREACHABLE,
     _speaks,
     fields=("per_device_placement",),
+    obstacle=Obstacle(UNREACHABLE, "not reachable from these nodes"),
     reads=_reads,
     circumstances=_circumstances,
     needs_search=_is_single,

@@ -14,8 +14,8 @@ from allocator.checks import counters as shared_counters
 from allocator.checks.binding_conditions import BINDING
 from allocator.checks.capacity import CAPACITY
 from allocator.checks.check import Asked, Check, Refusal, Situation, nothing
-from allocator.checks.compatibility import Compatibility, groups_of
-from allocator.checks.counters import PARTITION, Counters
+from allocator.checks.compatibility import INCOMPATIBLE, Compatibility, groups_of
+from allocator.checks.counters import PARTITION, SHORT, Counters
 from allocator.checks.in_use import IN_USE
 from allocator.checks.matching import MATCHING
 from allocator.checks.node_operations import NODE_OPERATIONS
@@ -25,6 +25,7 @@ from allocator.checks.taints import TAINTS
 from allocator.model.claims import DeviceRequest
 from allocator.model.devices import Device, Node, PoolId
 from allocator.model.features import Features
+from allocator.outcome import CONSTRAINT, COUNT, POOL, RESULTS
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage, Usage
 
@@ -32,6 +33,14 @@ _OF_KIND: Final = (BINDING, MATCHING, PLACEMENT)
 _OF_MEMBERS: Final = (*_OF_KIND, CAPACITY)
 CHECKS: Final = (IN_USE, *_OF_MEMBERS, NODE_OPERATIONS, PARTITION, TAINTS)
 """In upstream's order, which decides which error a pod meets."""
+
+CAUSES: Final = tuple(
+    sorted(
+        (CONSTRAINT, RESULTS, COUNT, POOL, SHORT, INCOMPATIBLE, *(check.cause for check in CHECKS)),
+        key=lambda cause: cause.rank,
+    )
+)
+"""All causes there are, what came closest to being served first."""
 
 Book: TypeAlias = Compatibility | Counters
 """What devices of one node use up together: by allocated claims, and by the attempt that is under way."""

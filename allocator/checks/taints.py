@@ -1,11 +1,13 @@
 """Device taints (KEP-5055): which of them block a request, those of slices and those of DeviceTaintRules."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.taint_rules import TaintRules
-from allocator.explain.obstacles import Obstacle, Seen
+from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
 from allocator.model.devices import Device, DeviceTaint, Toleration
 from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
@@ -13,6 +15,9 @@ from allocator.usage import DeviceUsage
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """``None`` only informs, and an effect that is unknown to us must not block (upstream's rule)."""
+
+
+_CAUSE: Final = Cause("taint", "untolerated device taint for request {request}", rank=70, is_temporary=True)
 
 
 def blocking_taint(device: Device, tolerations: Sequence[Toleration], rules: TaintRules) -> DeviceTaint | None:
@@ -42,9 +47,24 @@ def taint_text(taint: DeviceTaint) -> str:
     return f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
 
 
+def _tolerating(taint: DeviceTaint) -> tuple[Remedy, ...]:
+    operator = "Equal" if taint.value else "Exists"
+    value = f', value: "{taint.value}"' if taint.value else ""
+    toleration = Toleration(taint.key, operator, taint.value, taint.effect)
+    return (
+        Remedy(
+            Kind.TOLERATE,
+            f"taint {taint_text(taint)}",
+            f"tolerate the taint {taint_text(taint)} in",
+            f"add to tolerations: {{key: {taint.key}, operator: {operator}{value}, effect: {taint.effect}}}",
+            lambda request: replace(request, tolerations=(*request.tolerations, toleration)),
+        ),
+    )
+
+
 def _speaks(situation: Situation, asked: Asked, candidate: Candidate, _: DeviceUsage) -> Refusal | None:
     taint = blocking_taint(candidate.device, asked.request.tolerations, situation.rules)
-    return None if taint is None else Refusal(Cause.TAINT, taint_text(taint))
+    return None if taint is None else Refusal(_CAUSE, taint_text(taint))
 
 
 def _obstacles(situation: Situation, asked: Asked, candidate: Candidate, *_: object) -> Iterator[Seen]:
@@ -53,8 +73,9 @@ def _obstacles(situation: Situation, asked: Asked, candidate: Candidate, *_: obj
     of_rules = ((rule.taint, rule.name) for rule in situation.rules.selecting(device.id))
     for taint, rule in (*((taint, "") for taint in device.taints), *of_rules):
         if blocks(taint, asked.request.tolerations):
-            alike = DeviceTaint(taint.key, taint.effect, taint.value)
-            yield Seen(Obstacle(Cause.TAINT, taint_text(taint), taint=alike, rule=rule))
+            source = f" by DeviceTaintRule {rule}" if rule else ""
+            obstacle = Obstacle(_CAUSE, f"tainted {taint_text(taint)}{source}, not tolerated")
+            yield Seen(obstacle, remedies=partial(_tolerating, taint))
 
 
 def _circumstances(view: NodePool, _: object, rules: TaintRules) -> Sequence[Hashable]:
@@ -69,7 +90,7 @@ def _without_times(taints: Iterable[DeviceTaint]) -> Hashable:
 
 
 TAINTS: Final = Check(
-    Cause.TAINT,
+    _CAUSE,
     _speaks,
     fields=("taints",),
     gate=("device_taints", True),

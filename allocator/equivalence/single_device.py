@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from allocator.allocate import Task
 from allocator.cel.selectors import Selectors
-from allocator.checks.counters import CounterKey, counter_demand, full
+from allocator.checks.counters import SHORT, CounterKey, counter_demand, full
+from allocator.checks.in_use import IN_USE
 from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
 from allocator.equivalence.counter_groups import DeviceKinds, Facts, States, counter_groups
@@ -18,7 +19,7 @@ from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
 from allocator.model.devices import Device
 from allocator.model.problems import AllocatorError
-from allocator.outcome import Cause, Merit, Reason, Unsatisfiable
+from allocator.outcome import UNREACHABLE, Cause, Merit, Reason, Unsatisfiable
 from allocator.policies import Policy
 from allocator.policies.policy import DeviceKind, Sizes, sizes_of
 from allocator.search.candidates import SUITS, Alternative, Candidates
@@ -51,7 +52,7 @@ class NotFound(NamedTuple):
     @property
     def reason(self) -> str:
         """As `Unsatisfiable.summary`."""
-        causes = self.causes or {Cause.UNREACHABLE}
+        causes = self.causes or {UNREACHABLE}
         return Unsatisfiable(tuple(Reason("", self.request, cause) for cause in causes), 0).summary
 
 
@@ -134,7 +135,7 @@ class Single:
         """What speaks against each device that the node can reach, if the request gets none of them."""
         for start, end in self._pools:
             for device, state in zip(self._devices[start:end], held[start:end], strict=True):
-                yield device.if_held if state == 1 else device.refused or Cause.COUNTERS
+                yield device.if_held if state == 1 else device.refused or SHORT
 
 
 def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBudget) -> Single | None:
@@ -173,7 +174,7 @@ def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
     return Facts(
         sizes_of(device),
         None if verdict is SUITS else verdict.cause,
-        Cause.IN_USE if if_free is None else if_free.cause,
+        IN_USE.cause if if_free is None else if_free.cause,
         bool(device.consumes_counters),
         counter_demand(device),
     )
@@ -181,4 +182,4 @@ def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
 
 def _beyond_reach(device: Device) -> Facts:
     """A device of another node that consumes counters of the pool."""
-    return Facts((), Cause.UNREACHABLE, Cause.UNREACHABLE, is_part=True, draws=counter_demand(device))
+    return Facts((), UNREACHABLE, UNREACHABLE, is_part=True, draws=counter_demand(device))

@@ -59,6 +59,21 @@ def without_condition(expression: str, part: int) -> str:
     return " && ".join(each for number, each in enumerate(conditions_of(expression)) if number != part)
 
 
+def relaxed(expression: str, gone: str) -> str:
+    """The selector with ``true`` in the place of a condition, so that the other conditions keep their numbers."""
+    return " && ".join("true" if each == gone else each for each in conditions_of(expression))
+
+
+def with_attribute(expression: str, missing: str, meant: str) -> str:
+    """The selector, reading another attribute."""
+    (domain, _, name), (right_domain, _, right) = missing.rpartition("/"), meant.rpartition("/")
+    pattern = re.compile(
+        rf"""device\.attributes\[(["']){re.escape(domain)}\1\]"""
+        rf"""\s*(?:\.\s*{re.escape(name)}\b|\[(["']){re.escape(name)}\2\])"""
+    )
+    return pattern.sub(lambda _: f'device.attributes["{right_domain}"].{right}', expression)
+
+
 @lru_cache(maxsize=4096)
 def wish(condition: str) -> Wish | None:
     """What a condition of the form ``attribute == literal`` wants, either way round."""

@@ -1,15 +1,36 @@
-"""Selectors of an explanation: which of their conditions do not hold for a device, and why."""
+"""Selectors of an explanation: which of their conditions do not hold for a device, why, and how to write them."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from allocator.cel import CelError, Reads
 from allocator.cel.selectors import Selectors
-from allocator.explain.conditions import conditions_of, value_in_words, values_read, wish
-from allocator.explain.names import nearest_attribute
-from allocator.explain.obstacles import Obstacle, Seen
+from allocator.explain.conditions import (
+    conditions_of,
+    relaxed,
+    value_in_words,
+    values_read,
+    wish,
+    with_attribute,
+    without_condition,
+)
+from allocator.explain.names import did_you_mean, nearest_attribute
+from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
+from allocator.model.claims import DeviceClass, DeviceRequest
 from allocator.model.devices import Device
-from allocator.outcome import Cause
+from allocator.outcome import NO_MATCH
 from allocator.pools import Candidate
+
+
+class Selector(NamedTuple):
+    """A selector of a request or of a class: where it stands, and its number there."""
+
+    source: str
+    text: str
+    number: int
+    of_class: bool = False
 
 
 class Expressions:
@@ -36,62 +57,99 @@ class Expressions:
                 self._reads[expression] = Reads(everything=True)
         return self._reads[expression]
 
-    def unmet(self, source: str, text: str, number: int, candidate: Candidate) -> tuple[Seen, ...]:
-        """The conditions of a selector that don't hold. Devices with the same values are looked at once.
-
-        Args:
-            source: where the selector stands.
-            text: the selector.
-            number: its place in the request; -1: it is the class's.
-            candidate: the device.
-        """
-        device, reads = candidate.device, self.reads(text)
+    def unmet(self, selector: Selector, candidate: Candidate) -> tuple[Seen, ...]:
+        """The conditions of a selector that do not hold. Devices with the same values are looked at once."""
+        device, reads = candidate.device, self.reads(selector.text)
         if candidate.unsupported:
             error = f"attribute {candidate.unsupported}: unsupported value"
-            return (Seen(Obstacle(Cause.SELECTOR, source, text.strip(), number, error=error)),)
+            obstacle = _obstacle(selector, selector.text.strip(), error)
+            return (Seen(obstacle, remedies=partial(_relaxing, selector, 0)),)
         if reads.everything:
-            return tuple(self._judged(source, text, number, device))
+            return tuple(self._judged(selector, device))
         key = (
-            (source, text, device.driver, device.allow_multiple_allocations),
+            (selector, device.driver, device.allow_multiple_allocations),
             tuple([_key(device.attributes.get(name)) for name in reads.attributes]),
             tuple([device.quantities.get(name) for name in reads.capacities]),
         )
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = tuple(self._judged(source, text, number, device))
+            found = self._known[key] = tuple(self._judged(selector, device))
         return found
 
-    def _judged(self, source: str, text: str, number: int, device: Device) -> Iterator[Seen]:
-        error = self.error(text, device)
+    def _judged(self, selector: Selector, device: Device) -> Iterator[Seen]:
+        error = self.error(selector.text, device)
         if error is None:
             return
-        parts = conditions_of(text)
+        parts = conditions_of(selector.text)
         failed = [(part, self.error(each, device)) for part, each in enumerate(parts)]
-        # What fails is of no account beside what does not hold, as in the language.
+        # As in the language, a condition that is false outweighs one that fails.
         false = [part for part, why in failed if why == ""]
         told = false or [part for part, why in failed if why]
         if len(parts) == 1 or (error and false) or not told:
-            yield self._told(source, text, number, -1 if number < 0 else 0, device, error)
+            yield self._seen(selector, 0, selector.text, device, error)
             return
         for part in told:
-            yield self._told(source, parts[part], number, part, device, failed[part][1] or "")
+            yield self._seen(selector, part, parts[part], device, failed[part][1] or "")
 
-    def _told(self, source: str, condition: str, number: int, part: int, device: Device, error: str) -> Seen:
+    def _seen(self, selector: Selector, part: int, condition: str, device: Device, error: str) -> Seen:
         reads = self.reads(condition)
-        wanted = wish(condition)
         missing = next((name for name in reads.attributes if name not in device.attributes), "") if error else ""
-        obstacle = Obstacle(
-            Cause.SELECTOR,
-            source,
-            condition,
-            number,
-            part,
-            wanted="" if wanted is None or len(values_read(reads, device)) != 1 else value_in_words(wanted.value),
-            error=error,
-            missing=missing,
-            meant=nearest_attribute(missing, device) if missing else "",
-        )
-        return Seen(obstacle, () if error else values_read(reads, device))
+        meant = nearest_attribute(missing, device) if missing else ""
+        corrected = with_attribute(selector.text, missing, meant) if meant else selector.text
+        remedies = partial(_relaxing, selector, part)
+        if corrected != selector.text:
+            remedies = partial(_correcting, selector, missing, meant)
+        if error:
+            return Seen(_obstacle(selector, condition, error, missing, meant), remedies=remedies)
+        values, wanted = values_read(reads, device), wish(condition)
+        one = value_in_words(wanted.value) if wanted is not None and len(values) == 1 else ""
+        return Seen(_obstacle(selector, condition, wanted=one), values, remedies)
+
+
+def _obstacle(
+    selector: Selector, condition: str, error: str = "", missing: str = "", meant: str = "", wanted: str = ""
+) -> Obstacle:
+    where = f"{condition} ({selector.source})"
+    if missing:
+        text = f"without attribute {missing}, which is read by {where}{did_you_mean(meant)}"
+    else:
+        text = f"on which {where} fails: {error}" if error else f"not matching {where}"
+    return Obstacle(NO_MATCH, text, condition=condition, wanted=wanted, of_class=selector.of_class)
+
+
+def _relaxing(selector: Selector, part: int) -> Iterator[Remedy]:
+    """Drop a condition. A class keeps its conditions: others ask for it, too."""
+    if selector.of_class:
+        return
+    gone, left = conditions_of(selector.text)[part], without_condition(selector.text, part)
+    yield Remedy(
+        Kind.RELAX_SELECTOR,
+        f"selector {selector.number} condition {part}",
+        f"drop the condition {gone} from",
+        f"remove it from selector {selector.number}{f', which leaves: {left}' if left else ''}",
+        lambda request: _edited(request, selector.number, partial(relaxed, gone=gone)),
+    )
+
+
+def _correcting(selector: Selector, missing: str, meant: str) -> Iterator[Remedy]:
+    """Read the attribute that exists instead of the one that does not."""
+    correct = partial(with_attribute, missing=missing, meant=meant)
+    yield Remedy(
+        Kind.CORRECT,
+        f"selector {selector.number} attribute {missing}",
+        f"write {meant} instead of {missing} in",
+        f"selector {selector.number} becomes: {correct(selector.text)}",
+        lambda request: _edited(request, selector.number, correct),
+        edit_class=(lambda of: _edited(of, selector.number, correct)) if selector.of_class else None,
+    )
+
+
+_Selecting = TypeVar("_Selecting", DeviceRequest, DeviceClass)
+
+
+def _edited(of: _Selecting, number: int, edit: Callable[[str], str]) -> _Selecting:
+    selectors = (edit(text) if n == number else text for n, text in enumerate(of.selectors))
+    return replace(of, selectors=tuple(selectors))
 
 
 def _key(value: object) -> Hashable:

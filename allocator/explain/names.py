@@ -25,3 +25,8 @@ def nearest_attribute(missing: str, device: Device) -> str:
     if own:
         return own.get(nearest(name, own), "")
     return nearest(missing, device.attributes)
+
+
+def did_you_mean(meant: str) -> str:
+    """``; did you mean model?``, or nothing if no name is like it."""
+    return f"; did you mean {meant}?" if meant else ""

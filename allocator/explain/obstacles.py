@@ -1,48 +1,100 @@
-"""What keeps a device from a request, for people."""
+"""What keeps a device from a request, in words, and what may be done about it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
 
 from allocator.explain.conditions import ReadValues
-from allocator.model.devices import DeviceTaint
-from allocator.model.quantity import Quantity
+from allocator.model.claims import DeviceClass, DeviceRequest
 from allocator.outcome import Cause
+
+
+class Held(Enum):
+    """Whether claims that hold devices are in the way."""
+
+    NOT = "nobody is in the way"
+    WHOLE = "all claims that hold the device are in the way"
+    SHARED = "claims use up together what the device needs: releasing some of them may suffice"
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps a device from a request. Equal ones are one cause, on however many devices.
+    """What keeps a device from a request. Equal obstacles are one cause, on any number of devices.
 
     Attributes:
-        subject: the selector's place, the taint, the capacity, ``set/counter``, the feature gate.
-        condition: the part of the selector that does not hold, or that fails.
-        number: of a selector of the request: which one; -1 for a class's.
-        part: which of its conditions; -1 for all that a class's selector says.
-        wanted: the value that the condition compares with, where it is as simple as that.
-        need: what is asked for of a capacity or counter.
-        error: why an expression fails, where it does.
-        missing, meant: the attribute that is not there, and the one that may have been meant.
-        taint: without its time.
-        rule: the DeviceTaintRule that it comes from; empty for a taint of the driver.
+        text: for people, to follow a number of devices: ``in use``.
+        subject: the capacity or counter that is short.
+        need: how much of the subject is asked for.
+        condition: the part of a selector that does not hold.
+        wanted: the one value that satisfies the condition, where the condition is as simple as that.
+        of_class: the DeviceClass is at fault, not the request.
+        held: whether claims are in the way.
+        gate: the feature gate that is off.
+        node_feature: the feature that the node does not declare.
     """
 
     cause: Cause
+    text: str
     subject: str = ""
-    condition: str = ""
-    number: int = -1
-    part: int = -1
-    wanted: str = ""
     need: str = ""
-    error: str = ""
-    missing: str = ""
-    meant: str = ""
-    taint: DeviceTaint | None = None
-    rule: str = ""
+    condition: str = ""
+    wanted: str = ""
+    of_class: bool = False
+    held: Held = Held.NOT
+    gate: str = ""
+    node_feature: str = ""
+
+
+class Kind(IntEnum):
+    """What a change touches, the least invasive first."""
+
+    WAIT = 0
+    CORRECT = 1
+    REPAIR = 2
+    TOLERATE = 3
+    ASK_FOR_LESS = 4
+    DROP_CONSTRAINT = 5
+    RELAX_SELECTOR = 6
+    CONFIGURE = 7
+    FREE = 8
+    ADD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """How to write a request, or its DeviceClass, so that an obstacle is gone.
+
+    Attributes:
+        what: the part of the request that is changed.
+        text: what to do, as an order that the name of the request completes: ``tolerate the taint x:NoSchedule in``.
+        how: what to write in the object.
+        edit: the request after the change; the same request if it is the class that is changed.
+        weight: among remedies of a kind, the lightest is the least invasive.
+        edit_class: the class after the change; None if the request is changed.
+    """
+
+    kind: Kind
+    what: str
+    text: str
+    how: str
+    edit: Callable[[DeviceRequest], DeviceRequest] = field(compare=False)
+    weight: int = 0
+    edit_class: Callable[[DeviceClass], DeviceClass] | None = field(default=None, compare=False)
+
+
+def _none() -> tuple[Remedy, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An obstacle, with the values that the device has. ``left``: of the capacity or counter that is short."""
+    """An obstacle as it is met on a device.
+
+    Attributes:
+        values: what the device has.
+        remedies: each of them removes the obstacle.
+    """
 
     obstacle: Obstacle
     values: ReadValues = ()
-    left: Quantity | None = None
+    remedies: Callable[[], Iterable[Remedy]] = field(default=_none, compare=False)

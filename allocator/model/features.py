@@ -1,48 +1,40 @@
 """Upstream's feature gates that change what may be allocated; each can be switched by its own name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+
+
+def _gate(name: str, *, on: bool) -> bool:
+    """A field of `Features`: the gate's name in Kubernetes, and its default there."""
+    return field(default=on, metadata={"gate": name})
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
     """Which features are on. Defaults are those of Kubernetes 1.37."""
 
-    admin_access: bool = True
-    prioritized_list: bool = True
-    partitionable_devices: bool = True
-    device_taints: bool = True
-    binding_conditions: bool = True
-    consumable_capacity: bool = True
-    fractional_capacity_range: bool = True
-    list_type_attributes: bool = False
-    derived_attributes: bool = False
-    compatibility_groups: bool = False
-    optional_node_operations: bool = False
-    extended_resource: bool = True
+    admin_access: bool = _gate("DRAAdminAccess", on=True)
+    prioritized_list: bool = _gate("DRAPrioritizedList", on=True)
+    partitionable_devices: bool = _gate("DRAPartitionableDevices", on=True)
+    device_taints: bool = _gate("DRADeviceTaints", on=True)
+    binding_conditions: bool = _gate("DRADeviceBindingConditions", on=True)
+    consumable_capacity: bool = _gate("DRAConsumableCapacity", on=True)
+    fractional_capacity_range: bool = _gate("DRAFractionalCapacityRange", on=True)
+    list_type_attributes: bool = _gate("DRAListTypeAttributes", on=False)
+    derived_attributes: bool = _gate("DRADerivedAttributes", on=False)
+    compatibility_groups: bool = _gate("DRADeviceCompatibilityGroups", on=False)
+    optional_node_operations: bool = _gate("DRAOptionalNodeOperations", on=False)
+    extended_resource: bool = _gate("DRAExtendedResource", on=True)
 
 
-ALL_FEATURES = Features(**{field.name: True for field in fields(Features)})
+ALL_FEATURES = Features(**{each.name: True for each in fields(Features)})
 """Everything that this allocator knows."""
 
-NO_FEATURES = Features(**{field.name: False for field in fields(Features)})
+NO_FEATURES = Features(**{each.name: False for each in fields(Features)})
 """Core only, as Kubernetes 1.34 with every gate off."""
 
-GATES: Mapping[str, str] = {
-    "DRAAdminAccess": "admin_access",
-    "DRAPrioritizedList": "prioritized_list",
-    "DRAPartitionableDevices": "partitionable_devices",
-    "DRADeviceTaints": "device_taints",
-    "DRADeviceBindingConditions": "binding_conditions",
-    "DRAConsumableCapacity": "consumable_capacity",
-    "DRAFractionalCapacityRange": "fractional_capacity_range",
-    "DRAListTypeAttributes": "list_type_attributes",
-    "DRADerivedAttributes": "derived_attributes",
-    "DRADeviceCompatibilityGroups": "compatibility_groups",
-    "DRAOptionalNodeOperations": "optional_node_operations",
-    "DRAExtendedResource": "extended_resource",
-}
-"""Kubernetes' name of each gate."""
+GATES: Mapping[str, str] = {each.metadata["gate"]: each.name for each in fields(Features)}
+"""Kubernetes' name of each gate, to the field."""
 
 
 def with_gates(features: Features, gates: Mapping[str, bool]) -> Features:

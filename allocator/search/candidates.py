@@ -20,7 +20,7 @@ from allocator.model.devices import AttributeValue, Device, DeviceId, Node, Pool
 from allocator.model.features import Features
 from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
-from allocator.outcome import Cause
+from allocator.outcome import COUNT
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import values_of
 from allocator.search.limits import TimedSelectors
@@ -29,7 +29,7 @@ from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 _SOME_LIST: Final = ("",)
 """Any list: while list-typed attributes are off, the elements of a list do not matter, and it may be empty."""
 
-SUITS = Refusal(Cause.COUNT)
+SUITS = Refusal(COUNT)
 """The verdict on a device that nothing speaks against; the search decides whether it is taken."""
 
 

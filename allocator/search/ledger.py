@@ -3,19 +3,20 @@
 from collections.abc import Hashable
 from functools import partial
 
-from allocator.checks.capacity import exceeded
+from allocator.checks.capacity import CAPACITY, exceeded
 from allocator.checks.check import Refusal, Undo
 from allocator.checks.counters import Counters
+from allocator.checks.in_use import IN_USE
 from allocator.checks.table import books
 from allocator.model.devices import Device
 from allocator.model.features import Features
-from allocator.outcome import Cause
+from allocator.outcome import CONSTRAINT
 from allocator.pools import NodePool
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.constraints import Constraint, constraint_class
 from allocator.search.plan import Plan
 
-_IN_USE = Refusal(Cause.IN_USE, "another request of the pod")
+_IN_USE = Refusal(IN_USE.cause, "another request of the pod")
 
 
 class Ledger:
@@ -86,7 +87,7 @@ class Ledger:
         short = exceeded(
             device, self._candidates.taken(alternative, index), self._candidates.capacities.consumed(device.id)
         )
-        return None if short is None else Refusal(Cause.CAPACITY, short)
+        return None if short is None else Refusal(CAPACITY.cause, short)
 
     def _shortage(self, index: int, device: Device) -> Refusal | None:
         if self._books and not self._draws_already(index, device):
@@ -105,7 +106,7 @@ class Ledger:
             value = self._candidates.value(alternative, index, spec.attribute)
             undo = self.constraints[alternative.claim][number].take(value)
             if undo is None:
-                return Refusal(Cause.CONSTRAINT, spec.attribute)
+                return Refusal(CONSTRAINT, spec.attribute)
             undos.append(undo)
         return None
 

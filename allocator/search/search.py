@@ -9,9 +9,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from allocator.checks.check import Refusal, Undo
+from allocator.checks.in_use import IN_USE
 from allocator.errors import NodeUnsuitableError
 from allocator.model.claims import MAX_RESULTS
-from allocator.outcome import Cause
+from allocator.outcome import CONSTRAINT, RESULTS
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import SearchBudget
@@ -134,7 +135,7 @@ class Search:
             if alternative.members == ():
                 continue
             if before + alternative.need > MAX_RESULTS:
-                self._note(slot, Refusal(Cause.RESULTS))
+                self._note(slot, Refusal(RESULTS))
             else:
                 order = self._narrowed(alternative, self._orders(alternative), 0)
                 return Place(slot, option, 0, before, alternative, order)
@@ -180,7 +181,7 @@ class Search:
             self._budget.step()
             taken = self._ledger.take(alternative, index)
             if isinstance(taken, Refusal):
-                if taken.cause is Cause.IN_USE:
+                if taken.cause is IN_USE.cause:
                     self.busy.setdefault(place.slot, set()).add((alternative, index))
                     continue  # another device of its class may be free
                 self._note(place.slot, taken)
@@ -204,7 +205,7 @@ class Search:
             place.chosen, place.undo = index, taken
             return True
         self._note(place.slot, taken)
-        if taken.cause is Cause.CONSTRAINT:
+        if taken.cause is CONSTRAINT:
             raise NodeUnsuitableError(
                 str(self._plan.claims[place.alternative.claim]),
                 place.alternative.label,

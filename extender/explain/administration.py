@@ -1,36 +1,12 @@
-"""Changes that are an administrator's: of device classes, of feature gates, and of what nodes declare."""
+"""Changes that are an administrator's: feature gates, features that nodes declare, and more devices."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allocator import GATES, Features
-from extender.explain.changes import Change, Kind
-from extender.explain.edits import corrected
+from allocator import GATES, Device, DeviceId, Features, Kind, Placement, PoolId, Quantity, Slice, counter_demand
+from extender.explain.changes import Change
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
-
-
-def correct_class(name: str, number: int, missing: str, meant: str, old: str) -> Change | None:
-    """Write the attribute that exists into a class's selector; None where that can't be told."""
-    new = corrected(old, missing, meant)
-    if new == old:
-        return None
-
-    def fork(snapshot: Snapshot) -> Snapshot:
-        texts = snapshot.classes[name].selectors
-        now = corrected(texts[number], missing, meant)
-        return snapshot.with_class(
-            replace(snapshot.classes[name], selectors=(*texts[:number], now, *texts[number + 1 :]))
-        )
-
-    return Change(
-        Kind.CORRECT,
-        f"class {name}: selector {number} attribute {missing}",
-        f"write {meant} instead of {missing} in device class {name}",
-        f"kubectl edit deviceclass {name}: spec.selectors[{number}] becomes: {new}",
-        fork,
-        weight=1,
-    )
 
 
 def turn_on(gate: str) -> Change:
@@ -64,9 +40,38 @@ def declare(node: NodeObject, feature: str) -> Change:
 
 def closed_gates(features: Features) -> Iterator[Change]:
     """Each feature gate that is off, turned on."""
-    yield from (turn_on(gate) for gate in GATES if is_off(gate, features))
+    yield from (turn_on(gate) for gate, name in GATES.items() if not getattr(features, name))
 
 
-def is_off(gate: str, features: Features) -> bool:
-    """Whether a feature gate, by Kubernetes' name, is off."""
-    return not getattr(features, GATES[gate])
+def add_devices(like: Device, node: str, count: int) -> Change:
+    """Publish more devices, each in a pool of its own, with as much of counters as it needs."""
+
+    def fork(snapshot: Snapshot) -> Snapshot:
+        for number in range(count):
+            for each in _pool_of_one(like, node, number):
+                snapshot = snapshot.with_slice(each)
+        return snapshot
+
+    return Change(
+        Kind.ADD,
+        f"node {node}: devices like {like.id}",
+        f"add {count} more {'device' if count == 1 else 'devices'} like {like.id} to node {node}",
+        "the driver has to publish them in a ResourceSlice",
+        fork,
+        size=count,
+    )
+
+
+def _pool_of_one(like: Device, node: str, number: int) -> tuple[Slice, ...]:
+    pool = PoolId(like.driver, f"{like.id.pool}-{node}-more-{number}")
+    device = replace(like, id=DeviceId(*pool, "device-0"), taints=(), placement=None)
+    here = Placement(node_name=node)
+    parts = 2 if device.consumes_counters else 1
+    slices = [Slice(f"{pool.driver}-{pool.pool}", pool, 1, parts, here, devices=(device,))]
+    if device.consumes_counters:
+        sets: dict[str, dict[str, Quantity]] = {}
+        for (_, name, counter), nano in counter_demand(device):
+            sets.setdefault(name, {})[counter] = Quantity.from_nano(nano)
+        counters = f"{pool.driver}-{pool.pool}-counters"
+        slices.append(Slice(counters, pool, 1, parts, here, counter_sets=tuple(sets.items())))
+    return tuple(slices)

@@ -2,7 +2,7 @@
 
 from allocator import DeviceId
 from extender.explain.explanation import Clash, Explanation, Fallout, Place, Proposal, RequestReport
-from extender.explain.text import as_text, obstacle_text
+from extender.explain.text import as_text
 
 
 def as_json(explanation: Explanation) -> dict[str, object]:
@@ -44,8 +44,8 @@ def _request(report: RequestReport) -> dict[str, object]:
 
 def _fallout(fallout: Fallout) -> dict[str, object]:
     return {
-        "cause": fallout.obstacle.cause.name.lower().replace("_", "-"),
-        "text": obstacle_text(fallout.obstacle),
+        "cause": fallout.obstacle.cause.name,
+        "text": fallout.obstacle.text,
         "need": fallout.obstacle.need or None,
         "count": fallout.count,
         "values": [{"values": dict(values), "devices": count} for values, count in fallout.values if values],

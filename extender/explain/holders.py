@@ -1,7 +1,5 @@
 """Who has which device: claims, the pods that use them, and pods for which devices are kept."""
 
-from collections.abc import Iterator
-
 from allocator import DeviceId, PoolId
 from extender.explain.explanation import Holder
 from extender.explain.holdings import share_of, users
@@ -32,12 +30,6 @@ class Holders:
     def claims(self, device: DeviceId) -> list[ClaimObject]:
         """The claims that hold a device or a share of it."""
         return self._pool(device.pool_id).get(device.device, [])
-
-    def in_pool(self, pool: PoolId) -> Iterator[tuple[DeviceId, ClaimObject]]:
-        """Every device of a pool that is held, and by which claim."""
-        for device, claims in self._pool(pool).items():
-            for claim in claims:
-                yield DeviceId(*pool, device), claim
 
     def _pool(self, pool: PoolId) -> dict[str, list[ClaimObject]]:
         if pool not in self._pools:

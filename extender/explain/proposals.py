@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
+from allocator import Kind
 from extender.explain.bundles import Bundle, Bundles
-from extender.explain.changes import Change, Kind, invasiveness
+from extender.explain.changes import Change, invasiveness
 from extender.explain.explanation import Proposal
 from extender.explain.survey import Survey
 from extender.explain.trials import Trials

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from allocator import nearest
-from extender.explain.changes import Change, Kind, Target
+from allocator import Kind, nearest
+from extender.explain.changes import Change, Target
 from extender.explain.edits import rename_reference, use_class
 from extender.explain.holdings import users
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey

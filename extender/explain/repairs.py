@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from allocator import Device, DeviceId, Pool, Quantity, Slice
-from extender.explain.changes import Change, Kind
+from allocator import Device, DeviceId, Kind, Pool, Quantity, Slice
+from extender.explain.changes import Change
 from extender.explain.holdings import MAX_NAMED
 from extender.state.snapshot import Snapshot
 

@@ -7,17 +7,19 @@ from itertools import islice
 from typing import Final
 
 from allocator import (
+    NOTHING_USED,
+    UNREACHABLE,
     AllocationMode,
-    Candidate,
-    Cause,
     Device,
     DeviceId,
+    Held,
     Inspector,
     NodePool,
     Obstacle,
     ReadValues,
     Seen,
     Wanted,
+    device_circumstances,
     values_read,
 )
 from extender.decisions.solver import Solver
@@ -76,7 +78,7 @@ class Survey:
         self._distinct = tuple(asked.values())
         self._same = tuple(list(asked).index(way.question) for way in self.ways)
         self._snapshot = snapshot
-        self._known: dict[tuple[int, str], PoolView] = {}
+        self._known: dict[Hashable, PoolView] = {}
         self._signatures: dict[Hashable, int] = {}
         for node in nodes:
             pause()
@@ -94,7 +96,7 @@ class Survey:
     def lacks_some(self, node: str, way: int) -> bool:
         """Whether devices of the right kind can't be had there."""
         seen = (each for view in self.views[node] for each in view.first[way] if each is not None)
-        return any(each.obstacle.cause in OF_STATE for each in seen)
+        return any(each.obstacle.cause.is_temporary for each in seen)
 
     def free_devices(self, node: str, way: int) -> list[Device]:
         """The devices of a node that would do."""
@@ -106,8 +108,8 @@ class Survey:
         ]
 
     def _view(self, pool: NodePool, node: NodeObject) -> PoolView:
-        """The view of a pool, which nodes share as far as devices are not placed one by one."""
-        key = (id(pool), node.name if any(_is_of_node(c) for c in pool.candidates) else "")
+        """The view of a pool, which nodes share unless its devices depend on the node."""
+        key = (id(pool), device_circumstances(pool, node.node, NOTHING_USED, self._snapshot.taint_rules))
         if key not in self._known:
             judged = [
                 tuple(next(self.inspector.obstacles(way, c, pool, node.node), None) for c in pool.candidates)
@@ -157,8 +159,8 @@ class Survey:
         found: dict[DeviceId, Seen | None] = {}
         for view in self._known.values():
             for candidate, seen in zip(view.pool.candidates, view.first[way], strict=True):
-                known = found.get(candidate.device.id, _UNREACHABLE)
-                if known is not None and known.obstacle.cause is Cause.UNREACHABLE:
+                known = found.get(candidate.device.id, _OUT_OF_REACH)
+                if known is not None and known.obstacle.cause is UNREACHABLE:
                     found[candidate.device.id] = seen
         return found
 
@@ -175,10 +177,10 @@ class Survey:
 
     def _holders(self, obstacle: Obstacle, device: DeviceId, holders: Holders) -> tuple[Holder, ...]:
         """Who has a device, or the shares of it that leave too little."""
-        if obstacle.cause is Cause.IN_USE:
+        if obstacle.held is Held.WHOLE:
             return holders.of(device)
         consumed = self.inspector.usage.device(device).consumed
-        if obstacle.cause is not Cause.CAPACITY or obstacle.subject not in consumed:
+        if obstacle.held is Held.NOT or obstacle.subject not in consumed:
             return ()
         return holders.sharing(device, obstacle.subject, consumed[obstacle.subject])
 
@@ -199,31 +201,10 @@ class Survey:
             yield UnusablePool(str(identity), pool.problem, pool.incomplete, published)
 
 
-OF_STATE: Final = frozenset({Cause.IN_USE, Cause.COUNTERS, Cause.COMPATIBILITY, Cause.TAINT})
-"""What speaks against a device as it is now, and not against its kind."""
-
-_UNREACHABLE: Final = Seen(Obstacle(Cause.UNREACHABLE))
-
-_TOLD_IN_ORDER: Final = (
-    Cause.IN_USE,
-    Cause.TAINT,
-    Cause.CAPACITY,
-    Cause.COUNTERS,
-    Cause.COMPATIBILITY,
-    Cause.NODE_OPERATIONS,
-    Cause.PARTITION,
-    Cause.BINDING_CONDITIONS,
-    Cause.UNREACHABLE,
-    Cause.SELECTOR,
-)
-"""What comes closest to being served comes first."""
+_OUT_OF_REACH: Final = Seen(Obstacle(UNREACHABLE, ""))
 
 
 def _order(fallout: Fallout) -> tuple[object, ...]:
+    """What came closest to being served comes first."""
     of = fallout.obstacle
-    return (_TOLD_IN_ORDER.index(of.cause), of.number < 0, -fallout.count, of.subject, of.condition)
-
-
-def _is_of_node(candidate: Candidate) -> bool:
-    """Whether it depends on the node if the device can be had."""
-    return candidate.slice.per_device_placement or bool(candidate.slice.skip_node_operations)
+    return of.cause.rank, of.of_class, -fallout.count, of.text

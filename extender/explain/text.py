@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from allocator import Cause, Obstacle, ReadValues, printable
+from allocator import ReadValues, printable
 from extender.explain.explanation import (
     Clash,
     Explanation,
@@ -60,7 +60,7 @@ def _request_lines(report: RequestReport) -> Iterator[str]:
     yield f"Request {report.request} of {report.source}: {report.asks}"
     yield f"  {_counted(report.considered, 'device')} considered, {_free(report)}"
     for fallout in report.fallouts:
-        yield f"  {fallout.count} {obstacle_text(fallout.obstacle)}{_seen(fallout)}"
+        yield f"  {fallout.count} {fallout.obstacle.text}{_seen(fallout)}"
         yield from _holder_lines(fallout)
         if fallout.holders and fallout.count > len(fallout.devices):
             yield f"      and {fallout.count - len(fallout.devices)} more"
@@ -87,44 +87,6 @@ def _free(report: RequestReport) -> str:
     return f"{report.free} of which would do ({named}), but at most {most} on one node ({node}), not {report.need}"
 
 
-def obstacle_text(of: Obstacle) -> str:
-    """What keeps some devices from a request, after their number."""
-    if of.cause is Cause.SELECTOR:
-        return _selector_text(of)
-    if of.cause is Cause.CAPACITY:
-        return _capacity_text(of)
-    rule = f" by DeviceTaintRule {of.rule}" if of.rule else ""
-    return _TEXTS[of.cause].format(subject=of.subject, need=of.need, rule=rule)
-
-
-_TEXTS: Final = {
-    Cause.IN_USE: "in use",
-    Cause.COUNTERS: "short of shared counter {subject}: {need} needed",
-    Cause.COMPATIBILITY: "not compatible with devices in use that share their counters",
-    Cause.TAINT: "tainted {subject}{rule}, not tolerated",
-    Cause.UNREACHABLE: "not reachable from these nodes",
-    Cause.NODE_OPERATIONS: "that need a node which declares the feature {subject}",
-    Cause.PARTITION: "that consume shared counters, for which the feature gate {subject} is off",
-    Cause.BINDING_CONDITIONS: "with binding conditions, for which the feature gate {subject} is off",
-}
-
-
-def _selector_text(of: Obstacle) -> str:
-    where = f"{of.condition} ({of.subject})"
-    if of.missing:
-        meant = f"; did you mean {of.meant}?" if of.meant else ""
-        return f"without attribute {of.missing}, which is read by {where}{meant}"
-    return f"on which {where} fails: {of.error}" if of.error else f"not matching {where}"
-
-
-def _capacity_text(of: Obstacle) -> str:
-    if of.missing:
-        return f"without capacity {of.missing}{f'; did you mean {of.meant}?' if of.meant else ''}"
-    if of.error:
-        return f"whose capacity can't be had as asked for{f' ({of.need})' if of.need else ''}: {of.error}"
-    return f"with too little capacity {of.subject}: {of.need} needed"
-
-
 def _seen(fallout: Fallout) -> str:
     """The values that devices have, where they fell out for those: ``: model is a100 on 32, h100 on 0``."""
     if not fallout.values or not fallout.values[0][0]:
@@ -132,7 +94,7 @@ def _seen(fallout: Fallout) -> str:
     shown = fallout.values[:MAX_NAMED]
     more = len(fallout.values) - len(shown)
     rest = [f"{more} other values on {sum(count for _, count in fallout.values[MAX_NAMED:])}"] if more else []
-    if fallout.obstacle.cause in {Cause.CAPACITY, Cause.COUNTERS}:
+    if fallout.obstacle.need:
         return f"; {', '.join([f'{values[0][1]} on {count}' for values, count in shown] + rest)}"
     if all(len(values) == 1 for values, _ in shown):
         name = shown[0][0][0][0]

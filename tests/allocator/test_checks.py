@@ -3,9 +3,17 @@
 import pytest
 from hypothesis import given
 
-from allocator import NO_RULES, Cause, DeviceRequest, Features, Quantity
-from allocator.checks.check import Asked, Situation
+from allocator import NO_RULES, DeviceRequest, Features, Quantity
+from allocator.checks.binding_conditions import BINDING
+from allocator.checks.capacity import CAPACITY
+from allocator.checks.check import Asked, Check, Situation
+from allocator.checks.counters import PARTITION
+from allocator.checks.in_use import IN_USE
+from allocator.checks.matching import MATCHING
+from allocator.checks.node_operations import NODE_OPERATIONS
+from allocator.checks.placement import PLACEMENT
 from allocator.checks.table import CHECKS, checks_for
+from allocator.checks.taints import TAINTS
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS
@@ -13,20 +21,20 @@ from tests.allocator.worlds import SELECTORS
 ALL_FIELDS = frozenset(name for check in CHECKS for name in check.fields)
 GPU = DeviceRequest("gpu")
 
-TABLE: list[tuple[str, frozenset[str], DeviceRequest, Features, list[Cause]]] = [
-    ("plain devices", frozenset(), GPU, ALL_FEATURES, [Cause.IN_USE, Cause.SELECTOR]),
+TABLE: list[tuple[str, frozenset[str], DeviceRequest, Features, list[Check]]] = [
+    ("plain devices", frozenset(), GPU, ALL_FEATURES, [IN_USE, MATCHING]),
     (
         "devices with everything",
         ALL_FIELDS,
         GPU,
         ALL_FEATURES,
         [
-            Cause.IN_USE,
-            Cause.SELECTOR,
-            Cause.UNREACHABLE,
-            Cause.CAPACITY,
-            Cause.NODE_OPERATIONS,
-            Cause.TAINT,
+            IN_USE,
+            MATCHING,
+            PLACEMENT,
+            CAPACITY,
+            NODE_OPERATIONS,
+            TAINTS,
         ],
     ),
     (
@@ -35,12 +43,12 @@ TABLE: list[tuple[str, frozenset[str], DeviceRequest, Features, list[Cause]]] = 
         GPU,
         NO_FEATURES,
         [
-            Cause.IN_USE,
-            Cause.BINDING_CONDITIONS,
-            Cause.SELECTOR,
-            Cause.UNREACHABLE,
-            Cause.NODE_OPERATIONS,
-            Cause.PARTITION,
+            IN_USE,
+            BINDING,
+            MATCHING,
+            PLACEMENT,
+            NODE_OPERATIONS,
+            PARTITION,
         ],
     ),
     (
@@ -48,20 +56,20 @@ TABLE: list[tuple[str, frozenset[str], DeviceRequest, Features, list[Cause]]] = 
         frozenset(),
         DeviceRequest("gpu", capacity=(("memory", Quantity.parse("1Gi")),)),
         ALL_FEATURES,
-        [Cause.IN_USE, Cause.SELECTOR, Cause.CAPACITY],
+        [IN_USE, MATCHING, CAPACITY],
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("fields", "request_", "features", "causes"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
+    ("fields", "request_", "features", "expected"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
 )
 def test_checks_are_asked_in_upstreams_order(
-    fields: frozenset[str], request_: DeviceRequest, features: Features, causes: list[Cause]
+    fields: frozenset[str], request_: DeviceRequest, features: Features, expected: list[Check]
 ) -> None:
     checks = checks_for(fields, request_, NO_RULES, features)
-    assert [check.cause for check in checks.all] == causes
-    assert [check.cause for check in checks.told] == [*causes[1:], Cause.IN_USE]
+    assert list(checks.all) == expected
+    assert list(checks.told) == [*expected[1:], IN_USE]
 
 
 @given(puzzles())

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from allocator import (
-    Cause,
     DeviceId,
     DeviceTaint,
     TaintRule,
@@ -83,7 +82,7 @@ def test_the_reason_names_taint_and_device() -> None:
     answer = World(pool(device("gpu-0", taints=(SICK,)))).allocate(claim(want()))
     assert isinstance(answer, Unsatisfiable)
     (reason,) = answer.reasons
-    assert (reason.cause, reason.detail) == (Cause.TAINT, "health=sick:NoSchedule")
+    assert (reason.cause.name, reason.detail) == ("taint", "health=sick:NoSchedule")
     assert reason.device == DeviceId(DRIVER, "node-1", "gpu-0")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from allocator import Cause, Unsatisfiable
+from allocator import CAUSES, Cause, Unsatisfiable
 from allocator.outcome import Reason
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
@@ -25,7 +25,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 REFERENCE = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
 
 
-@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.name)
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
 def test_every_reason_of_devices_is_explained(cause: Cause) -> None:
     reason = Reason("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot")
     assert f"`{Unsatisfiable((reason,), steps=0).summary}`" in REFERENCE

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator import Cause, Limits
+from allocator import CAUSES, Cause, Limits
 from extender.explain.changes import combined, configured
 from extender.explain.document import as_json
 from extender.explain.references import with_claims_made
@@ -31,7 +31,7 @@ from tests.kit.clusters import (
 
 GOLDEN = (Path(__file__).parent / "explanations.txt").read_text()
 CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP}
-NOT_OF_DEVICES = {Cause.CONSTRAINT, Cause.COUNT, Cause.POOL, Cause.RESULTS}
+NOT_OF_DEVICES = {"constraint", "count", "pool", "results"}
 """What is told of requests and pools."""
 
 
@@ -62,7 +62,7 @@ def test_every_text_has_its_cluster() -> None:
     assert list(sections()) == list(CASES)
 
 
-@pytest.mark.parametrize("cause", [cause for cause in Cause if cause not in NOT_OF_DEVICES], ids=lambda c: c.name)
+@pytest.mark.parametrize("cause", [each for each in CAUSES if each.name not in NOT_OF_DEVICES], ids=lambda c: c.name)
 def test_every_cause_has_a_text(cause: Cause) -> None:
     reports = [report for case in CASES.values() for report in case.explained().requests]
     assert any(fallout.obstacle.cause is cause for report in reports for fallout in report.fallouts)
