@@ -22,7 +22,7 @@ def integer(token: str) -> int:
     Raises:
         ValueError: beyond 64 bits.
     """
-    value = _whole(token)
+    value = _whole(_joined(token))
     if value is None or not INT_MIN <= value <= INT_MAX:
         raise ValueError(f"invalid int literal: {token[:64]} does not fit 64 bits")
     return value
@@ -40,6 +40,11 @@ def unsigned(token: str) -> UInt:
     return UInt(value)
 
 
+def _joined(token: str) -> str:
+    """A number without the space that may follow its sign."""
+    return f"-{token[1:].lstrip()}" if token[0] == "-" else token
+
+
 def _whole(digits: str) -> int | None:
     """The number; None if it has more digits than any that fits 64 bits, which Python would take long to read."""
     sign, base = ("-" if digits[0] == "-" else ""), (16 if "x" in digits else 10)
@@ -53,7 +58,7 @@ def double(token: str) -> float:
     Raises:
         ValueError: larger than any double.
     """
-    value = float(token)
+    value = float(_joined(token))
     if math.isinf(value):
         raise ValueError(f"invalid double literal: {token[:64]} is too large")
     return value
@@ -75,7 +80,7 @@ def byte_string(token: str) -> bytes:
     Raises:
         ValueError: an escape that does not exist or has no place in bytes.
     """
-    body, raw = _body(token.replace("b", "", 1) if token[0] == "b" or token[1] == "b" else token.replace("B", "", 1))
+    body, raw = _body(token[1:])
     if raw:
         return body.encode()
     parts, end = [], 0
