@@ -75,6 +75,12 @@ def test_linked_files_and_headings_exist(page: Path) -> None:
         assert not heading or heading in anchors(target), heading
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_named_files_exist(page: Path) -> None:
+    named = set(re.findall(r"`((?:\.?[\w-]+/)+[\w-]+\.(?:py|yaml|json|txt))`", page.read_text()))
+    assert {name for name in named if not (ROOT / name).exists() and not (ROOT / "extender" / name).exists()} == set()
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text()
     pages = {str(page.relative_to(DOCS)) for page in PAGES} - {"README.md"}
