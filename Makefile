@@ -1,4 +1,4 @@
-# Everything that a new machine needs comes from here: `make serve` and `make test` install what they use.
+# `make serve` and `make test` install what they need.
 PYTHON ?= python3
 VENV   ?= .venv
 PORT   ?= 8888
@@ -27,40 +27,40 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-# Exported, not written before the command: so there is no shell between make and the service, which would keep a
-# SIGTERM to itself and leave the service running.
+# The variable is exported, not written before the command: otherwise make starts a shell, and a SIGTERM would end the
+# shell and leave the service running.
 serve: export DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES=config/node-templates.yaml
-serve: $(VENV)/.runtime  ## the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
+serve: $(VENV)/.runtime  ## run the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
 	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
 
-test: $(VENV)/.dev  ## the quick suites, with branch coverage
+test: $(VENV)/.dev  ## run the quick suites, with branch coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
 
-test-cluster: $(VENV)/.dev  ## the suites on a real control plane: built from Go modules (once, minutes) or KUBEBUILDER_ASSETS
+test-cluster: $(VENV)/.dev  ## run the suite on a real control plane, which is built from Go modules (once, minutes) or taken from KUBEBUILDER_ASSETS
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster
 
-# Whether a load test works, not how fast anything is.
+# This shows that a load test works; its figures mean nothing.
 test-loadtest: WORKLOAD := short crowded
 test-loadtest: ARGS := --nodes 20 --pods 40 --repetitions 1 --no-thresholds
-test-loadtest: loadtest  ## a short load test, all parts of it: a minute
+test-loadtest: loadtest  ## run a short load test with all its parts: a minute
 
-test-kill: $(VENV)/.dev  ## 200 random kills of the extender in a run of 2,000 pods on a real control plane: 10 to 20 minutes
+test-kill: $(VENV)/.dev  ## kill the extender 200 times at random while 2,000 pods come and go on a real control plane: 10 to 20 minutes
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.cluster.killing
 
-test-upstream: $(VENV)/.dev  ## random cases, answered by upstream (Go) and by us: a minute, after a first build
+test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minute, after a first build
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000
 
-test-laws: $(VENV)/.dev  ## the laws at length: of remembered decisions (10,000 histories of a cluster, 10,000 pairs of nodes), of replicas (every order of two binds with every fault, 100,000 histories): tens of minutes
+test-laws: $(VENV)/.dev  ## test the laws of remembered decisions and of two replicas with many more examples (docs/testing.md): tens of minutes
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py
 
-test-hostile: $(VENV)/.dev  ## 100,000 hostile requests and 10,000 hostile objects from a seed, or HOSTILE=--short (a minute, as in CI)
+test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute
 	$(BIN)/python -m tests.hostile $(HOSTILE)
 
-bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians with a calibration otherwise
+bench: $(VENV)/.dev  ## run the benchmarks (docs/performance.md)
 	$(BIN)/python -m loadtest.cel_bench
 	$(BIN)/python -m loadtest.allocate_bench
 	$(BIN)/python -m loadtest.decision_bench
@@ -73,11 +73,11 @@ bench: $(VENV)/.dev  ## benchmarks: ratios to a peer where there is one, medians
 	$(BIN)/python -m loadtest.scaling_bench
 	$(BIN)/python -m loadtest.autoscaler_bench
 
-loadtest: $(VENV)/.dev  ## pods per second on a real control plane, side by side: WORKLOAD (names or files), ARGS (--help); all: more than an hour
+loadtest: $(VENV)/.dev  ## measure pods per second on a real control plane: WORKLOAD (names or files), ARGS (--help); all workloads take more than an hour
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m loadtest.endtoend $(if $(WORKLOAD),--workloads $(WORKLOAD)) $(ARGS)
 
-check: $(VENV)/.dev  ## format, lint, types, import contracts
+check: $(VENV)/.dev  ## check format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -87,10 +87,10 @@ format: $(VENV)/.dev  ## rewrite the code in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# What the image installs, by hash. The versions are those of constraints.txt; a test compares them.
+# The image's packages, by hash, in the versions of constraints.txt; a test compares the versions.
 LOCK := $(BIN)/uv pip compile --quiet --constraint constraints.txt --generate-hashes --python-platform linux --python-version 3.11 \
 	--no-header --no-annotate --no-emit-index-url
-lock: $(VENV)/.created  ## write deploy/requirements*.txt anew, after a change of constraints.txt or of what pyproject.toml needs
+lock: $(VENV)/.created  ## write deploy/requirements*.txt again, after a change of constraints.txt or of packages in pyproject.toml
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	rm -f deploy/requirements.txt deploy/requirements-build.txt
 	$(LOCK) --extra opentelemetry --output-file deploy/requirements.txt pyproject.toml
