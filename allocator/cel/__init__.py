@@ -1,11 +1,11 @@
 """CEL, the language of device selectors: parsing, checking, evaluation, cost.
 
-Semantics are cel-go's as Kubernetes 1.37 configures it for devices. The grammar is cel-python's; checking and
-evaluation are ours: closures, no ``eval``, no state that evaluations share.
+Semantics are those of cel-go as Kubernetes 1.37 configures it for devices. Expressions compile to closures; no ``eval``
+is used, and evaluations share no state.
 """
 
 from allocator.cel.compile.frame import Expired, never
-from allocator.cel.environment import Environment, Kind, PlainEnvironment
+from allocator.cel.environment import Environment, Kind
 from allocator.cel.errors import (
     CelError,
     CompileError,
@@ -28,7 +28,6 @@ __all__ = [
     "Kind",
     "Measured",
     "OutOfTimeError",
-    "PlainEnvironment",
     "Program",
     "Reads",
     "as_evaluation_error",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocator.cel.checked import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
-from allocator.cel.errors import EvaluationError, no_such_overload
+from allocator.cel.errors import no_such_overload
 from allocator.cel.functions.conversions import CONVERSIONS
 from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
@@ -23,10 +23,9 @@ def constant_pattern(call: Invoke) -> str | None:
 class Calls:
     """Resolves calls while an expression is checked."""
 
-    def __init__(self, functions: Mapping[str, Function], solution: Solution, *, strict: bool) -> None:
+    def __init__(self, functions: Mapping[str, Function], solution: Solution) -> None:
         self._functions = functions
         self._solution = solution
-        self._strict = strict
 
     def invoke(self, function: Function, arguments: tuple[Plan, ...], *, member: bool) -> Plan | None:
         """The plan of a call; None if no overload takes these types.
@@ -40,8 +39,8 @@ class Calls:
             return None
         call = Invoke(function, candidates, arguments, result)
         if function.name in CONVERSIONS and isinstance(arguments[0], Constant):
-            return self._converted(call, arguments[0])
-        if self._strict and (pattern := constant_pattern(call)) is not None:
+            return Constant(implementation(call)(arguments[0].value), call.type)
+        if (pattern := constant_pattern(call)) is not None:
             compile_pattern(pattern)
         if function.name == "@in":
             return _membership(call)
@@ -73,14 +72,6 @@ class Calls:
         if not kind.parameters:
             return kind
         return Type(kind.name, tuple(self._instance(parameter, fresh) for parameter in kind.parameters))
-
-    def _converted(self, call: Invoke, argument: Constant) -> Plan:
-        try:
-            return Constant(implementation(call)(argument.value), call.type)
-        except EvaluationError:
-            if self._strict:
-                raise
-            return call
 
 
 def _membership(call: Invoke) -> Plan:

@@ -27,7 +27,20 @@ from allocator.cel.errors import CompileError, EvaluationError
 from allocator.cel.functions.declare import Function
 from allocator.cel.macros import RESULT
 from allocator.cel.templates import check_template
-from allocator.cel.types import BOOL, DEVICE, DYN, INT, STRING, Solution, Type, key_type, list_of, map_of, optional_of
+from allocator.cel.types import (
+    BOOL,
+    DEVICE,
+    DYN,
+    INT,
+    STRING,
+    TYPE_NAMES,
+    Solution,
+    Type,
+    key_type,
+    list_of,
+    map_of,
+    optional_of,
+)
 from allocator.cel.values import TypeValue, Value, to_key, type_name
 
 _LITERALS: Final[Mapping[str, Type]] = {
@@ -42,15 +55,11 @@ class Declarations:
     """What an expression may use.
 
     Attributes:
-        device: the fields of the variable ``device``; empty where there is none.
-        type_names: identifiers that are types.
-        strict: literals have elements of one type, and what can never work does not compile (Kubernetes).
+        device: the fields of the variable ``device``.
     """
 
     functions: Mapping[str, Function]
     device: Mapping[str, Type]
-    type_names: Mapping[str, Type]
-    strict: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,7 @@ class _Checker:
         self.slots = 0
         self._formatting = 0
         self._literals: dict[int, list[Plan]] = {}
-        self._calls = Calls(declarations.functions, self.solution, strict=declarations.strict)
+        self._calls = Calls(declarations.functions, self.solution)
 
     def _error(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> CompileError:
         likely = [other for other in known if len(other) <= _LONGEST_NAME] if len(name) <= _LONGEST_NAME else []
@@ -117,11 +126,11 @@ class _Checker:
         name = node.name
         if name in scope:
             return scope[name]
-        if name == "device" and self._declarations.device:
+        if name == "device":
             return DeviceVariable(DEVICE)
-        if name in self._declarations.type_names:
-            return Constant(TypeValue(name), self._declarations.type_names[name])
-        known = [*scope, *self._declarations.type_names, *(["device"] if self._declarations.device else [])]
+        if name in TYPE_NAMES:
+            return Constant(TypeValue(name), TYPE_NAMES[name])
+        known = [*scope, *TYPE_NAMES, "device"]
         raise self._error(node.position, f"undeclared reference to '{name}'", name, [n for n in known if n != RESULT])
 
     # --- paths -----------------------------------------------------------------------------------------------
@@ -149,9 +158,9 @@ class _Checker:
     def _qualified_type(self, node: ast.Select | ast.Index, scope: Scope) -> Plan | None:
         """``google.protobuf.Timestamp`` and the like."""
         name = _dotted(node)
-        if name is None or name.partition(".")[0] in scope or name not in self._declarations.type_names:
+        if name is None or name.partition(".")[0] in scope or name not in TYPE_NAMES:
             return None
-        return Constant(TypeValue(name), self._declarations.type_names[name])
+        return Constant(TypeValue(name), TYPE_NAMES[name])
 
     def _field(self, operand: Plan, node: ast.Select) -> Type:
         kind, optional = self._unwrapped(operand.type)
@@ -222,7 +231,7 @@ class _Checker:
             given = [str(self.solution.final(plan.type)) for plan in plans]
             shown = f"{given[0]}.({', '.join(given[1:])})" if member else f"({', '.join(given)})"
             raise self._error(node.position, f"found no matching overload for '{name}' applied to '{shown}'")
-        if name == "format" and member and self._declarations.strict:
+        if name == "format" and member:
             self._check_format(node, arguments)
         return plan
 
@@ -282,7 +291,7 @@ class _Checker:
         found = kinds[0]
         for kind in kinds[1:]:
             found = self.solution.join(found, kind)
-        if self._declarations.strict and not self._formatting:
+        if not self._formatting:
             first, *others = [self.solution.final(kind) for kind in kinds]
             for other in others:
                 if other != first:

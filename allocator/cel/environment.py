@@ -6,16 +6,13 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from allocator.cel import macros
 from allocator.cel.check import Declarations
 from allocator.cel.functions import (
     conversions,
     core,
     formats,
-    formatting_english,
-    formatting_plain,
+    formatting,
     lists,
-    maths,
     network,
     optionals,
     quantities,
@@ -28,8 +25,7 @@ from allocator.cel.functions import (
     versions,
 )
 from allocator.cel.functions.declare import Function, Library
-from allocator.cel.macros import Macros
-from allocator.cel.types import ANY, BOOL, CIDR, DYN, FORMAT, IP, QUANTITY, SEMVER, STRING, URL, Type, map_of
+from allocator.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 
 class Kind(Enum):
@@ -39,14 +35,11 @@ class Kind(Enum):
     STORED = "StoredExpressions"
 
 
-_LANGUAGE: Final[tuple[Library, ...]] = (
+_LIBRARIES: Final[tuple[Library, ...]] = (
     core.LIBRARY, conversions.LIBRARY, times.LIBRARY, strings.LIBRARY, regexes.LIBRARY, sets.LIBRARY, optionals.LIBRARY,
+    lists.LIBRARY, sequences.LIBRARY, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY, network.LIBRARY,
+    formats.LIBRARY, formatting.LIBRARY,
 )  # fmt: skip
-_KUBERNETES: Final[tuple[Library, ...]] = (
-    lists.LIBRARY, sequences.LIBRARY, regexes.KUBERNETES, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY,
-    network.LIBRARY, formats.LIBRARY, formatting_english.LIBRARY,
-)  # fmt: skip
-_OPAQUE_NAMES: Final = {kind.name: Type("type", (kind,)) for kind in (QUANTITY, SEMVER, URL, IP, CIDR, FORMAT)}
 
 
 @dataclass(frozen=True)
@@ -80,33 +73,8 @@ class Environment:
         }
         if stored or self.consumable_capacity:
             fields["allowMultipleAllocations"] = BOOL
-        libraries = (*_LANGUAGE, *_KUBERNETES, *((lists.INCLUDES,) if with_lists else ()))
-        return Declarations(_merged(libraries), fields, {**core.TYPE_NAMES, **_OPAQUE_NAMES}, strict=True)
-
-    @property
-    def macros(self) -> Macros:
-        """The macros that are expanded."""
-        return _KUBERNETES_MACROS
-
-
-@dataclass(frozen=True)
-class PlainEnvironment:
-    """The language without Kubernetes: no variables, but the math and encoder extensions, as cel-spec's cases need."""
-
-    @cached_property
-    def declarations(self) -> Declarations:
-        """What the checker needs to know."""
-        libraries = (*_LANGUAGE, formatting_plain.LIBRARY, maths.LIBRARY)
-        return Declarations(_merged(libraries), {}, core.TYPE_NAMES, strict=False)
-
-    @property
-    def macros(self) -> Macros:
-        """The macros that are expanded."""
-        return _ALL_MACROS
-
-
-_KUBERNETES_MACROS: Final = Macros({**macros.STANDARD, **macros.LISTS})
-_ALL_MACROS: Final = Macros({**macros.STANDARD, **macros.BLOCKS})
+        libraries = (*_LIBRARIES, *((lists.INCLUDES,) if with_lists else ()))
+        return Declarations(_merged(libraries), fields)
 
 
 def _merged(libraries: Iterable[Library]) -> Mapping[str, Function]:

@@ -4,7 +4,6 @@ The expansions are cel-go's, because they decide what an expression costs.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from allocator.cel.ast import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
@@ -22,25 +21,6 @@ class MacroError(Exception):
 
 
 Expansion = Callable[[Call], Node]
-
-
-@dataclass(frozen=True, eq=False)
-class Macros:
-    """A set of macros: by name, number of arguments, and whether they are called on something."""
-
-    table: Mapping[tuple[str, int, bool], Expansion]
-
-    def expand(self, call: Call) -> Node:
-        """The call, rewritten if it is a macro.
-
-        Raises:
-            MacroError: arguments that the macro does not take.
-        """
-        name, member = call.function, call.target is not None
-        if isinstance(call.target, Ident) and f"{call.target.name}.{name}" in _NAMESPACED:
-            name, member = f"{call.target.name}.{name}", False
-        expansion = self.table.get((name, len(call.arguments), member))
-        return call if expansion is None else expansion(call)
 
 
 def _variable(node: Node) -> str:
@@ -181,27 +161,20 @@ def _optional_map(call: Call, *, flat: bool) -> Node:
     return Call("_?_:_", (Call("hasValue", (), at, target), found, Call("optional.none", (), at)), at)
 
 
-_BLOCK_INDEX: Final = "@index"
+_SORTED: Final = "@__sortBy_input__"
 
 
-def _block_variable(call: Call) -> Node:
-    numbers = [argument.value for argument in call.arguments if isinstance(argument, Literal)]
-    return Ident(f"@{call.function}" + "".join(f":{number}" for number in numbers), call.position)
+def _sort_by(call: Call) -> Node:
+    """The list, and what the expression makes of each element to sort by."""
+    at, target = call.position, call.target
+    if target is None:
+        raise MacroError(at, "sortBy() needs something to be called on")
+    values = Ident(_SORTED, at)
+    keys = _map(Call("map", call.arguments, at, values))
+    return _let(_SORTED, target, Call("@sortByAssociatedKeys", (keys,), at, values), at)
 
 
-def _block(call: Call) -> Node:
-    """``cel.block([a, b], body)``: what an optimiser writes; each part may use those before it."""
-    parts, body = call.arguments
-    if not isinstance(parts, ListNode):
-        raise MacroError(parts.position, "cel.block() needs a list")
-    for number, (part, _) in reversed(list(enumerate(parts.elements))):
-        body = _let(f"{_BLOCK_INDEX}:{number}", part, body, call.position)
-    return body
-
-
-_NAMESPACED: Final = frozenset({"cel.bind", "cel.block", "cel.index", "cel.iterVar"})
-
-STANDARD: Final[Mapping[tuple[str, int, bool], Expansion]] = {
+MACROS: Final[Mapping[tuple[str, int, bool], Expansion]] = {
     ("has", 1, False): _has,
     ("all", 2, True): _all,
     ("exists", 2, True): _exists,
@@ -223,28 +196,19 @@ STANDARD: Final[Mapping[tuple[str, int, bool], Expansion]] = {
     ("transformMap", 4, True): _transform_map,
     ("transformMapEntry", 3, True): _transform_map_entry,
     ("transformMapEntry", 4, True): _transform_map_entry,
+    ("sortBy", 2, True): _sort_by,
 }
-"""The language's own, optional values, two-variable comprehensions, and bind."""
-
-_SORTED: Final = "@__sortBy_input__"
+"""By name, number of arguments, and whether they are called on something."""
 
 
-def _sort_by(call: Call) -> Node:
-    """The list, and what the expression makes of each element to sort by."""
-    at, target = call.position, call.target
-    if target is None:
-        raise MacroError(at, "sortBy() needs something to be called on")
-    values = Ident(_SORTED, at)
-    keys = _map(Call("map", call.arguments, at, values))
-    return _let(_SORTED, target, Call("@sortByAssociatedKeys", (keys,), at, values), at)
+def expand(call: Call) -> Node:
+    """The call, rewritten if it is a macro.
 
-
-LISTS: Final[Mapping[tuple[str, int, bool], Expansion]] = {("sortBy", 2, True): _sort_by}
-"""The list extension's."""
-
-BLOCKS: Final[Mapping[tuple[str, int, bool], Expansion]] = {
-    ("cel.block", 2, False): _block,
-    ("cel.index", 1, False): _block_variable,
-    ("cel.iterVar", 2, False): _block_variable,
-}
-"""What optimisers of CEL write; no part of Kubernetes."""
+    Raises:
+        MacroError: arguments that the macro does not take.
+    """
+    name, member = call.function, call.target is not None
+    if isinstance(call.target, Ident) and call.target.name == "cel":
+        name, member = f"cel.{name}", False
+    expansion = MACROS.get((name, len(call.arguments), member))
+    return call if expansion is None else expansion(call)

@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 from allocator.cel import literals
 from allocator.cel.ast import Call, Ident, Index, ListNode, Literal, MapNode, Node, Select, Struct, extent
 from allocator.cel.errors import CompileError
-from allocator.cel.macros import MacroError, Macros
+from allocator.cel.macros import MacroError, expand
 
 MAX_BYTES: Final = 10 * 1024
 """How long an expression may be, in UTF-8 (`resource.k8s.io` has the same limit)."""
@@ -38,7 +38,7 @@ _LITERALS: Final[Mapping[str, Callable[[str], object]]] = {
 }
 
 
-def parse(expression: str, macros: Macros) -> Node:
+def parse(expression: str) -> Node:
     """The syntax tree of an expression, macros expanded.
 
     Raises:
@@ -51,7 +51,7 @@ def parse(expression: str, macros: Macros) -> Node:
     if length > MAX_BYTES:
         raise CompileError(expression, 0, f"expression is longer than {MAX_BYTES} bytes")
     try:
-        node = cast("Node", _parser(macros).parse(expression))  # the transformer has made nodes of the tree
+        node = cast("Node", _parser().parse(expression))  # the transformer has made nodes of the tree
     except (UnexpectedToken, UnexpectedCharacters, UnexpectedEOF) as error:
         raise _syntax_error(expression, error) from None
     except MacroError as error:
@@ -65,11 +65,11 @@ def parse(expression: str, macros: Macros) -> Node:
 
 
 @cache
-def _parser(macros: Macros) -> Lark:
-    """The parser; built once per set of macros, without state of its own."""
+def _parser() -> Lark:
+    """The parser; built once, without state of its own."""
     return Lark.open_from_package(
         "allocator.cel", "grammar.lark", parser="lalr", lexer="contextual", start="expr",
-        maybe_placeholders=False, transformer=_Builder(macros),
+        maybe_placeholders=False, transformer=_Builder(),
     )  # fmt: skip
 
 
@@ -92,10 +92,6 @@ Parts: TypeAlias = list[Any]
 
 class _Builder(Transformer[Token, Node]):
     """A method for each rule or alias of the grammar."""
-
-    def __init__(self, macros: Macros) -> None:
-        super().__init__()
-        self._macros = macros
 
     def choice(self, parts: Parts) -> Node:
         condition, mark, yes, no = parts
@@ -135,14 +131,14 @@ class _Builder(Transformer[Token, Node]):
 
     def member_call(self, parts: Parts) -> Node:
         target, _, name, *arguments = parts
-        return self._macros.expand(Call(str(name), tuple(*arguments), _at(name), target))
+        return expand(Call(str(name), tuple(*arguments), _at(name), target))
 
     def message(self, parts: Parts) -> Node:
         return Struct(_dotted(parts[0]), _at(parts[1]))
 
     def call(self, parts: Parts) -> Node:
         name, *arguments = parts
-        return self._macros.expand(Call(str(name), tuple(*arguments), _at(name)))
+        return expand(Call(str(name), tuple(*arguments), _at(name)))
 
     def name(self, parts: Parts) -> Node:
         (token,) = parts

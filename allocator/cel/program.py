@@ -9,7 +9,7 @@ from allocator.cel.compile.direct import compile_direct
 from allocator.cel.compile.frame import Expired, Frame, Step, never
 from allocator.cel.compile.metered import compile_plan
 from allocator.cel.cost import UNCOUNTED_AT_MOST
-from allocator.cel.environment import Environment, PlainEnvironment
+from allocator.cel.environment import Environment
 from allocator.cel.errors import CompileError, EvaluationError, as_evaluation_error
 from allocator.cel.parse import parse
 from allocator.cel.types import Type
@@ -50,7 +50,7 @@ class Program:
         type: of the result, as far as it is known.
         reads: what the result depends on.
         costly: evaluation counts its cost; else that is known to be within the limit, and nothing is counted.
-        evaluate: the result for a device (None in an environment without one).
+        evaluate: the result for a device.
             Raises `EvaluationError`; `CostLimitError` if it becomes too expensive. What a fault of ours raises comes
             as it is where nothing is counted: `Selectors` makes an error of it.
     """
@@ -73,7 +73,7 @@ class Program:
             return self.evaluate(device)
         return _run(self.expression, self._step, Frame(device, self._slots, expired))
 
-    def measure(self, device: Device | None, expired: Expired = never) -> Measured:
+    def measure(self, device: Device, expired: Expired = never) -> Measured:
         """Evaluate step by step and say what it cost, by upstream's formulas."""
         frame = Frame(device, self._slots, expired)
         try:
@@ -82,14 +82,14 @@ class Program:
             return Measured(None, error, frame.cost)
 
 
-def compile_expression(expression: str, environment: Environment | PlainEnvironment) -> Program:
+def compile_expression(expression: str, environment: Environment) -> Program:
     """Compile an expression.
 
     Raises:
         CompileError: it does not parse or check, or is beyond the limits of length and nesting.
     """
     try:
-        node = parse(expression, environment.macros)
+        node = parse(expression)
         checked = check(expression, node, environment.declarations)
         step = compile_plan(checked.plan)
         direct = compile_direct(checked.plan)

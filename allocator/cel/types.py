@@ -72,6 +72,14 @@ def optional_of(value: Type) -> Type:
     return Type("optional_type", (value,))
 
 
+_NAMED: Final = (
+    BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TIMESTAMP, DURATION, TYPE, QUANTITY, SEMVER, URL, IP, CIDR, FORMAT,
+    list_of(DYN), map_of(DYN, DYN), optional_of(DYN),
+)  # fmt: skip
+TYPE_NAMES: Final = {kind.name: Type(TYPE.name, (kind,)) for kind in _NAMED}
+"""Identifiers that name types, and their types."""
+
+
 def key_type(kind: Type) -> Type:
     """The type of keys: dyn where it has or may get maps within, which no key can be.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from allocator.cel import CompileError, Environment, Reads
+from allocator.cel import CompileError, Reads
 from allocator.cel.ast import Call, Literal, Node
 from allocator.cel.parse import parse
 from allocator.model.devices import Device
@@ -18,7 +18,6 @@ ReadValues = tuple[tuple[str, str], ...]
 
 ABSENT: Final = "absent"
 
-_MACROS: Final = Environment().macros
 _TOKEN: Final = re.compile(
     r'''(?P<text>[rRbB]{0,2}(?:"""(?:\\.|[^\\])*?"""|\'\'\'(?:\\.|[^\\])*?\'\'\'|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'))'''
     r"|(?P<comment>//)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<and>&&)|(?P<or>\|\|)|(?P<optional>\.\?|\[\?)|(?P<choice>\?)",
@@ -78,7 +77,7 @@ def with_attribute(expression: str, missing: str, meant: str) -> str:
 def wish(condition: str) -> Wish | None:
     """What a condition of the form ``attribute == literal`` wants, either way round."""
     try:
-        node = parse(condition, _MACROS)
+        node = parse(condition)
     except CompileError:
         return None
     if not isinstance(node, Call) or node.function != "_==_":

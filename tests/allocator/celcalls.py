@@ -3,18 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from allocator import Environment
-from allocator.cel import EvaluationError, PlainEnvironment, as_evaluation_error
+from allocator import Device, DeviceId, Environment
+from allocator.cel import EvaluationError, as_evaluation_error
 from allocator.cel.checked import Invoke, Variable
 from allocator.cel.compile.frame import Frame, Step
 from allocator.cel.compile.metered import compile_plan
 from allocator.cel.functions.declare import Function, Overload
 from allocator.cel.types import DYN
 
-FUNCTIONS: dict[str, Function] = {
-    **PlainEnvironment().declarations.functions,
-    **Environment().declarations.functions,
-}
+FUNCTIONS = Environment().declarations.functions
+DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"), attributes={"d/text": "a"})
 
 
 def signatures() -> Iterator[tuple[str, Overload]]:
@@ -46,7 +44,7 @@ class Call:
     """One call, run: its result or error, and what it counted."""
 
     def __init__(self, step: Step, values: Sequence[Any]) -> None:
-        self.frame = Frame(None, len(values))
+        self.frame = Frame(DEVICE, len(values))
         self.frame.slots = list(values)
         self.result: Any = None
         self.error: EvaluationError | None = None

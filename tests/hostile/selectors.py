@@ -10,6 +10,7 @@ from typing import Final
 
 from allocator.cel.environment import Environment
 from allocator.cel.functions.declare import Overload
+from allocator.cel.macros import MACROS
 from allocator.cel.types import Type
 from tests.hostile.specimens import DRIVER
 
@@ -101,9 +102,9 @@ class HostileSelector:
 
 def declarations() -> tuple[str, ...]:
     """Every overload and macro, in words."""
-    found = Environment()
-    overloads = (_told(name, each) for name, f in found.declarations.functions.items() for each in f.overloads)
-    return (*overloads, *(_macro_told(*key) for key in found.macros.table))
+    functions = Environment().declarations.functions
+    overloads = (_told(name, each) for name, function in functions.items() for each in function.overloads)
+    return (*overloads, *(_macro_told(*key) for key in MACROS))
 
 
 def hostile_selectors() -> tuple[HostileSelector, ...]:
@@ -222,7 +223,7 @@ def _as_bool(expression: str) -> str:
 
 
 def _of_macros() -> Iterator[tuple[str, str]]:
-    for key in Environment().macros.table:
+    for key in MACROS:
         for expression in _macro(*key):
             yield _macro_told(*key), expression
 

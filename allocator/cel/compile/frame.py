@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from allocator.cel.cost import LIMIT
 from allocator.cel.device import device_value
-from allocator.cel.errors import CostLimitError, EvaluationError, OutOfTimeError
+from allocator.cel.errors import CostLimitError, OutOfTimeError
 from allocator.cel.values import Value
 from allocator.model.devices import Device
 
@@ -39,7 +39,7 @@ class Frame:
 
     __slots__ = ("_cost_pause", "_expired", "_view", "cost", "device", "pause", "slots", "work")
 
-    def __init__(self, device: Device | None, slots: int, expired: Expired = never) -> None:
+    def __init__(self, device: Device, slots: int, expired: Expired = never) -> None:
         self.device = device
         self.slots: list[Value] = [None] * slots
         self.cost = 0
@@ -51,8 +51,6 @@ class Frame:
 
     def view(self) -> Value:
         """The whole variable ``device``; made once, if at all."""
-        if self.device is None:
-            return EvaluationError("no device")
         if self._view is None:
             self._view = device_value(self.device)
         return self._view

@@ -12,7 +12,7 @@ from allocator.model.devices import Device
 class Meter(Protocol):
     """What walking needs of an evaluation."""
 
-    device: Device | None
+    device: Device
 
     def spend(self, cost: int) -> None:
         """Charge for one step."""
@@ -32,8 +32,6 @@ def known_input(wanted: Input, *, optional: bool, test: bool) -> Callable[[Meter
 
     def step(frame: Meter) -> Value:
         device = frame.device
-        if device is None:
-            return EvaluationError("no device")
         for _ in range(keys - 1):
             frame.spend(1)
         if kind in {"driver", "allowMultipleAllocations"}:
@@ -79,7 +77,7 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
                 return present(value, key)
             optional = optional or step.optional
             # What a device has, upstream holds natively, and asks without an error whether it has elements.
-            if optional and not ((is_container(value) or frame.device is None) and present(value, key)):
+            if optional and not (is_container(value) and present(value, key)):
                 return False if test else NONE
             frame.spend(1)
             value = lookup(value, key)

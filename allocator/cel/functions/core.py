@@ -18,7 +18,6 @@ from allocator.cel.types import (
     INT,
     STRING,
     TIMESTAMP,
-    TYPE,
     UINT,
     A,
     B,
@@ -135,12 +134,3 @@ LIBRARY: Final[Library] = (
     function("type", free(A, result=_type(A), call=lambda value: TypeValue(type_name(value)))),
     function("dyn", free(A, result=DYN, call=lambda value: value)),
 )
-
-TYPE_NAMES: Final = {
-    "bool": _type(BOOL), "int": _type(INT), "uint": _type(UINT), "double": _type(DOUBLE), "string": _type(STRING),
-    "bytes": _type(BYTES),
-    "list": _type(list_of(DYN)), "map": _type(map_of(DYN, DYN)), "null_type": _type(Type("null_type")),
-    "type": _type(TYPE), "optional_type": _type(Type("optional_type", (DYN,))),
-    "google.protobuf.Timestamp": _type(TIMESTAMP), "google.protobuf.Duration": _type(DURATION),
-}  # fmt: skip
-"""Identifiers that name types."""

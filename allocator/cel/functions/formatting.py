@@ -1,18 +1,31 @@
-"""``"%s of %d".format([a, b])``: clauses, and what all versions of cel-go's string extension agree on."""
+"""``"%s of %d".format([a, b])``, as Kubernetes has it: version 2 of cel-go's string extension, in English.
 
+Fractions have thousands separators and exponents are superscript. Within lists and maps, a value is written as an
+expression would have it.
+"""
+
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator.cel.cost import FIRST
 from allocator.cel.errors import CostLimitError, EvaluationError
+from allocator.cel.functions.conversions import bytes_text, double_text
 from allocator.cel.functions.declare import Library, function, member
-from allocator.cel.functions.strings import check_size
+from allocator.cel.functions.strings import MAX_SIZE, check_size
+from allocator.cel.functions.times import duration_text, timestamp_text
 from allocator.cel.types import DYN, STRING, list_of
-from allocator.cel.values import UInt, Value, type_name
+from allocator.cel.values import Duration, Timestamp, TypeValue, UInt, Value, from_key, type_name
 
 _MAX_PRECISION: Final = 1000
 _CLAUSE: Final = re.compile(r"%(?:(%)|(?:\.([0-9]{0,9}))?(.?))", re.DOTALL)
+_SUPERSCRIPT: Final = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_TIMES: Final = "\u00d7"
+_NUMBERS_AS_TEXT: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_ESCAPES: Final = {
+    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+}  # fmt: skip
 
 Writer: TypeAlias = Callable[[Value, int], str]
 """Takes a value and a precision."""
@@ -48,28 +61,22 @@ def clauses(template: str) -> Iterator[Clause]:
     yield Clause(text + template[end:], None, 0)
 
 
-def library(writers: Mapping[str, Writer]) -> Library:
-    """``format`` with a set of clauses."""
-
-    def format_string(template: str, arguments: tuple[Value, ...]) -> str:
-        parts: list[str] = []
-        length, used = 0, 0
-        for clause in clauses(template):
-            parts.append(clause.before)
-            if clause.letter is not None:
-                if used == len(arguments):
-                    raise EvaluationError(f"index {used} out of range")
-                if clause.letter not in writers:
-                    raise unrecognized(clause.letter)
-                parts.append(writers[clause.letter](arguments[used], clause.precision))
-                used += 1
-                length += len(parts[-1])
-            length += len(clause.before)
-            check_size(length)
-        return "".join(parts)
-
-    overload = member(STRING, list_of(DYN), result=STRING, call=format_string, cost=FIRST, grows=True)
-    return (function("format", overload),)
+def _format(template: str, arguments: tuple[Value, ...]) -> str:
+    parts: list[str] = []
+    length, used = 0, 0
+    for clause in clauses(template):
+        parts.append(clause.before)
+        if clause.letter is not None:
+            if used == len(arguments):
+                raise EvaluationError(f"index {used} out of range")
+            if clause.letter not in _WRITERS:
+                raise unrecognized(clause.letter)
+            parts.append(_WRITERS[clause.letter](arguments[used], clause.precision))
+            used += 1
+            length += len(parts[-1])
+        length += len(clause.before)
+        check_size(length)
+    return "".join(parts)
 
 
 def unrecognized(letter: str) -> EvaluationError:
@@ -77,12 +84,12 @@ def unrecognized(letter: str) -> EvaluationError:
     return EvaluationError(f"could not parse formatting clause: unrecognized formatting clause {letter!r}")
 
 
-def wrong(clause: str, value: Value) -> EvaluationError:
+def _wrong(clause: str, value: Value) -> EvaluationError:
     """A value of a type that a clause does not take."""
     return EvaluationError(f"error during formatting: {clause} clause cannot take {type_name(value)}")
 
 
-def bounded(parts: Iterator[str], opening: str, closing: str, room: int) -> str:
+def _bounded(parts: Iterator[str], opening: str, closing: str, room: int) -> str:
     """Parts with commas between brackets.
 
     Raises:
@@ -106,15 +113,125 @@ def _based(base: str, names: str) -> Writer:
         if base in "xX" and type(value) in (str, bytes):
             digits = (value if type(value) is bytes else value.encode("utf-8", "surrogatepass")).hex()
             return digits.upper() if base == "X" else digits
-        raise wrong(names, value)
+        raise _wrong(names, value)
 
     return write
 
 
-BASES: Final[Mapping[str, Writer]] = {
+def _number(value: Value, clause: str) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is str and value in _NUMBERS_AS_TEXT:
+        return _NUMBERS_AS_TEXT[value]
+    raise _wrong(clause, value)
+
+
+def _special(number: float) -> str | None:
+    """NaN and the infinities; None for all others."""
+    if math.isfinite(number):
+        return None
+    return "NaN" if math.isnan(number) else f"{'-' if number < 0 else ''}∞"
+
+
+def _fixed(value: Value, precision: int) -> str:
+    number = _number(value, "fixed-point")
+    return _special(number) or f"{number:,.{precision}f}"
+
+
+def _scientific(value: Value, precision: int) -> str:
+    number = _number(value, "scientific")
+    special = _special(number)
+    if special is not None:
+        return special
+    mantissa, _, exponent = f"{number:.{precision}e}".partition("e")
+    return f"{mantissa}{_TIMES}10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+
+
+def _decimal(value: Value, _precision: int) -> str:
+    if type(value) not in (int, UInt):
+        raise _wrong("decimal", value)
+    return str(int(value))
+
+
+def _string(value: Value, _precision: int) -> str:
+    return _text(value, MAX_SIZE)
+
+
+def _text(value: Value, room: int) -> str:
+    """A value by itself, without quotes."""
+    if type(value) is tuple:
+        return _bounded((_part(element, room) for element in value), "[", "]", room)
+    if isinstance(value, dict):
+        entries = sorted((_key(from_key(key), room), item) for key, item in value.items())
+        return _bounded((f"{key}:{_part(item, room)}" for key, item in entries), "{", "}", room)
+    writer = _TEXTS.get(type(value))
+    if writer is None:
+        raise _wrong("string", value)
+    return writer(value)
+
+
+def _part(value: Value, room: int) -> str:
+    """A value within a list or map."""
+    writer = _PARTS.get(type(value))
+    return writer(value) if writer is not None else _text(value, room)
+
+
+def _key(value: Value, room: int) -> str:
+    if type(value) is float:
+        raise EvaluationError("error during formatting: no formatting function for map key of type double")
+    return _part(value, room)
+
+
+def _double_part(value: float) -> str:
+    if math.isfinite(value):
+        return f"{value:.6f}"
+    return '"NaN"' if math.isnan(value) else f'"{"+" if value > 0 else "-"}Inf"'
+
+
+def _quoted(text: str) -> str:
+    """As Go quotes."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+_TEXTS: Final[Mapping[type, Callable[[Value], str]]] = {
+    str: str,
+    bool: lambda value: "true" if value else "false",
+    int: str,
+    UInt: str,
+    float: double_text,
+    bytes: bytes_text,
+    type(None): lambda _value: "null",
+    TypeValue: lambda value: value.name,
+    Timestamp: timestamp_text,
+    Duration: duration_text,
+}
+_PARTS: Final[Mapping[type, Callable[[Value], str]]] = {
+    str: _quoted,
+    bytes: lambda value: f"b{_quoted(bytes_text(value))}",
+    float: _double_part,
+    Timestamp: lambda value: f"timestamp({_quoted(timestamp_text(value))})",
+    Duration: lambda value: f"duration({_quoted(duration_text(value))})",
+}
+
+_WRITERS: Final[Mapping[str, Writer]] = {
+    "s": _string,
+    "d": _decimal,
+    "f": _fixed,
+    "e": _scientific,
     "b": _based("b", "binary"),
     "o": _based("o", "octal"),
     "x": _based("x", "hexadecimal"),
     "X": _based("X", "hexadecimal"),
 }
-"""Clauses for whole numbers in other bases."""
+LIBRARY: Final[Library] = (
+    function("format", member(STRING, list_of(DYN), result=STRING, call=_format, cost=FIRST, grows=True)),
+)

@@ -107,10 +107,6 @@ LIBRARY: Final[Library] = (
         member(STRING, STRING, result=BOOL, call=_matches, cost=PATTERN),
         free(STRING, STRING, result=BOOL, call=_matches, cost=PATTERN),
     ),
-)
-"""The language's own."""
-
-KUBERNETES: Final[Library] = (
     function("find", member(STRING, STRING, result=STRING, call=_find), cost=PATTERN),
     function(
         "findAll",
