@@ -57,7 +57,6 @@ class Kind(IntEnum):
     RELAX_SELECTOR = 6
     CONFIGURE = 7
     FREE = 8
-    ADD = 9
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,10 @@ from allocator import (
     nearest_attribute,
     selector_matches,
 )
-from extender.explain.administration import add_devices, declare, turn_on
+from extender.explain.administration import declare, turn_on
 from extender.explain.changes import Change, Target
 from extender.explain.edits import ask_for, correct_constraint, drop_constraint, remedied
-from extender.explain.holders import Holders
-from extender.explain.holdings import users
+from extender.explain.holders import Holders, users
 from extender.explain.releases import release, renew
 from extender.explain.repairs import repair
 from extender.explain.survey import Survey
@@ -48,12 +47,10 @@ class _Offer:
     Attributes:
         free: devices against which nothing speaks.
         bundles: what would have to change for each of the others, as far as it can be changed.
-        like: a device of the right kind, in use or not.
     """
 
     free: int = 0
     bundles: list[Bundle] = field(default_factory=list)
-    like: Device | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class Bundles:
         found: dict[Bundle, None] = {}
         for way in self.survey.ways:
             offer = self._offer(way, node)
-            found.update(dict.fromkeys((*offer.bundles, *self._of_request(way, offer, node))))
+            found.update(dict.fromkeys((*offer.bundles, *self._of_request(way, offer))))
         of_node = (*self._of_constraints(node), *self._of_allocated(node), *self._of_pools(node), *self.gates)
         found.update(dict.fromkeys(frozenset((change,)) for change in of_node))
         found.pop(frozenset(), None)
@@ -90,10 +87,7 @@ class Bundles:
                 seen = tuple(self.survey.inspector.obstacles(way, candidate, view.pool, node.node))
                 if not seen:
                     offer.free += 1
-                    offer.like = offer.like or candidate.device
                     continue
-                if offer.like is None and all(each.obstacle.cause.is_temporary for each in seen):
-                    offer.like = candidate.device
                 options = [tuple(self._options(way, each, candidate.device, view.pool, node)) for each in seen]
                 offer.bundles += (frozenset().union(*each) for each in islice(product(*options), _OF_A_DEVICE))
         return offer
@@ -123,8 +117,8 @@ class Bundles:
             release(each, self.snapshot) for each in claims.values() if self.pod.key not in users(each, self.snapshot)
         ]
 
-    def _of_request(self, way: Wanted, offer: _Offer, node: NodeObject) -> Iterator[Bundle]:
-        """Fewer devices, more devices, all devices."""
+    def _of_request(self, way: Wanted, offer: _Offer) -> Iterator[Bundle]:
+        """Fewer devices; of a request for all devices, every device."""
         target, need = self.targets[way.claim], way.request.count
         if way.request.mode is AllocationMode.ALL:
             need = 1
@@ -135,10 +129,6 @@ class Bundles:
             for count in sorted({need - 1, offer.free, MAX_RESULTS, 1}, reverse=True):
                 if 0 < count < need:
                     yield frozenset((ask_for(target, way, count),))
-        if offer.like is not None:
-            count = max(1, need - offer.free)
-            if count <= MAX_RESULTS:
-                yield frozenset((add_devices(offer.like, node.name, count),))
 
     def _of_constraints(self, node: NodeObject) -> Iterator[Change]:
         for index, target in enumerate(self.targets):

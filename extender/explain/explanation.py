@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from allocator import DeviceId, Obstacle, ReadValues
 from extender.explain.changes import Change
-from extender.explain.holdings import amounts_text
+from extender.explain.holders import Holder
 
 
 class Verdict(Enum):
@@ -17,26 +17,6 @@ class Verdict(Enum):
     BLOCKED = "blocked"
     BOUND = "bound"
     NEEDS_NOTHING = "needs no devices"
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who has a device: a claim and the pods that use it, or (claim empty) a pod for which it is kept.
-
-    Attributes:
-        share: of a device that several may have: capacity to how much of it, as (name, amount).
-    """
-
-    claim: str
-    pods: tuple[str, ...] = ()
-    note: str = ""
-    share: tuple[tuple[str, str], ...] = ()
-
-    def __str__(self) -> str:
-        pods = f"{'pod' if len(self.pods) == 1 else 'pods'} {', '.join(self.pods)}" if self.pods else "used by no pod"
-        has = f" has {amounts_text(self.share)}" if self.share else ""
-        text = f"claim {self.claim} ({pods}){has}" if self.claim else pods
-        return f"{text}, {self.note}" if self.note else text
 
 
 @dataclass(frozen=True, slots=True)

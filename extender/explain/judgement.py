@@ -27,8 +27,7 @@ from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
 from extender.explain.edits import constraint_text
 from extender.explain.explanation import Clash, Explanation, NodeGroup, Place, PlacedDevice, Proposal, Verdict
-from extender.explain.holders import Holders
-from extender.explain.holdings import held_by
+from extender.explain.holders import Holders, held_by
 from extender.explain.merits import ranking, why_here
 from extender.explain.proposals import one_of_each, promising, proposals_on
 from extender.explain.references import targets_of

@@ -7,7 +7,7 @@ from typing import Final
 from allocator import Kind, nearest
 from extender.explain.changes import Change, Target
 from extender.explain.edits import rename_reference, use_class
-from extender.explain.holdings import users
+from extender.explain.holders import users
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.claims import claim_from_template

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from allocator import Kind
 from extender.explain.changes import Change, Fork
-from extender.explain.holdings import in_words, users
+from extender.explain.holders import in_words, users
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
 

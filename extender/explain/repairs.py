@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from allocator import Device, DeviceId, Kind, Pool, Quantity, Slice
 from extender.explain.changes import Change
-from extender.explain.holdings import MAX_NAMED
+from extender.explain.holders import MAX_NAMED
 from extender.state.snapshot import Snapshot
 
 

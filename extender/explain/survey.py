@@ -24,8 +24,8 @@ from allocator import (
 )
 from extender.decisions.solver import Solver
 from extender.explain.changes import Target
-from extender.explain.explanation import Fallout, Holder, RequestReport, UnusablePool
-from extender.explain.holders import Holders
+from extender.explain.explanation import Fallout, RequestReport, UnusablePool
+from extender.explain.holders import Holder, Holders
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
 
