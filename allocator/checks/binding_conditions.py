@@ -7,7 +7,7 @@ from allocator.explain.obstacles import Obstacle
 from allocator.outcome import Cause
 
 _GATE: Final = "DRADeviceBindingConditions"
-_CAUSE: Final = Cause("binding-conditions", "device binding conditions are off, request {request}", rank=110)
+_CAUSE: Final = Cause("binding-conditions", "device binding conditions are off, request {request} needs them", rank=110)
 _REFUSAL: Final = Refusal(_CAUSE)
 
 BINDING: Final = Check(
@@ -15,6 +15,6 @@ BINDING: Final = Check(
     lambda _, __, candidate, ___: _REFUSAL if candidate.device.binding_conditions else None,
     fields=("binding_conditions",),
     gate=("binding_conditions", False),
-    obstacle=Obstacle(_CAUSE, f"with binding conditions, for which the feature gate {_GATE} is off", gate=_GATE),
+    obstacle=Obstacle(_CAUSE, f"with binding conditions, but the feature gate {_GATE} is off", gate=_GATE),
     reads=lambda candidate: candidate.device.binding_conditions,
 )

@@ -120,7 +120,7 @@ def _obstacles(
 
 def _unobtainable(need: str, error: str, amounts: Mapping[str, Quantity]) -> Seen:
     asked = f" ({need})" if need else ""
-    obstacle = Obstacle(_CAUSE, f"whose capacity can't be had as asked for{asked}: {error}", need=need)
+    obstacle = Obstacle(_CAUSE, f"that cannot give the requested capacity{asked}: {error}", need=need)
     return Seen(obstacle, remedies=lambda: map(_without, amounts))
 
 

@@ -1,4 +1,4 @@
-"""What a check is: one thing that can speak against a device. `allocator.checks.table` lists all that there are."""
+"""A check: one rule that a device may break. `allocator.checks.table` lists all checks."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 
 Undo = Callable[[], object]
-"""Takes back exactly what one taking has changed."""
+"""Takes back exactly what one `take` has changed."""
 
 
 class Refusal(NamedTuple):

@@ -1,6 +1,6 @@
 """Compatibility groups (KEP-5963): which devices may share a counter set.
 
-All devices on a counter set must have a group in common; devices without groups go only with their like.
+All devices on a counter set must have a group in common. A device without groups fits only with others without groups.
 """
 
 from collections.abc import Iterator, Mapping

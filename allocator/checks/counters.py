@@ -17,7 +17,7 @@ CounterKey = tuple[PoolId, str, str]
 SHORT: Final = Cause(
     "counters", "not enough shared counters for request {request}", rank=40, is_temporary=True, of_choice=True
 )
-_OFF: Final = Cause("partition", "partitionable devices are off, request {request}", rank=100)
+_OFF: Final = Cause("partition", "partitionable devices are off, request {request} needs them", rank=100)
 _GATE: Final = "DRAPartitionableDevices"
 _REFUSAL: Final = Refusal(_OFF)
 
@@ -26,7 +26,7 @@ PARTITION: Final = Check(
     lambda _, __, candidate, ___: _REFUSAL if candidate.device.consumes_counters else None,
     fields=("consumes_counters",),
     gate=("partitionable_devices", False),
-    obstacle=Obstacle(_OFF, f"that consume shared counters, for which the feature gate {_GATE} is off", gate=_GATE),
+    obstacle=Obstacle(_OFF, f"that consume shared counters, but the feature gate {_GATE} is off", gate=_GATE),
 )
 
 
@@ -72,7 +72,7 @@ class Counters:
         yield Seen(short, ((name, f"{rest} of {full} left"),))
 
     def _shortage(self, device: Device) -> CounterKey | None:
-        """A counter that is overdrawn already refuses all of its pool, as upstream: its books can't be trusted."""
+        """An overdrawn counter refuses all devices of its pool, as upstream does: the pool's counters are wrong."""
         left = self.left(device.id.pool_id)
         overdrawn = self._overdrawn[device.id.pool_id]
         if overdrawn is not None:

@@ -16,7 +16,7 @@ IN_USE: Final = Check(
     lambda _, asked, __, used: _REFUSAL if used.holders > 0 and not asked.request.admin_access else None,
     obstacle=Obstacle(_CAUSE, "in use", held=Held.WHOLE),
 )
-"""Admin access does not mind who holds a device, and shares are told by the capacity that they leave."""
+"""Admin access ignores who holds a device. Shares are judged by the capacity that is left (`capacity.py`)."""
 
 
 def state_of(usage: DeviceUsage | None) -> Hashable:

@@ -1,4 +1,4 @@
-"""Everything that speaks against a device, where the search stops at the first thing: by the checks of the search."""
+"""All obstacles of a device, by the same checks that the search uses; the search stops at the first one."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
@@ -20,13 +20,13 @@ from allocator.usage import Usage
 
 
 class Wanted(Asked):
-    """One way to serve a request, told to people."""
+    """One alternative of a request, for explanations."""
 
     __slots__ = ()
 
     @property
     def question(self) -> Hashable:
-        """Equal for ways whose answers are the same for every device."""
+        """Equal for alternatives that get the same answers from all devices."""
         return replace(self.request, name="", count=1), self.selectors
 
 
@@ -51,7 +51,7 @@ def ways_to_serve(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass])
 
 
 class Inspector:
-    """Looks at devices, given what is held. Of one explanation: it remembers what it has worked out."""
+    """Judges devices for one explanation, and remembers what it has worked out."""
 
     def __init__(self, usage: Usage, rules: TaintRules, features: Features, selectors: Selectors) -> None:
         self.usage = usage
@@ -62,7 +62,7 @@ class Inspector:
         self._books: dict[NodePool, tuple[Book, ...]] = {}
 
     def obstacles(self, wanted: Wanted, candidate: Candidate, pool: NodePool, node: Node) -> Iterator[Seen]:
-        """What speaks against a device, in the order in which it is told; nothing: it is free, and suits as such."""
+        """The obstacles of a device, in the order for people; empty for a suitable device."""
         device = candidate.device
         used = self.usage.device(device.id)
         situation = Situation(node, self._rules, self._features, self._selectors.matches)
@@ -77,7 +77,7 @@ class Inspector:
                 yield from book.obstacles(device)
 
     def may_come_from(self, wanted: Wanted, pool: PoolId) -> bool:
-        """Could devices of a pool that can't be used match? Unless the driver alone rules them out, yes."""
+        """Whether devices of an unusable pool could match: yes, unless the driver's name excludes them."""
         unknown = Device(DeviceId(pool.driver, pool.pool, ""))
         return all(self._expressions.error(each.text, unknown) != "" for each in wanted.selectors)
 

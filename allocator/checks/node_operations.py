@@ -1,4 +1,4 @@
-"""Optional node operations (KEP-5328): devices of drivers that do without some of the kubelet's calls."""
+"""Optional node operations (KEP-5328): devices whose driver does not need some calls of the kubelet."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 
 NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
-"""What a node declares that can do without some of the calls to a driver; the feature gate has the same name."""
+"""The feature that a node declares if its kubelet can skip calls to a driver. The feature gate has the same name."""
 
 _CAUSE: Final = Cause("node-operations", "node lacks a feature for the devices of request {request}", rank=90)
 _REFUSAL: Final = Refusal(_CAUSE)

@@ -1,6 +1,6 @@
-"""Devices that are placed one by one (``perDeviceNodeSelection``): can the node reach them?
+"""Per-device placement (``perDeviceNodeSelection``): does the node reach the device?
 
-Where slices are placed as a whole, the node's pools have no devices that are out of reach.
+If slices are placed as a whole, the node's pools hold only devices that the node reaches.
 """
 
 from collections.abc import Hashable, Sequence

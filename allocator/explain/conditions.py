@@ -1,4 +1,4 @@
-"""Selectors for people: the conditions that one joins with ``&&``, what each reads, and which value it wants."""
+"""The conditions that a selector joins with ``&&``: what each reads, and which value it wants."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ class Wish:
 
 @lru_cache(maxsize=4096)
 def conditions_of(expression: str) -> tuple[str, ...]:
-    """The parts all of which must hold; the whole expression where it is no such conjunction.
+    """The parts that must all hold; the whole expression if it is not such a conjunction.
 
-    Only the outermost ``&&`` count, and only where nothing outside of brackets binds more loosely.
+    Only ``&&`` outside of brackets counts, and only if no operator outside of brackets binds more loosely.
     """
     parts, start, depth = [], 0, 0
     for token in _TOKEN.finditer(expression):
@@ -92,7 +92,7 @@ def _literals(nodes: Sequence[Node]) -> Iterator[Wish]:
 
 
 def values_read(reads: Reads, device: Device) -> ReadValues:
-    """What a device has of what is read. Names are short where they belong to the device's own driver."""
+    """The values of a device that an expression reads. Names in the driver's own domain are short."""
     if reads.everything:
         return ()
     found = [("driver", device.driver)] if reads.driver else []

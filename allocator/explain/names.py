@@ -1,4 +1,4 @@
-"""Names that somebody may have meant."""
+"""Suggestions for misspelled names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,7 +7,7 @@ from allocator.model.devices import Device
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known name that is most like a word, capitals aside; empty if none is like it."""
+    """The known name that is most similar to a word, ignoring case; empty if no name is similar."""
     folded: dict[str, str] = {}
     for name in sorted(known):
         folded.setdefault(name.lower(), name)
@@ -16,7 +16,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def nearest_attribute(missing: str, device: Device) -> str:
-    """The attribute of a device that somebody may have meant: the same name in another domain, else one like it."""
+    """The attribute that was probably meant: the same name in another domain, or a similar name."""
     domain, _, name = missing.rpartition("/")
     elsewhere = [known for known in sorted(device.attributes) if known.rpartition("/")[2].lower() == name.lower()]
     if elsewhere:

@@ -1,12 +1,11 @@
 """What is wrong with something that people have written, in words for people."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Final
 
 from pydantic_core import ErrorDetails
 
-from allocator import shown
+from allocator import nearest, shown
 
 _WANTED: Final = {
     "int_type": "a whole number",
@@ -35,10 +34,9 @@ _WANTED: Final = {
 def suggestion(word: str, known: Iterable[str]) -> str:
     """``, did you mean "port"?`` for the nearest known word; else the known ones, or nothing if there are many."""
     names = sorted(known)
-    folded = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
-    if near:
-        return f', did you mean "{folded[near[0]]}"?'
+    meant = nearest(word, names)
+    if meant:
+        return f', did you mean "{meant}"?'
     return f" (known: {', '.join(names)})" if 0 < len(names) <= 20 else ""
 
 

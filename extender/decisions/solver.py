@@ -129,7 +129,7 @@ class Solver:
             outcome = self.solve(snapshot, node, claims)
         except NodeUnsuitableError as error:
             what = f"request {error.request}" if error.request else "the claims"
-            return No(f"the resource pools of the node are not fit for {what}")
+            return No(f"the resource pools of the node cannot be used for {what}")
         except SearchLimitError as error:
             return stopped_by(error)
         return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome

@@ -1,1 +1,1 @@
-"""Why a pod has no node, in words that name what exists, and what would give it one."""
+"""Why a pod fits nowhere and what would change that, or where it fits."""

@@ -1,4 +1,4 @@
-"""What could be changed for a pod on a node: for each device all that keeps it from a request, and what else helps."""
+"""The changes that may help a pod on one node: for each device, everything that keeps it from a request."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,19 +34,19 @@ from extender.state.snapshot import Snapshot
 Bundle = frozenset[Change]
 
 _OF_A_DEVICE: Final = 40
-"""Bundles for one device and one request, where there are several ways to remove what is in the way."""
+"""Bundles for one device and one request; each obstacle may have several remedies."""
 
 _OF_EVERY: Final = frozenset({Kind.TOLERATE, Kind.FREE})
-"""What a request for all devices needs for every device that it does not get."""
+"""Kinds of changes that a request for all devices needs for each device that it lacks."""
 
 
 @dataclass(slots=True)
 class _Offer:
-    """What a node has for one way to serve a request.
+    """What a node offers to one alternative of a request.
 
     Attributes:
-        free: devices against which nothing speaks.
-        bundles: what would have to change for each of the others, as far as it can be changed.
+        free: the number of suitable devices.
+        bundles: the changes that make other devices suitable.
     """
 
     free: int = 0
@@ -70,7 +70,7 @@ class Bundles:
     gates: Sequence[Change] = ()
 
     def on(self, node: NodeObject) -> list[Bundle]:
-        """All that may be worth trying on a node, each once."""
+        """All bundles to try on a node, each once."""
         found: dict[Bundle, None] = {}
         for way in self.survey.ways:
             offer = self._offer(way, node)
@@ -95,7 +95,7 @@ class Bundles:
     def _options(
         self, way: Wanted, seen: Seen, device: Device, pool: NodePool, node: NodeObject
     ) -> Iterator[tuple[Change, ...]]:
-        """The ways to remove an obstacle; nothing, if nobody can."""
+        """The ways to remove an obstacle; empty if there is none."""
         of, target = seen.obstacle, self.targets[way.claim]
         for remedy in seen.remedies():
             if target.is_written or remedy.edit_class is not None:
@@ -141,7 +141,7 @@ class Bundles:
                 yield drop_constraint(target, number, spec)
 
     def _meant(self, claim: int, spec: ConstraintSpec, node: NodeObject) -> str:
-        """The attribute that a constraint may have meant, where no device for its requests has the one it names."""
+        """The attribute that a constraint may mean, if no device for its requests has the attribute that it names."""
         ways = [
             (number, way)
             for number, way in enumerate(self.survey.ways)
@@ -164,7 +164,7 @@ class Bundles:
                 yield repair(self.snapshot.inventory.pools[view.pool.id], view.pool.problem)
 
     def _of_allocated(self, node: NodeObject) -> Iterator[Change]:
-        """Claims of the pod that have devices elsewhere, where nobody else uses them."""
+        """The pod's claims that hold devices of other nodes and that no other pod uses."""
         for each in self.claims.allocated:
             allocation = each.claim.allocation
             if allocation is None or allocation.node_selector is None:

@@ -1,4 +1,4 @@
-"""What somebody can do so that a pod fits: in words, and as a fork of a snapshot, so that it can be tried out."""
+"""One change that may make a pod fit: its words, and the fork of a snapshot that has it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ class Change:
         what: the thing that is changed; no two changes of one proposal have the same.
         text: what to do, as an order.
         how: the command that does it, or the fields to write.
-        size: how many things that is; of devices, each counts.
+        size: the number of things that are changed; each device counts.
         weight: among changes of a kind, the lightest is the least invasive.
         fork: the cluster after it.
         gate: the feature gate that is turned on; empty for changes of the cluster.
@@ -40,7 +40,7 @@ class Target:
 
     Attributes:
         source: kind and name of the claim, or of the template that it is made from.
-        is_written: by somebody, who can write it otherwise; False: it follows from the pod's extended resources.
+        is_written: a user has written the claim and can edit it; False: it follows from the pod's extended resources.
     """
 
     claim: ClaimObject
@@ -48,7 +48,7 @@ class Target:
     is_written: bool = True
 
     def edited(self, edit: Callable[[ClaimSpec], ClaimSpec]) -> Fork:
-        """The fork in which the claim's spec is another one."""
+        """The fork with an edited spec of the claim."""
         key = self.claim.key
 
         def fork(snapshot: Snapshot) -> Snapshot:
@@ -58,7 +58,7 @@ class Target:
         return fork
 
     def edited_request(self, wanted: Wanted, edit: Callable[[DeviceRequest], DeviceRequest]) -> Fork:
-        """The fork in which one way to serve a request is another one."""
+        """The fork with one edited alternative of a request."""
 
         def of_request(request: Request) -> Request:
             if request.name != wanted.request_name:

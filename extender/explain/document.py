@@ -1,4 +1,4 @@
-"""An explanation as JSON, for programs: the same facts as in words, with the causes by name."""
+"""An explanation as JSON, for programs: the same facts as the text, with the causes by name."""
 
 from allocator import DeviceId
 from extender.explain.explanation import Clash, Explanation, Fallout, Place, Proposal, RequestReport

@@ -1,4 +1,4 @@
-"""Changes of what is asked for: of the claim, or the template that it is made from, and of the pod's own entries."""
+"""Changes to a claim, to its template, or to the pod."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ def _edited_class(name: str, edit: Callable[[DeviceClass], DeviceClass]) -> Fork
 
 
 def ask_for(target: Target, wanted: Wanted, count: int) -> Change:
-    """Ask for fewer devices, or for so many instead of all."""
+    """Ask for fewer devices, or for a number of devices instead of all."""
     takes_all = wanted.request.mode is AllocationMode.ALL
     asked = "all" if takes_all else str(wanted.request.count)
     fields = f"allocationMode: ExactCount, count: {count}" if takes_all else f"count: {count}"
@@ -88,7 +88,7 @@ def use_class(target: Target, missing: str, meant: str) -> Change:
 
 
 def rename_reference(pod: Pod, name: str, wrong: str, right: str, *, template: bool) -> Change:
-    """Let a pod's entry mean a claim or template that exists."""
+    """Name an existing claim or template in an entry of the pod."""
     field_name = "resourceClaimTemplateName" if template else "resourceClaimName"
 
     def fork(snapshot: Snapshot) -> Snapshot:

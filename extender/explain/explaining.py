@@ -1,4 +1,4 @@
-"""Explain a pod: where it fits and why there, or why it fits nowhere and what would change that. Nothing is written."""
+"""Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from extender.state.snapshot import Snapshot
 
 
 def _no_pause() -> None:
-    """Nobody else is in a hurry."""
+    """No other work has to go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Explainer:
     """Explains pods of one snapshot.
 
     Attributes:
-        snapshot: as the cluster's state gave it out.
-        decider: remembers what was decided there before.
-        pause: called between small pieces of work: whoever is in a hurry goes first.
-        until: when to say what is known by then, by the solver's clock.
+        snapshot: the cluster, as `ClusterState` published it.
+        decider: remembers earlier verdicts.
+        pause: called between small pieces of work, so that verbs go first.
+        until: when the explanation has to end, by the solver's clock.
         seconds: for the search for proposals, by the solver's clock.
     """
 
@@ -43,16 +43,16 @@ class Explainer:
 
     @classmethod
     def alone(cls, snapshot: Snapshot, solver: Solver) -> "Explainer":
-        """Of a cluster of which nothing was decided before, and nobody else decides."""
+        """An explainer for a cluster without earlier verdicts or other decisions."""
         return cls(snapshot, Decider(solver, lambda _: None), _no_pause)
 
     @property
     def solver(self) -> Solver:
-        """The allocator, for as long as there is time."""
+        """The solver, limited to the time that is left."""
         return self.decider.solver.within(self.until)
 
     def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
-        """Everything about a pod, on all nodes or on some of them; or the fault that an explanation meets."""
+        """Explain a pod on all nodes or on some; a fault on the way becomes the explanation."""
         found: list[Explanation] = []
         with self.solver.faults.of(f"pod {pod}", lambda fault: found.append(_blocked(pod, fault))):
             found.append(self._explained(pod, nodes))
@@ -62,7 +62,7 @@ class Explainer:
         if pod.node_name:
             return self._bound(pod)
         if not pod.needs_devices:
-            text = f"pod {pod} needs no devices: as far as devices go, it can run on every node"
+            text = f"pod {pod} needs no devices: its devices do not restrict the choice of a node"
             return Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
@@ -78,7 +78,9 @@ class Explainer:
                 proposals = self._remedies(pod, snapshot, names)
             found = replace(_blocked(pod, case.reason), proposals=proposals, advice=advice(pod, snapshot))
         elif case.claims.is_empty:
-            text = f"pod {pod} needs nothing that a device class serves: as far as devices go, it can run on every node"
+            text = (
+                f"pod {pod} needs nothing that a device class offers: its devices do not restrict the choice of a node"
+            )
             found = Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
         elif not names:
             found = _blocked(pod, "no node is known")
@@ -89,11 +91,11 @@ class Explainer:
             known = [snapshot.nodes[name] for name in names]
             self.decider.follow(self.snapshot)
             found = Judgement(case, snapshot, known, self.decider, self.seconds, self._pause).explanation()
-        made = tuple(f"claim {name} is still to be made from its template" for name in waiting)
+        made = tuple(f"claim {name} is not made from its template yet" for name in waiting)
         return replace(found, notes=(*made, *found.notes))
 
     def _pause(self) -> None:
-        """Let others go first.
+        """Let verbs go first.
 
         Raises:
             TimeoutError: there is no more time.
@@ -123,4 +125,4 @@ class Explainer:
 
 
 def _blocked(pod: Pod, cause: str) -> Explanation:
-    return Explanation(str(pod), Verdict.BLOCKED, f"pod {pod} can go nowhere: {cause}", cause)
+    return Explanation(str(pod), Verdict.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause)

@@ -1,4 +1,4 @@
-"""What an explanation says: values, made by the other modules and written out by `extender.explain.text`."""
+"""An explanation as a value; `extender.explain.text` and `extender.explain.document` write it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +10,7 @@ from extender.explain.holders import Holder
 
 
 class Verdict(Enum):
-    """What becomes of the pod; the value is the word in JSON."""
+    """The outcome for the pod; the value is the word in JSON."""
 
     FITS = "fits"
     FITS_NOWHERE = "fits nowhere"
@@ -21,13 +21,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fallout:
-    """Devices that fell out for one cause.
+    """Devices that are rejected for one obstacle.
 
     Attributes:
-        values: what was seen on them, and on how many, most frequent first.
+        values: what the devices have, each with the number of devices, most frequent first.
         devices: the first few.
-        holders: of those few, where they are in use or shares of them are; those first that have most.
-        exists: some device has the value that the obstacle's condition wants, where it wants just one.
+        holders: who holds those few devices or shares of them, the largest share first.
+        exists: some device has the one value that the obstacle's condition wants.
     """
 
     obstacle: Obstacle
@@ -40,7 +40,7 @@ class Fallout:
 
 @dataclass(frozen=True, slots=True)
 class UnusablePool:
-    """A pool of which no device can be had, with the number of devices that it publishes."""
+    """A pool whose devices cannot be used, with the number of devices that it publishes."""
 
     pool: str
     problem: str
@@ -50,10 +50,10 @@ class UnusablePool:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A constraint that holds for no choice of devices: what there is to choose from on one node.
+    """A constraint that no choice of devices satisfies on one node. Without a constraint, requests compete.
 
     Attributes:
-        values: request to the values of its free devices there, each with its number of devices.
+        values: per request, the values of its free devices, each with the number of devices.
     """
 
     constraint: str
@@ -63,14 +63,14 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """What became of all devices for one request (or one alternative of it).
+    """All devices, judged for one request or for one alternative of a request.
 
     Attributes:
         source: kind and name of the object where the request stands.
         asks: how many devices, of which class.
-        considered: devices that the nodes reach, in pools that can be used.
-        free: those that would do, and the first few of them.
-        most: the node with the most of them, and how many.
+        considered: the number of devices that the nodes reach, in usable pools.
+        free: the number of suitable devices; `examples` are the first few.
+        most: the node with the most suitable devices, and their number.
     """
 
     claim: str
@@ -95,7 +95,7 @@ class NodeGroup:
 
 
 class PlacedDevice(NamedTuple):
-    """A device that the pod would get, for which request of which claim."""
+    """A device that the pod would get, with its claim and request."""
 
     claim: str
     request: str
@@ -104,7 +104,7 @@ class PlacedDevice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node that will do, with what the pod would get there; without a score: where it is."""
+    """A node where the pod fits, with its devices there. Without a score, the pod is bound to the node."""
 
     node: str
     score: int | None
@@ -114,10 +114,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Changes that together make the pod fit: tried out, on this node.
+    """Changes that together make the pod fit on a node; they were tried out.
 
     Attributes:
-        devices: what the pod would get, as far as it is there already.
+        devices: the devices that the pod would get, without those that only the changes bring.
     """
 
     changes: tuple[Change, ...]
@@ -131,9 +131,9 @@ class Explanation:
 
     Attributes:
         summary: one line.
-        cause: of a pod that can go nowhere, why; may be more than one line.
-        advice: what to do about that, in general.
-        notes: what else is to be known.
+        cause: why the pod cannot be placed on any node; it may have several lines.
+        advice: what to do if there is no proposal.
+        notes: more facts, each a sentence without a full stop.
     """
 
     pod: str
@@ -150,5 +150,5 @@ class Explanation:
 
     @property
     def is_of_one_node(self) -> bool:
-        """Only one node was looked at."""
+        """Whether only one node was examined."""
         return sum(len(group.nodes) for group in self.nodes) + len(self.places) == 1

@@ -86,7 +86,7 @@ class Holders:
             for pod in self._snapshot.nominated_to(node)
             if pod.uid != self._pod.uid and pod.priority >= self._pod.priority
         )
-        return (Holder("", tuple(pods), f"nominated and of no lower priority: {what} is kept free"),) if pods else ()
+        return (Holder("", tuple(pods), f"nominated, with no lower priority: {what} is kept free"),) if pods else ()
 
 
 def held_by(claim: ClaimObject, snapshot: Snapshot) -> tuple[DeviceId, ...]:

@@ -1,4 +1,4 @@
-"""One pod that is ready to be decided: every node judged as filter judges it, and what lies behind the answers."""
+"""One pod on all nodes: each node judged as filter judges it, and the causes of the answers."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -43,23 +43,23 @@ _AT_ONCE: Final = 100
 """Nodes that are decided between two pauses."""
 
 MAX_PLACES: Final = 5
-"""Nodes that will do, told in full."""
+"""Nodes where the pod fits that are told with their devices."""
 
 MAX_CLASHES: Final = 3
 MAX_CONFIRMED: Final = 200
-"""Nodes on which a proposal must not make a selector fail: one of each kind, so many at most."""
+"""Nodes, one of each kind, on which a proposal must not make a selector fail."""
 
-_NO_TIME: Final = "there was no time to look at every device and to try out what would help"
+_NO_TIME: Final = "there was not enough time to check every device and to try out changes"
 
 
 @dataclass(slots=True)
 class _Verdicts:
-    """What filter finds.
+    """The answers of filter.
 
     Attributes:
-        reasons: node to what speaks against it.
-        merits: node to what speaks for it.
-        cause: of a pod that can go nowhere.
+        reasons: node to the reason against it.
+        merits: node to its merit.
+        cause: why the pod cannot be placed on any node.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
@@ -69,12 +69,12 @@ class _Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What becomes of a pod.
+    """Explains one pod.
 
     Attributes:
-        case: in the snapshot in which others that go before the pod have what they need.
-        snapshot: as it is; changes are tried out on it.
-        decider: remembers what was decided before.
+        case: the pod, in a snapshot where nominated pods that go first hold their devices.
+        snapshot: the cluster as it is; changes are tried out on forks of it.
+        decider: remembers earlier verdicts.
         seconds: for the search for proposals, by the solver's clock.
         pause: called between pieces of work; raises `TimeoutError` when there is no more time.
     """
@@ -87,7 +87,7 @@ class Judgement:
     pause: Callable[[], None]
 
     def explanation(self) -> Explanation:
-        """All about it."""
+        """The explanation."""
         verdicts = self._verdicts()
         if verdicts.merits:
             return self._fitting(verdicts)
@@ -172,14 +172,14 @@ class Judgement:
         )
 
     def _short(self, verdicts: _Verdicts, why: str) -> Explanation:
-        """What filter finds, and why there is no more."""
+        """The answers of filter, and why the explanation ends there."""
         groups = _groups(verdicts.reasons)
         summary = self._summary(groups, verdicts.cause)
         pod = str(self.case.pod)
         return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=(why,), nodes=groups)
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
-        """The claims that are to be allocated: the same on all nodes, but for that of extended resources."""
+        """The claims to allocate: the same on all nodes, except the special claim for extended resources."""
         found = {each.claim.uid: each for each in self.case.claims.pending}
         for node in nodes:
             needs = self.case.claims.on(node)
@@ -190,11 +190,11 @@ class Judgement:
     def _notes(self, stopped: int) -> Iterator[str]:
         for claim in self.case.claims.allocated:
             held = ", ".join(map(str, held_by(claim, self.snapshot)))
-            yield f"claim {claim.key} is allocated already, with {held}"
+            yield f"claim {claim.key} is allocated already and holds {held}"
         if stopped:
             yield (
-                f"on {_nodes(stopped)} it is not known: the search was stopped by a limit, which the "
-                "settings scheduling.maxSteps and scheduling.maxSeconds set"
+                f"the answer for {_nodes(stopped)} is not known: a limit stopped the search "
+                "(settings scheduling.maxSteps and scheduling.maxSeconds)"
             )
 
     def _summary(self, groups: Sequence[NodeGroup], cause: str) -> str:
@@ -212,7 +212,7 @@ class Judgement:
 
 
 def clashes(survey: Survey, targets: Sequence[Target], known: Collection[str]) -> Iterator[Clash]:
-    """What there is to choose from, on nodes of each kind where every request could be served alone."""
+    """Clashes on one node of each kind, where each request could be served alone."""
     for node in one_of_each(survey):
         if node not in known or not all(_is_served(survey, node, requests) for requests in survey.requests):
             continue
@@ -227,7 +227,7 @@ def clashes(survey: Survey, targets: Sequence[Target], known: Collection[str]) -
 
 
 def _is_served(survey: Survey, node: str, requests: Sequence[Wanted]) -> bool:
-    """Could one of the ways be gone, if it were the only request? Of "all devices", each must be free."""
+    """Whether one alternative can be served alone. For "all devices", each device must be free."""
     for way in requests:
         number = survey.ways.index(way)
         takes_all = way.request.mode is AllocationMode.ALL

@@ -8,7 +8,7 @@ _BINARY_FROM = 1024 * 10**9
 
 
 def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:
-    """What speaks for an allocation, as far as nodes differ in it."""
+    """What speaks for an allocation and differs between nodes."""
     every = list(others)
     if len(every) == 1:
         return ""
@@ -35,7 +35,7 @@ def _differing(every: Iterable[Merit]) -> list[str]:
 def _amount(name: str, nano: int, every: Iterable[Merit]) -> str:
     amounts = [each.capacity.get(name, 0) for each in every]
     least, most = _shown(min(amounts)), _shown(max(amounts))
-    return f"hands out {_shown(nano)} of {name.rpartition('/')[2]} (of {least} to {most})"
+    return f"devices with {_shown(nano)} of {name.rpartition('/')[2]} (all nodes: {least} to {most})"
 
 
 def _shown(nano: int) -> str:

@@ -1,8 +1,8 @@
-"""What would make a pod fit: changes that suffice, the smallest first, each tried out (`extender.explain.trials`).
+"""Sets of changes that make a pod fit, the smallest first; `extender.explain.trials` tries each out.
 
-Of nodes that are alike only a few are looked at, those first that lack least. On a node, each bundle of changes is
-tried alone, then two releases of devices together. If none of them suffices, all claims in the way are released, and
-releases that are not needed are taken back. No change of a proposal can be left out.
+Of nodes that are alike only a few are examined, starting with the nodes that lack least. On a node, each bundle of
+changes is tried alone, then two releases of devices together. If none of them suffices, all claims in the way are
+released, and releases that are not needed are taken back. No change of a proposal can be left out.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ _PAIRED: Final = 40
 
 
 def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: Trials) -> tuple[Proposal, ...]:
-    """The best proposals on some nodes, which are in the order in which to look at them."""
+    """The best proposals on some nodes, which are tried in this order."""
     found: dict[frozenset[str], Proposal] = {}
     for name in nodes:
         for changes in _sufficient(bundles.on(bundles.snapshot.nodes[name]), name, trials):
@@ -42,7 +42,7 @@ def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: Trials) -> tupl
 
 
 def promising(survey: Survey) -> tuple[str, ...]:
-    """Nodes to look at: of each kind a few, those first that lack least."""
+    """Nodes to try: a few of each kind, starting with the nodes that lack least."""
     alike: dict[tuple[int, ...], list[str]] = {}
     for node in survey.views:
         alike.setdefault(survey.signature(node), []).append(node)
@@ -57,7 +57,7 @@ def one_of_each(survey: Survey) -> tuple[str, ...]:
 
 
 def _lack(survey: Survey, node: str) -> tuple[bool, int, int]:
-    """Whether a node has no devices at all, how many it lacks at least, and how many others hold there."""
+    """Whether a node has no devices at all, how many devices it lacks at least, and how many are in use."""
     lack, number = 0, 0
     for requests in survey.requests:
         numbers = range(number, number + len(requests))
@@ -96,9 +96,9 @@ def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[Change, ...]]:
 
 
 def _needed(changes: Sequence[Change], node: str, trials: Trials) -> tuple[Change, ...]:
-    """The changes without those that are not needed, the most invasive taken back first.
+    """The changes that are needed; the most invasive changes are left out first.
 
-    More than once, where it takes: one change may be needed only for as long as another is there.
+    It repeats until nothing changes: one change may be needed only while another is made.
     """
     kept = sorted(changes, key=invasiveness, reverse=True)
     before: list[Change] = []
@@ -112,7 +112,7 @@ def _needed(changes: Sequence[Change], node: str, trials: Trials) -> tuple[Chang
 
 
 def best(proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
-    """The smallest and least invasive, with some variety: none that contains another, and few of the same kinds."""
+    """The smallest and least invasive proposals: none contains another, and few are of the same kinds."""
     chosen: list[Proposal] = []
     for each in sorted(proposals, key=lambda p: _size(p.changes)):
         touched = _touched(each.changes)

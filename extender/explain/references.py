@@ -1,4 +1,4 @@
-"""A pod's claims: where each is written, what it will be once it is made, and what may have been meant by a name."""
+"""A pod's claims: where each is written, and which name was meant."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ from extender.state.snapshot import Snapshot
 
 
 def with_claims_made(pod: Pod, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
-    """The cluster once a pod's claims are made from their templates, and the entries of the pod that wait for that."""
+    """The cluster after a pod's claims are made from their templates, and the entries of the pod that wait for them."""
     statuses, waiting = dict(pod.claim_statuses), []
     for reference in pod.claims:
         name = f"{pod.name}-{reference.name}"
@@ -46,7 +46,7 @@ def targets_of(pod: Pod, claims: Iterable[ClaimObject]) -> tuple[Target, ...]:
 
 
 def remedies(pod: Pod, snapshot: Snapshot) -> Iterator[Change]:
-    """What may help a pod that is blocked by one of its claims: names that exist, and what can be waited for."""
+    """Changes that may help a pod that one of its claims blocks: existing names, and events to wait for."""
     for reference in pod.claims:
         name = reference.claim_name or pod.claim_statuses.get(reference.name)
         claim = snapshot.claims.get(ObjectKey(pod.namespace, name or ""))
@@ -64,7 +64,7 @@ def remedies(pod: Pod, snapshot: Snapshot) -> Iterator[Change]:
 
 
 def advice(pod: Pod, snapshot: Snapshot) -> str:
-    """What to do about the first claim that can't be found or used, in general."""
+    """What to do about the first claim that does not exist or cannot be used."""
     for reference in pod.claims:
         at = f"the pod's spec.resourceClaims, entry {reference.name}"
         name = reference.claim_name or pod.claim_statuses.get(reference.name)
@@ -72,22 +72,22 @@ def advice(pod: Pod, snapshot: Snapshot) -> str:
         if reference.template_name and name is None and template not in snapshot.templates:
             if (TEMPLATES.kind, template) in snapshot.problems:
                 return f"correct ResourceClaimTemplate {template}"
-            return f"make ResourceClaimTemplate {template}, or correct resourceClaimTemplateName in {at}"
+            return f"create ResourceClaimTemplate {template}, or correct resourceClaimTemplateName in {at}"
         key = ObjectKey(pod.namespace, name or "")
         found = snapshot.claims.get(key)
         if found is None and (CLAIMS.kind, key) in snapshot.problems:
             return f"correct ResourceClaim {key}"
         if found is None:
-            return f"make ResourceClaim {key}, or correct resourceClaimName in {at}" if reference.claim_name else ""
+            return f"create ResourceClaim {key}, or correct resourceClaimName in {at}" if reference.claim_name else ""
         if reference.template_name and found.claim.owner_uid != pod.uid:
-            return f"delete ResourceClaim {key}, whose name the pod's status has although it belongs to another pod"
+            return f"delete ResourceClaim {key}: the pod's status names it, but it belongs to another pod"
         asked = (way.device_class for request in found.claim.spec.requests for way in request.alternatives)
         missing = next((each for each in asked if each not in snapshot.classes), "")
         if (CLASSES.kind, ObjectKey("", missing)) in snapshot.problems:
             return f"correct DeviceClass {missing}"
         if missing:
             classes = ", ".join(sorted(snapshot.classes)[:_MAX_NAMED]) or "none"
-            return f"make DeviceClass {missing}, or ask for one that exists ({classes})"
+            return f"create DeviceClass {missing}, or ask for one that exists ({classes})"
     return ""
 
 
@@ -112,7 +112,7 @@ def _waits(pod: Pod, claim: ClaimObject, snapshot: Snapshot) -> Iterator[Change]
     key, assumed_allocation = claim.key, snapshot.assumed.get(claim.claim.uid)
     if claim.claim.deleting:
         new = replace(claim.claim, deleting=False, allocation=None, reserved_for=())
-        text = f"make claim {key} anew when the old one is gone"
+        text = f"wait until claim {key} is gone, then create it again"
         how = f"kubectl get resourceclaim -n {key.namespace} {key.name} -o jsonpath={{.metadata.finalizers}}"
         yield Change(Kind.WAIT, f"claim {key}", text, how, lambda s: s.with_claim(replace(claim, claim=new)))
     elif len(claim.claim.reserved_for) >= MAX_CONSUMERS:

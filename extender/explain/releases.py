@@ -16,7 +16,7 @@ def release(claim: ClaimObject, snapshot: Snapshot) -> Change:
         text = f"delete {' and '.join(f'pod {pod}' for pod in pods)}, which frees {held}"
         how = "; ".join(f"kubectl delete pod -n {pod.namespace} {pod.name}" for pod in pods)
     else:
-        text = f"delete claim {claim.key}, which no pod uses: that frees {held}"
+        text = f"delete claim {claim.key}, which no pod uses; this frees {held}"
         how = _deletion(claim)
     known = (snapshot.pods.get(pod) for pod in pods)
     weight = sum(pod.priority for pod in known if pod is not None)
@@ -27,7 +27,7 @@ def release(claim: ClaimObject, snapshot: Snapshot) -> Change:
 def renew(claim: ClaimObject, snapshot: Snapshot) -> Change:
     """Let a claim that nobody else uses be allocated again, elsewhere."""
     held = in_words(claim, snapshot)
-    text = f"delete claim {claim.key} and make it again, so that it can have other devices than {held}"
+    text = f"delete claim {claim.key} and create it again, so that it gets other devices than {held}"
     return Change(Kind.FREE, f"claim {claim.key}", text, _deletion(claim), _freed(claim), weight=-1)
 
 

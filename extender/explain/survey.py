@@ -1,4 +1,4 @@
-"""Every device that the nodes reach, judged once for every request, and summed up by cause."""
+"""All devices that the nodes reach, judged once for each request and counted by cause."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -38,9 +38,9 @@ class PoolView:
     """What some nodes see of a pool.
 
     Attributes:
-        first: per way of asking, per candidate: the first thing that speaks against it, None for one that would do.
-        free: per way of asking: how many would do.
-        held: devices that somebody holds something of.
+        first: per alternative and candidate: the first obstacle, or None for a suitable device.
+        free: per alternative: the number of suitable devices.
+        held: the number of devices that are in use, whole or in part.
         signature: equal for pools that differ only in the names of their devices and holders.
     """
 
@@ -52,11 +52,11 @@ class PoolView:
 
 
 class Survey:
-    """What the nodes offer.
+    """What the nodes offer to the requests of a pod.
 
     Attributes:
         requests: all requests of all claims, each with the ways to serve it.
-        ways: the same in one row.
+        ways: the same, in one sequence.
         views: node name to what it sees.
         features: those that are on.
     """
@@ -86,20 +86,20 @@ class Survey:
             self.views[node.name] = tuple(self._view(pool, node) for pool in pools)
 
     def signature(self, node: str) -> tuple[int, ...]:
-        """Equal for nodes that are alike in all that the requests can tell."""
+        """Equal for nodes whose devices get the same answers from all requests."""
         return tuple(view.signature for view in self.views[node])
 
     def free(self, node: str, way: int) -> int:
-        """How many devices of a node would do."""
+        """The number of suitable devices on a node."""
         return sum(view.free[way] for view in self.views[node])
 
     def lacks_some(self, node: str, way: int) -> bool:
-        """Whether devices of the right kind can't be had there."""
+        """Whether a device of the right kind is unavailable on a node."""
         seen = (each for view in self.views[node] for each in view.first[way] if each is not None)
         return any(each.obstacle.cause.is_temporary for each in seen)
 
     def free_devices(self, node: str, way: int) -> list[Device]:
-        """The devices of a node that would do."""
+        """The suitable devices on a node."""
         return [
             candidate.device
             for view in self.views[node]
@@ -125,7 +125,7 @@ class Survey:
     # --- reports --------------------------------------------------------------------------------------------
 
     def reports(self, targets: Sequence[Target], holders: Holders) -> tuple[RequestReport, ...]:
-        """What became of all devices, per way of asking."""
+        """One report for each alternative of each request."""
         return tuple(self._report(number, targets[way.claim], holders) for number, way in enumerate(self.ways))
 
     def _report(self, number: int, target: Target, holders: Holders) -> RequestReport:
@@ -155,7 +155,7 @@ class Survey:
         )
 
     def _verdicts(self, way: int) -> dict[DeviceId, Seen | None]:
-        """Each device once; one that some nodes reach and others don't is within reach."""
+        """Each device once; a device counts as reachable if one of the nodes reaches it."""
         found: dict[DeviceId, Seen | None] = {}
         for view in self._known.values():
             for candidate, seen in zip(view.pool.candidates, view.first[way], strict=True):
@@ -176,7 +176,7 @@ class Survey:
         )
 
     def _holders(self, obstacle: Obstacle, device: DeviceId, holders: Holders) -> tuple[Holder, ...]:
-        """Who has a device, or the shares of it that leave too little."""
+        """Who holds a device, or the shares that leave too little of it."""
         if obstacle.held is Held.WHOLE:
             return holders.of(device)
         consumed = self.inspector.usage.device(device).consumed
@@ -185,7 +185,7 @@ class Survey:
         return holders.sharing(device, obstacle.subject, consumed[obstacle.subject])
 
     def _exists(self, obstacle: Obstacle) -> bool:
-        """Is there a device with the value that a condition wants, whatever else speaks against it?"""
+        """Whether any device has the value that a condition wants."""
         reads = self.inspector.reads(obstacle.condition)
         devices = (c.device for view in self._known.values() for c in view.pool.candidates)
         return any(value == obstacle.wanted for device in devices for _, value in values_read(reads, device))

@@ -1,4 +1,4 @@
-"""An explanation in words, for terminals: what kubectl's users know, and nothing of this code."""
+"""An explanation as text for terminals, in the words that kubectl's users know."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -20,7 +20,7 @@ MAX_NAMED: Final = 5
 
 
 def as_text(explanation: Explanation) -> str:
-    """The whole explanation, lines ended. What others have named and written stays within its line."""
+    """The whole explanation, with ended lines. Line breaks in names and messages are escaped."""
     return "".join(f"{printable(line)}\n" for line in _lines(explanation))
 
 
@@ -32,7 +32,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for place in explanation.places:
         yield from _place_lines(place)
     if explanation.places and explanation.nodes:
-        yield "On the other nodes it does not fit:"
+        yield "The pod does not fit on the other nodes:"
     if listed:
         yield from _node_lines(explanation.nodes)
     for block in (
@@ -79,16 +79,16 @@ def _holder_lines(fallout: Fallout) -> Iterator[str]:
 
 def _free(report: RequestReport) -> str:
     if not report.free:
-        return "none of which would do"
+        return "none suitable"
     node, most = report.most
     named = _named([str(device) for device in report.examples], report.free)
     if most >= report.need:
-        return f"{report.free} of which would do: {named}"
-    return f"{report.free} of which would do ({named}), but at most {most} on one node ({node}), not {report.need}"
+        return f"{report.free} suitable: {named}"
+    return f"{report.free} suitable ({named}), but no node has more than {most} ({node}); {report.need} are needed"
 
 
 def _seen(fallout: Fallout) -> str:
-    """The values that devices have, where they fell out for those: ``: model is a100 on 32, h100 on 0``."""
+    """The values that devices were rejected for: ``: model is a100 on 32, h100 on 0``."""
     if not fallout.values or not fallout.values[0][0]:
         return ""
     shown = fallout.values[:MAX_NAMED]
@@ -110,18 +110,18 @@ def _pairs(values: ReadValues) -> str:
 
 def _clash_lines(clash: Clash) -> Iterator[str]:
     if not clash.constraint:
-        yield f"Each request could be served on node {clash.node}, but not all of them: they compete for its devices."
+        yield f"Node {clash.node} can serve each request alone, but not all together: they compete for its devices."
         return
-    yield f"Each request could be served on node {clash.node}, but not together: {clash.constraint}"
+    yield f"Node {clash.node} can serve each request alone, but not with the constraint {clash.constraint}"
     for request, values in clash.values:
         yield f"  request {request}: {', '.join(f'{value} on {count}' for value, count in values[:MAX_NAMED])}"
 
 
 def _proposal_lines(proposals: Sequence[Proposal]) -> Iterator[str]:
     if not proposals:
-        yield "No change was found that would make it fit."
+        yield "No change was found that makes the pod fit."
         return
-    yield "What would make it fit, the smallest change first (each was tried out):"
+    yield "Changes that make the pod fit, the smallest first (each was tried out):"
     for number, proposal in enumerate(proposals, 1):
         for index, change in enumerate(proposal.changes):
             first = change.text[:1].upper() + change.text[1:]

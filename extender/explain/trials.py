@@ -28,9 +28,9 @@ class Trials:
 
     Attributes:
         pod: in the snapshot.
-        others: nodes where a selector could fail after the changes, which would fail the pod everywhere.
+        others: nodes where a selector may fail after the changes; such a failure rejects the pod on every node.
         until: when to stop, by the solver's clock.
-        left: how many more may be made.
+        left: the number of trials that may still be made.
     """
 
     pod: ObjectKey
@@ -67,20 +67,20 @@ class Trials:
         return Proposal(tuple(sorted(changes, key=invasiveness)), node, devices)
 
     def anywhere(self, changes: Sequence[Change], nodes: Sequence[str]) -> Proposal | None:
-        """The changes as a proposal, on the first node that will do."""
+        """The changes as a proposal, on the first node that filter passes."""
         after, solver = self._after(changes)
         passed = self._passed(nodes, after, solver)
         return self.proposal(changes, passed[0]) if passed else None
 
     def _passed(self, nodes: Sequence[str], after: Snapshot, solver: Solver) -> Sequence[str]:
-        """Nodes that filter would pass, as far as there is time."""
+        """The nodes that filter passes; none if there is no time."""
         try:
             return filter_nodes(after.pods[self.pod], nodes, after, solver, bounds=Bounds(solver.until)).passed
         except TimeoutError:
             return ()
 
     def _is_there(self, device: DeviceId) -> bool:
-        """Not only after the changes."""
+        """Whether a device exists without the changes."""
         pool = self.snapshot.inventory.pools.get(device.pool_id)
         return pool is not None and any(d.id == device for s in pool.newest for d in s.devices)
 

@@ -41,7 +41,7 @@ _EXAMPLE: Final[JSON] = {
     "metadata": {"name": "plain", "namespace": "default"},
     "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
 }
-_TEXT: Final = "pod default/plain needs no devices: as far as devices go, it can run on every node\n"
+_TEXT: Final = "pod default/plain needs no devices: its devices do not restrict the choice of a node\n"
 _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
     200: {
         "description": "The explanation: text, or JSON where that is accepted.",

@@ -1,4 +1,4 @@
-"""The latest decisions about pods with devices: kept for people, and told to the log."""
+"""The latest decisions about pods with devices: kept for people, and written to the log."""
 
 import asyncio
 from collections import Counter, deque
@@ -16,7 +16,7 @@ from extender.kube.api import ObjectKey
 _OUT_OF_TIME: Final = "not done in time"
 
 _MOST_REASONS: Final = 32
-"""Of one entry, the most frequent ones: they hold names from requests, and entries are kept."""
+"""Reasons of one entry, the most frequent ones. Reasons hold names from requests, and entries stay in memory."""
 
 _LONGEST_TEXT: Final = 1024
 """Of a reason or an error, in characters."""
@@ -28,13 +28,13 @@ class Entry:
 
     Attributes:
         number: counts from 1.
-        id: by which the lines of the log that belong to it are found.
+        id: lines of the log with this id belong to the decision.
         at: when it was asked.
         seconds: until the answer.
         node: of a bind; empty for the other verbs.
-        passed: nodes that will do.
-        rejected: reason to the number of nodes that won't, of the most frequent reasons.
-        error: that was answered, empty if none was.
+        passed: the number of nodes that fit.
+        rejected: the most frequent reasons, each with its number of rejected nodes.
+        error: the error of the answer; empty if there was none.
     """
 
     number: int
@@ -51,13 +51,13 @@ class Entry:
 
 @dataclass(slots=True)
 class Draft:
-    """What is known of a decision that is being made."""
+    """What is known so far of a decision."""
 
     passed: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
 
     def nodes(self, passed: int, reasons: Iterable[str]) -> None:
-        """So many nodes will do; the others won't, for these reasons."""
+        """Note the number of nodes that fit, and one reason for each of the others."""
         self.passed = passed
         self.rejected = Counter(reasons)
 
@@ -67,7 +67,7 @@ def _cut(text: str) -> str:
 
 
 class DecisionLog:
-    """A ring of entries. Logging is set up before one is made: it keeps a logger as it was then.
+    """A ring of entries. Set up logging first: the constructor keeps its logger.
 
     Args:
         size: entries that are kept, the latest ones.
@@ -84,7 +84,7 @@ class DecisionLog:
         self._clock = clock
         self._new_id = new_id
         self._count = 0
-        self._log = structlog.get_logger().bind()  # made here and not for every line: that would cost more than most do
+        self._log = structlog.get_logger().bind()  # bound once: binding for each line costs more than most lines
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -93,7 +93,7 @@ class DecisionLog:
 
     @contextmanager
     def deciding(self, verb: str, pod: ObjectKey, node: str = "") -> Iterator[Draft]:
-        """Note what comes of a verb, errors too, which go on. What is logged meanwhile carries pod and decision."""
+        """Note the outcome of a verb; errors are noted and raised again. Log lines within carry pod and decision."""
         at, started, entry_id, draft, error = self._now(), self._clock(), self._new_id(), Draft(), ""
         bound = bind_contextvars(decision=entry_id, pod=str(pod))
         try:
@@ -114,7 +114,7 @@ class DecisionLog:
             reset_contextvars(**bound)
 
     def _tell(self, entry: Entry) -> None:
-        """What leaves a pod waiting, and every bind, is worth a line by default."""
+        """A decision that leaves a pod waiting, and every bind, is logged by default."""
         told = self._log.info if entry.error or entry.verb == "bind" or not entry.passed else self._log.debug
         fields = {"node": entry.node, "rejected": entry.rejected, "error": entry.error}
         shown = {name: value for name, value in fields.items() if value}

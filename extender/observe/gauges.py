@@ -1,4 +1,4 @@
-"""What is measured when somebody looks: the cluster as it is known, and how it is followed."""
+"""Metrics that are computed at each scrape: the known cluster, and its watches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -25,7 +25,7 @@ class ClusterGauges(Collector):
         self._overview = overview
 
     def collect(self) -> Iterator[Metric]:
-        """All of them; those of watches and requests only where a live cluster is followed."""
+        """All metrics; metrics of watches and requests only for a live cluster."""
         yield _gauge("build_info", "The running version; always 1.", ("version",), [((__version__,), 1)])
         yield from self._kinds()
         snapshot = self._overview.state.snapshot
@@ -38,9 +38,9 @@ class ClusterGauges(Collector):
         )
         decider = self._overview.decider
         verdicts = [(("memory",), decider.asked - decider.solved), (("search",), decider.solved)]
-        text = "Nodes that were decided from memory, of themselves or of nodes like them, or by search."
+        text = "Nodes that were decided from memory (of the node, or of equal nodes) or by search."
         yield _counter("node_verdicts", text, ("source",), verdicts)
-        text = "Allocations that are decided and not seen on the API server yet."
+        text = "Allocations that are decided but not seen on the API server yet."
         yield _gauge("allocations_in_flight", text, (), [((), len(snapshot.assumed))])
         if self._overview.live is not None:
             yield from _watches(self._overview.live)
@@ -49,19 +49,19 @@ class ClusterGauges(Collector):
     def _kinds(self) -> Iterator[Metric]:
         kinds = self._overview.kinds()
         labels = ("kind",)
-        text = "Objects that are kept; of pods, those that may need devices."
+        text = "Objects in memory; only pods that may need devices are kept."
         yield _gauge("objects", text, labels, (((each.kind,), each.objects) for each in kinds))
-        text = "Objects that can't be read and are as good as absent."
+        text = "Objects that cannot be read and count as absent."
         yield _gauge("unreadable_objects", text, labels, (((each.kind,), each.unreadable) for each in kinds))
-        text = "1 if what is known of a kind is relied on; 0 before it is synced and when it is too old."
+        text = "1 if the state of a kind is reliable; 0 before it is synced and if it is too old."
         yield _gauge("kind_ready", text, labels, (((each.kind,), not each.problem) for each in kinds))
-        text = "Seconds since the last sign of life of a kind's watch."
+        text = "Seconds since the last message of a kind's watch."
         ages = (((each.kind,), each.age) for each in kinds if each.age is not None)
         yield _gauge("watch_age_seconds", text, labels, ages)
 
 
 class LogGauges(Collector):
-    """What has become of the log; ``dropped`` tells how many lines were dropped."""
+    """Metrics of the log; ``dropped`` returns the number of dropped lines."""
 
     def __init__(self, dropped: Callable[[], int]) -> None:
         self._dropped = dropped
@@ -75,9 +75,9 @@ class LogGauges(Collector):
 def _watches(live: LiveCluster) -> Iterator[Metric]:
     labels = ("kind",)
     followers = [((follower.resource.plural,), follower) for follower in live.followers]
-    text = "Lists taken: one at the start, and one for each time that a watch can't go on."
+    text = "Lists read: one at the start, and one each time that a watch cannot continue."
     yield _counter("lists", text, labels, ((key, follower.lists) for key, follower in followers))
-    text = "Events taken; those of pods without devices are passed over."
+    text = "Watch events read, without events of pods that need no devices."
     yield _counter("watch_events", text, labels, ((key, follower.events) for key, follower in followers))
     text = "Lists and watches that failed and were tried again."
     yield _counter("watch_failures", text, labels, ((key, follower.failures) for key, follower in followers))

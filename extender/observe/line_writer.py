@@ -1,4 +1,4 @@
-"""Lines written in a thread of their own: whoever has a line to write never waits for its reader."""
+"""Writes lines in a thread of its own, so that no caller waits for the reader."""
 
 import os
 import select
@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Final
 
 MOST_BYTES: Final = 2**20
-"""Of lines that wait to be written: some thousands."""
+"""Bytes of lines that wait to be written: some thousands of lines."""
 
 
 class LineWriter:
-    """Takes lines at once, and writes them in order; those that there is no room for are dropped and counted.
+    """Takes lines at once and writes them in order. Lines without room are dropped and counted.
 
     The descriptor is not made non-blocking instead: that is a property of the open file, which others share, such as
     the shell whose terminal it is, and they would meet errors that they do not expect.
@@ -20,7 +20,7 @@ class LineWriter:
     Args:
         write: writes all of some bytes, and may take any time for that.
         told_dropped: is told, in the writer's thread, how many lines were dropped, once there is room to say so.
-        most_bytes: that wait at most, beside those that are being written.
+        most_bytes: the most bytes that wait, without the bytes that are being written.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class LineWriter:
         self._closed = False
         self._untold = 0
         self.dropped = 0
-        # A daemon, because a write without a reader never ends, and the process is to end all the same.
+        # A daemon thread: a write without a reader never ends, but the process has to.
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
@@ -50,7 +50,7 @@ class LineWriter:
             self._changed.notify()
 
     def close(self, seconds: float) -> None:
-        """Write what waits, for so long at most; what comes later is dropped."""
+        """Write the waiting lines within some seconds; later lines are dropped."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -78,7 +78,7 @@ class LineWriter:
                 self._told_dropped(untold)
 
     def _next(self) -> list[bytes]:
-        """All lines that wait, as soon as there is one; none when the writer is closed."""
+        """All waiting lines, as soon as there is one; empty when the writer is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._closed)
             lines, self._lines, self._bytes = self._lines, [], 0
@@ -86,7 +86,7 @@ class LineWriter:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write some bytes to the end, also where somebody else has made the open file non-blocking.
+    """Write all bytes, even if another process has made the open file non-blocking.
 
     Raises:
         OSError: it can't be written.

@@ -1,4 +1,4 @@
-"""What the service counts. The registry is handed in, so that two services in one process don't share numbers."""
+"""The service's metrics. The registry is an argument, so that two services in one process do not share numbers."""
 
 from collections.abc import Callable
 from functools import cache
@@ -31,7 +31,7 @@ class Metrics:
         )
         self._double_allocations = Counter(
             "dra_extender_clashes",
-            "Allocations, ours or others', that came after another one for the same devices.",
+            "Allocations, ours or others', that came after another allocation of the same devices.",
             registry=registry,
         )
         self._lost = Counter(
@@ -40,7 +40,9 @@ class Metrics:
             registry=registry,
         )
         self._woken = Counter(
-            "dra_extender_woken_pods", "Rejected pods that were woken because a node may do now.", registry=registry
+            "dra_extender_woken_pods",
+            "Rejected pods that were patched because they may fit now, so that their scheduler tries them again.",
+            registry=registry,
         )
         self._deallocated = Counter(
             "dra_extender_deallocated_claims",
@@ -48,7 +50,7 @@ class Metrics:
             registry=registry,
         )
         self._sessions = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=registry)
-        # One of each for its labels, which are few; prometheus_client would look for it anew, under a lock, every time.
+        # Children by label are few and kept here: prometheus_client would look each up under a lock.
         self._duration = cache(duration.labels)
         self._nodes = cache(nodes.labels)
 
@@ -62,23 +64,23 @@ class Metrics:
         self._duration(verb, code).observe(seconds)
 
     def clashed(self) -> None:
-        """An allocation came after another one for the same devices."""
+        """An allocation came after another allocation of the same devices."""
         self._double_allocations.inc()
 
     def lost(self) -> None:
-        """A bound pod does not have a claim any more."""
+        """A bound pod has lost a claim."""
         self._lost.inc()
 
     def woken(self, pods: int) -> None:
-        """So many pods were woken."""
+        """Some pods were woken."""
         self._woken.inc(pods)
 
     def deallocated(self, claims: int) -> None:
-        """So many claims were deallocated for a pod's sake."""
+        """Some claims were deallocated so that their pod fits elsewhere."""
         self._deallocated.inc(claims)
 
     def watch_sessions(self, count: Callable[[], float]) -> None:
-        """Ask this, at each scrape, how many sessions there are."""
+        """Read the number of sessions from this function at each scrape."""
         self._sessions.set_function(count)
 
     def filtered(self, *, passed: int, failed: int, unresolvable: int, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""What there is to see of a running service, beside the answers of its verbs."""
+"""The state of a running service, for tables and metrics."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ class KindHealth:
 
     Attributes:
         kind: its plural.
-        problem: why what is known is not to be relied on; empty if it is.
-        objects: that are kept; of pods, those that may need devices.
-        unreadable: that are as good as absent.
-        revision: up to which everything is known.
-        age: seconds since the last sign of life of its watch; None where it is not watched, or not synced yet.
+        problem: why the state of the kind is not reliable; empty if it is.
+        objects: the number of objects in memory; only pods that may need devices are kept.
+        unreadable: the number of objects that cannot be read and count as absent.
+        revision: the revision up to which everything is known.
+        age: seconds since the last message of its watch; None if it is not watched or not synced yet.
     """
 
     kind: str
@@ -34,12 +34,12 @@ class KindHealth:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Looks at a service's cluster and its decisions.
+    """A view of a service's cluster and decisions.
 
     Attributes:
         devices: counts them.
-        decider: counts what it knew and what not.
-        live: the cluster behind the state; None for one in memory, which is known at once.
+        decider: counts verdicts from memory and by search.
+        live: the live cluster behind the state; None for a cluster in memory.
     """
 
     state: ClusterState

@@ -57,7 +57,7 @@ class TestDevices:
     def test_only_partitions(self) -> None:
         slices = pool(device("part", draws={"s": {"x": 1}}), counters={"s": {"x": 1}})
         world = World(slices, features=without("partitionable_devices"))
-        assert world.devices(claim(want())) == "partitionable devices are off, request gpu"
+        assert world.devices(claim(want())) == "partitionable devices are off, request gpu needs them"
 
     def test_taints_are_ignored(self) -> None:
         slices = pool(device("sick", taints=(DeviceTaint("k", "NoSchedule"),)))

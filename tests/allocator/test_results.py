@@ -197,7 +197,7 @@ class TestBindingConditions:
     def test_are_off(self) -> None:
         off = replace(ALL_FEATURES, binding_conditions=False)
         world = World(pool(self.device), features=off)
-        assert world.devices(claim(want())) == "device binding conditions are off, request gpu"
+        assert world.devices(claim(want())) == "device binding conditions are off, request gpu needs them"
         only_failures = replace(self.device, binding_conditions=None)
         (one,) = result(World(pool(only_failures), features=off), claim(want())).results
         assert (one.binding_conditions, one.binding_failure_conditions) == (None, None)

@@ -21,7 +21,7 @@ def test_nodes_that_were_not_looked_at_in_time_are_named() -> None:
     found = explained(*WORLD, until=-1.0)
     assert found.verdict is Verdict.FITS_NOWHERE
     assert [(group.reason, group.nodes) for group in found.nodes] == [(OUT_OF_TIME, ("a", "b"))]
-    assert found.notes == ("there was no time to look at every device and to try out what would help",)
+    assert found.notes == ("there was not enough time to check every device and to try out changes",)
 
 
 def test_a_pod_whose_class_is_missing_is_told_so_without_proposals() -> None:

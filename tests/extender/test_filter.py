@@ -126,7 +126,7 @@ def test_a_node_whose_pools_contradict_the_claim_is_rejected_alone_and_without_t
     incomplete["spec"]["pool"]["resourceSliceCount"] = 2
     result = filtered(pod("p", "c"), GPU, node("a"), node("b"), local_slice("a"), incomplete, claim("c", everything))
     assert list(result.passed) == ["a"]
-    assert result.unresolvable == {"b": "the resource pools of the node are not fit for request gpu"}
+    assert result.unresolvable == {"b": "the resource pools of the node cannot be used for request gpu"}
 
 
 def test_a_search_that_was_stopped_is_not_called_a_no() -> None:
