@@ -1,4 +1,4 @@
-"""The allocator's audit over a cluster, and how its findings are shown."""
+"""The allocator's audit of a cluster, and its findings as a table or JSON."""
 
 import random
 from collections.abc import Collection, Iterable
@@ -13,14 +13,14 @@ from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 
 AUDITED = (NODES, SLICES, CLASSES, CLAIMS)
-"""What the audit looks at."""
+"""The kinds that the audit reads."""
 
 
 async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
-    """What an API server has of some kinds, read once; of one that it need not serve and does not, nothing.
+    """The objects of some kinds, listed once. An optional kind that is not served has no objects.
 
     Raises:
-        ApiError, OutcomeUnknownError: it can't be read.
+        ApiError, OutcomeUnknownError: they cannot be read.
     """
     state = ClusterState()
     for resource in resources:
@@ -35,18 +35,18 @@ async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
 
 
 async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED) -> Snapshot:
-    """The same of the API server of a kubeconfig.
+    """As `listed`, of a live cluster.
 
     Raises:
-        ConnectError: there is no API server there that we can work with.
-        ApiError, OutcomeUnknownError: it can't be read.
+        ConnectError: there is no usable API server.
+        ApiError, OutcomeUnknownError: the objects cannot be read.
     """
     async with connect(origin, random=random.random, listing=resources) as cluster:
         return await listed(cluster.api, resources)
 
 
 def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """Every rule that the allocated claims of a cluster break."""
+    """All rules that allocated claims of a cluster break."""
     evidence = Evidence(
         slices=tuple(snapshot.inventory.slices.values()),
         classes=snapshot.classes,
@@ -57,13 +57,13 @@ def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
 
 
 def finding_table(findings: Iterable[Finding]) -> Table:
-    """A row for each rule that is broken."""
+    """A row per finding."""
     rows = [(f.rule.value, ", ".join(f.claims), str(f.device or "-"), f.message) for f in findings]
     return Table(("rule", "claims", "device", "what is wrong"), rows)
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
-    """For people's programs."""
+    """A finding for programs."""
     return {
         "rule": finding.rule.value,
         "claims": list(finding.claims),

@@ -1,4 +1,4 @@
-"""An explanation from wherever it can be had: of a cluster that is at hand, or of a running service."""
+"""Explanations from a snapshot, or from a running service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ _HEADERS: Final = {"accept": "application/json"}
 _GOOD: Final = frozenset({Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value})
 
 EXPLAINED: Final = tuple(resource for resource in RESOURCES.values() if resource != BUDGETS)
-"""What an explanation looks at."""
+"""The kinds that an explanation reads."""
 
 
 class InquiryError(Exception):
-    """There is no explanation to be had."""
+    """There is no explanation; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What is asked: about which pod, and on which nodes (None: all)."""
+    """The pod to explain, and on which nodes (None: all)."""
 
     pod: ObjectKey
     nodes: tuple[str, ...] | None = None
@@ -44,12 +44,12 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The same for people; a service that is asked may be anything, and so may its answer."""
+        """The text for people, made printable: the service may send any characters."""
         return "\n".join(map(printable, str(self.document["text"]).split("\n")))
 
     @property
     def is_good(self) -> bool:
-        """The pod has a node, or could have one."""
+        """The pod is bound, fits on a node, or needs no devices."""
         return self.document["verdict"] in _GOOD
 
 
@@ -66,10 +66,15 @@ def explained(inquiry: Inquiry, snapshot: Snapshot, solver: Solver) -> Answer:
 
 
 def asked(inquiry: Inquiry, server: str, transport: httpx.BaseTransport | None = None) -> Answer:
-    """The explanation of a running service, by its address.
+    """The explanation of a running service.
+
+    Args:
+        inquiry: what to explain.
+        server: URL of the service.
+        transport: of the HTTP client; None: the network.
 
     Raises:
-        InquiryError: it can't be reached, or can't answer.
+        InquiryError: the service cannot be reached, or cannot answer.
     """
     path = f"{server.rstrip('/')}/explain/{quote(inquiry.pod.namespace)}/{quote(inquiry.pod.name)}"
     try:

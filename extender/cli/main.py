@@ -52,13 +52,13 @@ from extender.tracing.tracing import TracingError, open_tracing
 OK, FOUND_PROBLEMS, USAGE = 0, 1, 2
 
 _EXIT_CODES = (
-    "Exit codes: 0 done; 1 the manifests have errors, an audit finds a rule broken, a pod that is explained fits "
-    "nowhere, or `config check` finds a wrong setting; "
-    "2 the command line or a setting cannot be used, a file cannot be read, or standard output cannot be written."
+    "Exit codes: 0 success; 1 the manifests have errors, the audit finds a broken rule, the explained pod fits "
+    "nowhere, or `config check` finds an invalid setting; "
+    "2 the command line or a setting is invalid, a file cannot be read, or standard output cannot be written."
 )
 
 _MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout and sys.stdout.isatty() else None
-"""Help in boxes is for terminals."""
+"""Boxes around help only on a terminal."""
 
 app = typer.Typer(
     name="dra-extender",
@@ -68,12 +68,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=_MARKUP,
 )
-config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=_MARKUP, help=f"Look at the settings.\n\n{_EXIT_CODES}")
+config_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=_MARKUP, help=f"Print or check the settings.\n\n{_EXIT_CODES}"
+)
 app.add_typer(config_app, name="config")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script's entry."""
+    """The entry point of the console script."""
     open_standard_streams()
     try:
         try:
@@ -113,10 +115,12 @@ def serve(
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = "",
 ) -> None:
-    """Answer a kube-scheduler's calls: over a live cluster, or, with --manifests, over one in memory."""
+    """Answer the calls of a kube-scheduler for a live cluster or, with --manifests, for a cluster in memory."""
     settings = _settings(config, {"server.host": host, "server.port": port, "scheduling.policy": policy})
     if manifests and (kubeconfig or context):
-        _fail("--manifests is for a cluster in memory, --kubeconfig and --context for a live one: not both")
+        _fail(
+            "--manifests names a cluster in memory, --kubeconfig and --context name a live one: give only one of them"
+        )
     try:
         tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
@@ -133,7 +137,7 @@ def serve(
 
 @app.command()
 def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
-    """Read manifests and say, file by file, what is used, what is skipped, and what is wrong."""
+    """Read manifests and print for each file what is used, what is skipped, and what is wrong."""
     loaded = _load(paths)
     if output is Output.JSON:
         _print_json([_report_json(report) for report in loaded.files])
@@ -157,16 +161,16 @@ def simulate_command(
     policy: PolicyOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Schedule every pending pod of the manifests, oldest first, and say where it goes or why it does not.
+    """Schedule every pending pod of the manifests, oldest first, and print its node or why it has none.
 
-    Nodes are ruled out by their devices, by what their device plugins have left, by a pod's nodeName and nodeSelector,
-    and when they are unschedulable. CPU, memory, taints of nodes, affinity, topology spread and volumes are not looked
-    at, which is said where there are any.
+    A node is rejected because of its devices, because its device plugins have too little left, because it does not
+    match a pod's nodeSelector, or because it is unschedulable. CPU, memory, taints of nodes, affinity, topology spread
+    and volumes are ignored; a warning names those that the manifests have.
     """
     settings = _settings(config, {"scheduling.policy": policy})
     loaded = _load_new_cluster("simulate", [*(paths or ()), *(manifests or ())])
     if ignored := overlooked(loaded.objects):
-        _warn(f"not looked at: {', '.join(ignored)}")
+        _warn(f"ignored: {', '.join(ignored)}")
     placements = serving.run_once(EmbeddedCluster(loaded.objects), settings, simulate)
     if output is Output.JSON:
         _print_json([placement.as_json() for placement in placements])
@@ -182,10 +186,10 @@ def audit_command(
     context: ContextOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Judge the allocated claims of manifests, or of a live cluster: which of them break which rule?"""
+    """Check the allocated claims of manifests or of a live cluster: which claims break which rule?"""
     given = [*(paths or ()), *(manifests or ())]
     if given and (kubeconfig or context):
-        _fail("manifests and --kubeconfig or --context: not both")
+        _fail("manifests name a cluster in memory, --kubeconfig and --context name a live one: give only one of them")
     if given:
         snapshot = EmbeddedCluster(_load_one_cluster("audit", given).objects).state.snapshot
     else:
@@ -203,18 +207,20 @@ def audit_command(
 
 @app.command(name="explain")
 def explain_command(
-    pod: Annotated[str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; without a namespace, in default.")],
-    node: Annotated[list[str] | None, typer.Option(help="Look at this node only; may be given several times.")] = None,
+    pod: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; its namespace is default if none is given.")
+    ],
+    node: Annotated[list[str] | None, typer.Option(help="Explain this node only; can be repeated.")] = None,
     manifests: ManifestsOption = None,
     server: Annotated[str, typer.Option(metavar="URL", help="Ask a running service, e.g. http://127.0.0.1:8888.")] = "",
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = "",
     output: ExplainOutputOption = ExplainOutput.TEXT,
 ) -> None:
-    """Say where a pod fits and why there; or why it fits nowhere, and what would change that. Nothing is written.
+    """Explain where a pod fits and why; or why it fits nowhere, and what would help. Nothing is written.
 
-    The cluster is that of the manifests, of a running service (--server), or the live one. A service goes by its own
-    settings; else those of the environment count.
+    The cluster is the one of the manifests, of a running service (--server), or the live one. A service uses its own
+    settings; without a service, settings come from the environment.
     """
     if sum((bool(manifests), bool(server), bool(kubeconfig or context))) > 1:
         _fail("--manifests, --server, and --kubeconfig or --context: only one of them")
@@ -238,20 +244,20 @@ def explain_command(
 
 @config_app.command("print")
 def config_print(config: ConfigOption = None) -> None:
-    """Print the settings that are in force, from file and environment, as a file."""
+    """Print the settings from file and environment, as a settings file."""
     typer.echo(_settings(config, {}).as_yaml(), nl=False)
 
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
-    """Say what is wrong with file, environment and the node templates that they name, if anything."""
+    """Check the settings from file and environment, and the node templates that they name."""
     try:
         serving.read_catalog(_read_settings(config, {}))
     except (SettingsError, TemplateError) as error:
         for problem in error.problems:
             _say(problem)
         raise typer.Exit(FOUND_PROBLEMS) from error
-    typer.echo("the settings are fine")
+    typer.echo("the settings are valid")
 
 
 @app.command()
@@ -283,7 +289,7 @@ def _load(paths: Sequence[Path]) -> Loaded:
 
 
 def _load_one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
-    """One cluster is to be made of all files: not with what is wrong in them, and not with objects twice."""
+    """The objects of one cluster: ends the command if any are invalid or appear twice."""
     if not paths:
         _fail(f"{command} needs PATH... or --manifests PATH...")
     loaded = _load(paths)
@@ -292,14 +298,14 @@ def _load_one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
 
 
 def _load_new_cluster(command: str, paths: Sequence[Path]) -> Loaded:
-    """The same of a cluster in which claims are yet to be made: where an API server takes them."""
+    """As `_load_one_cluster`; also ends the command if an API server would refuse a claim in its namespace."""
     loaded = _load_one_cluster(command, paths)
     _refuse(unauthorized(loaded.objects))
     return loaded
 
 
 def _snapshot(command: str, paths: Sequence[Path]) -> Snapshot:
-    """The cluster of manifests, once its controllers have nothing left to do."""
+    """The cluster of manifests, once its controllers have settled."""
     loaded = _load_one_cluster(command, paths)
     _warn(*unauthorized(loaded.objects))
     cluster = EmbeddedCluster(loaded.objects)

@@ -1,4 +1,4 @@
-"""What commands take: options and arguments that several of them share, and how they are read."""
+"""Options and arguments that several commands share."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Output(StrEnum):
 
 
 def _path(text: str) -> Path:
-    """A path that was given. An empty one, of a variable that is not set perhaps, is not the working directory."""
+    """A path. An empty text, perhaps of an unset variable, must not mean the working directory."""
     if not text:
         raise typer.BadParameter("a path is empty")
     return Path(text)
@@ -38,33 +38,39 @@ ManifestsOption = Annotated[
         "-m",
         metavar="PATH...",
         parser=_path,
-        help="Files and folders of YAML or JSON; several, and again.",
+        help="YAML or JSON files, or folders of them; takes several, and can be repeated.",
     ),
 ]
 PathsArgument = Annotated[
-    list[Path], typer.Argument(metavar="PATH", parser=_path, help="Files and folders of YAML or JSON.")
+    list[Path], typer.Argument(metavar="PATH", parser=_path, help="YAML or JSON files, or folders of them.")
 ]
 MorePathsArgument = Annotated[
     list[Path] | None, typer.Argument(metavar="PATH", parser=_path, help="The same as --manifests.")
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", parser=_path, help="Settings, as in config/extender.yaml."),
+    typer.Option("--config", "-c", metavar="FILE", parser=_path, help="Settings file, such as config/extender.yaml."),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
 KubeconfigOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", parser=_path, help="Of the live cluster; else KUBECONFIG, else the pod we run in."),
+    typer.Option(
+        metavar="FILE",
+        parser=_path,
+        help="Kubeconfig of the live cluster; default: KUBECONFIG, else the pod's own account.",
+    ),
 ]
-ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Of the kubeconfig; else its current one.")]
+ContextOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: the current one.")
+]
 PolicyOption = Annotated[
     str | None, typer.Option("--policy", help=f"Which devices to prefer: {', '.join(sorted(POLICIES))}.")
 ]
-ExplainOutputOption = Annotated[ExplainOutput, typer.Option("--output", "-o", help="How to print it.")]
+ExplainOutputOption = Annotated[ExplainOutput, typer.Option("--output", "-o", help="How to print the explanation.")]
 
 
 def spread(arguments: Iterable[str], *options: str) -> list[str]:
-    """Repeat an option before each of its values: ``-m a b`` becomes ``-m a -m b``, as parsers of options want it."""
+    """Repeat an option before each of its values: ``-m a b`` becomes ``-m a -m b``, which typer can parse."""
     result: list[str] = []
     taking, values = "", 0
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""Scheduling in memory: every pending pod of a cluster, one after the other, by the verbs that the service runs."""
+"""Schedules the pending pods of a cluster in memory, one after the other, with the verbs of the service."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ _IGNORED: Final[Sequence[tuple[Resource, str, Callable[[Fields], bool]]]] = (
     (PODS, "volumes", lambda spec: any(each.has("persistentVolumeClaim") for each in spec.children("volumes"))),
     (NODES, "taints of nodes", lambda spec: spec.has("taints")),
 )
-"""What the scheduler looks at and a simulation does not, as it is about devices; and whether a spec has it."""
+"""What kube-scheduler considers and a simulation ignores, and whether a spec has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedDevice:
-    """A device that a pod got, for which claim."""
+    """A device of a pod, and its claim."""
 
     claim: str
     result: DeviceResult
@@ -38,7 +38,7 @@ class PlacedDevice:
         return f"{self.result.device}{share}"
 
     def as_json(self) -> dict[str, object]:
-        """The device as an allocation's result has it, with the claim."""
+        """The device as in an allocation result, with the claim."""
         driver, pool, device = self.result.device
         found: dict[str, object] = {
             "claim": self.claim,
@@ -57,7 +57,7 @@ class PlacedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a pod went, with which devices; or why nowhere."""
+    """A pod's node and devices, or the reason why it has none."""
 
     pod: str
     node: str = ""
@@ -65,7 +65,7 @@ class Placement:
     reason: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """For people's programs."""
+        """A placement for programs."""
         return {
             "pod": self.pod,
             "node": self.node or None,
@@ -75,7 +75,7 @@ class Placement:
 
 
 def overlooked(objects: Iterable[Manifest]) -> tuple[str, ...]:
-    """What of nodes, and of pods that need devices, is not looked at, though it is there and would count."""
+    """What a simulation ignores that these nodes, and these pods with devices, have."""
     counting = (each for each in objects if each.kind != PODS.kind or parse_pod(each.data).needs_devices)
     specs = [(each.kind, Fields(each.data, "", []).child("spec")) for each in counting]
     return tuple(
@@ -88,7 +88,7 @@ def _asks_for_more(container: Fields) -> bool:
 
 
 async def simulate(service: Service, cluster: EmbeddedCluster) -> tuple[Placement, ...]:
-    """Schedule every pending pod, the oldest first; pods of one age in the order in which they were loaded."""
+    """Schedule every pending pod, the oldest first; pods of equal age in the order of the manifests."""
     pending = [pod for pod in (await cluster.api.list(PODS)).items if _is_pending(pod)]
     pending.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
     plugins = PluginCapacity(cluster.state.snapshot.pods.values())
@@ -124,8 +124,7 @@ async def _place(service: Service, cluster: EmbeddedCluster, plugins: PluginCapa
 def scheduler_reason(pod: RawObject, node: RawObject) -> str:
     """Why the pod's own spec keeps it off a node; empty if it does not.
 
-    A small part of what kube-scheduler looks at itself: nodeSelector, and unschedulable nodes. A pod with a nodeName is
-    bound already.
+    A small part of kube-scheduler's checks: nodeSelector, and unschedulable nodes.
     """
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):

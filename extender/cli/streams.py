@@ -1,7 +1,6 @@
-"""The standard streams of a command: what becomes of its output when it can't be written.
+"""The standard streams of a command, and what happens if they cannot be written.
 
-Results must get to where they are to go, or the command has failed. Messages on standard error are told as far as
-anybody listens.
+A command whose results cannot be written has failed. Messages that cannot be written are dropped.
 """
 
 import errno
@@ -21,10 +20,10 @@ _MESSAGES: Final = 2
 
 
 class OutputError(Exception):
-    """Standard output cannot be written. No OSError, which whoever writes might take for one of its own.
+    """Standard output cannot be written. It is no OSError, so that no caller takes it for its own.
 
     Attributes:
-        reader_has_gone: it has what it wanted, as ``head`` does, and there is nothing to complain of.
+        reader_has_gone: the reader has closed the pipe, as ``head`` does; this is no error for the user.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -44,7 +43,7 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error: what can't be written is lost, for there is no other place to say so."""
+    """Standard error; what cannot be written is dropped."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         with suppress(OSError):
@@ -53,10 +52,10 @@ class _Messages(io.FileIO):
 
 
 def open_standard_streams() -> None:
-    """Have standard output and error of this process take every text, or say by `OutputError` what keeps them.
+    """Replace standard output and error, so that output takes every text or raises `OutputError`.
 
-    Characters that an encoding lacks are written as escapes. A stream that was closed from the start is one that
-    can't be written, and its descriptor is not given to a file or a connection that is opened later.
+    Characters that an encoding lacks are written as escapes. The descriptor of a stream that was closed at the start is
+    reserved: no file or connection that is opened later gets it.
     """
     while (opened := os.open(os.devnull, os.O_RDONLY)) <= _MESSAGES:
         pass
@@ -66,14 +65,14 @@ def open_standard_streams() -> None:
 
 
 def give_up_output() -> None:
-    """What is still to be written goes nowhere: Python would try once more at the end, and complain."""
+    """Discard what is still buffered: Python would try to write it at exit, and report an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, _OUTPUT)
     os.close(nowhere)
 
 
 def _text(raw: io.FileIO, like: TextIO | None, *, by_line: bool = False) -> io.TextIOWrapper:
-    """``like`` is None where the stream was closed."""
+    """A text stream with the encoding of another one; None: that one was closed."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=like.encoding if like else "utf-8",

@@ -1,9 +1,8 @@
 """The service's settings: one frozen value from a YAML file, environment variables and flags, in that order.
 
 The file's keys are camelCase, as in Kubernetes' own configuration files. Each leaf can also be set by an environment
-variable: ``server.keepAliveSeconds`` is ``DRA_EXTENDER__SERVER__KEEP_ALIVE_SECONDS``. The double underscore keeps
-them apart from the ``DRA_EXTENDER_PORT`` that Kubernetes sets for a Service called dra-extender. Nothing here reads
-the process's environment by itself: it is an argument.
+variable: ``server.keepAliveSeconds`` is ``DRA_EXTENDER__SERVER__KEEP_ALIVE_SECONDS``. The double underscore avoids a
+clash with ``DRA_EXTENDER_PORT``, which Kubernetes sets for a Service called dra-extender.
 """
 
 import re
@@ -22,7 +21,7 @@ from extender.config.yamltext import SyntaxProblem, documents
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 
 AUTOSCALER_PREFIX = "/autoscaler"
-"""Path before the verbs for autoscalers, apart from those that kube-scheduler calls."""
+"""Path before the verbs for autoscalers."""
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
@@ -50,7 +49,7 @@ def _prefix(text: str) -> str:
     if not _PREFIX.fullmatch(trimmed):
         raise ValueError(f'"{text}" is not a URL path such as "/scheduler"')
     if trimmed == AUTOSCALER_PREFIX:
-        raise ValueError(f'"{text}" is where the verbs for autoscalers are')
+        raise ValueError(f'"{text}" is the path of the verbs for autoscalers')
     return trimmed
 
 
@@ -100,39 +99,41 @@ class ServerSettings(_Section):
     )
     port: int = Field(default=8888, description="Port to listen on; 0 takes a free one.", ge=0, le=65535)
     prefix: Annotated[str, AfterValidator(_prefix)] = Field(
-        default="", description="Path before the verbs, as at the end of the scheduler's urlPrefix."
+        default="", description="Path before the verbs; the end of the scheduler's urlPrefix."
     )
     keep_alive_seconds: int = Field(
-        default=120, description="Idle connections live this long; kube-scheduler keeps its own for 90 s.", gt=90
+        default=120,
+        description="Idle connections are closed after this time; kube-scheduler closes its own after 90 s.",
+        gt=90,
     )
     allowed_hosts: Annotated[list[str], AfterValidator(_names)] = Field(
         default_factory=list,
-        description="Names by which the service is called, beside addresses, localhost and server.host.",
+        description="Host names that callers may use, besides IP addresses, localhost and server.host.",
     )
     body_limit_bytes: int = Field(
         default=64 * 1024 * 1024,
-        description="Longest request body, and all bodies together; whole nodes are about 10 KiB each.",
+        description="Limit for a request body, and for all bodies together; a whole node is about 10 KiB.",
         ge=1024,
     )
-    stop_seconds: int = Field(default=10, description="How long running calls may take to end after SIGTERM.", ge=0)
-    decisions: int = Field(default=1000, description="How many of the latest decisions GET /decisions shows.", ge=1)
+    stop_seconds: int = Field(default=10, description="Time for running calls to end after SIGTERM.", ge=0)
+    decisions: int = Field(default=1000, description="How many decisions GET /decisions shows, the latest.", ge=1)
 
 
 class OperationsSettings(_Section):
-    """A second port for health and metrics alone, which may be open to the network while the verbs are not."""
+    """A second port for health and metrics only: it may be open to the network while the verbs are not."""
 
     host: Annotated[str, AfterValidator(_host)] = Field(
         default="0.0.0.0", description="Address to listen on.", min_length=1
     )
-    port: int = Field(default=0, description="Port to listen on; 0: none.", ge=0, le=65535)
+    port: int = Field(default=0, description="Port to listen on; 0: no second port.", ge=0, le=65535)
 
 
 class ClusterSettings(_Section):
-    """How the API server is followed."""
+    """How the API server is watched."""
 
     stale_seconds: float = Field(
         default=90.0,
-        description="Without a sign of life of a watch for so long, pods with devices are not decided any more.",
+        description="If a watch is silent for longer, pods with devices are not decided.",
         ge=70,
     )
 
@@ -144,20 +145,20 @@ class SchedulingSettings(_Section):
         default="best-fit", description=f"Which devices to prefer: {', '.join(sorted(POLICIES))}."
     )
     deadline_seconds: float = Field(
-        default=4.0, description="Time for one verb; below the scheduler's httpTimeout (5 s by default).", gt=0
+        default=4.0, description="Time for one verb; less than the scheduler's httpTimeout (5 s by default).", gt=0
     )
     max_steps: int = Field(default=100_000, description="Devices tried for one pod on one node before giving up.", ge=1)
     max_seconds: float = Field(default=1.0, description="Time for one pod on one node before giving up.", gt=0)
     best_nodes: int | None = Field(
         default=None,
-        description="Most nodes that an answer names, the best; null: as many as kube-scheduler scores; 0: all.",
+        description="Most nodes in an answer, the best ones; null: as many as kube-scheduler scores; 0: all.",
         ge=0,
     )
 
     def most_nodes(self, asked: int) -> int:
-        """How many nodes an answer names at most, of so many asked about.
+        """How many nodes an answer names at most; ``asked``: number of nodes in the call.
 
-        By default that is kube-scheduler's own number of nodes to score where none is configured.
+        The default is kube-scheduler's own number of nodes to score.
         """
         if self.best_nodes is not None:
             return self.best_nodes or asked
@@ -166,39 +167,47 @@ class SchedulingSettings(_Section):
 
 
 class AutoscalerSettings(_Section):
-    """What autoscalers may ask, and what is known of nodes that do not exist yet."""
+    """Limits for autoscalers, and where the devices of nodes that do not exist yet are described."""
 
     node_templates: str = Field(
-        default="", description="File that says what nodes will bring, as config/node-templates.yaml; empty: none."
+        default="",
+        description="File that describes the devices of new nodes, such as config/node-templates.yaml; empty: none.",
     )
     learn_from_label: Annotated[str, AfterValidator(_label)] = Field(
-        default="", description="Label of node groups: new nodes bring what others of their group have; empty: not so."
+        default="",
+        description="Label that names a node's group: a new node gets the devices of its group's nodes; empty: off.",
     )
     deadline_seconds: float = Field(default=30.0, description="Time for one verb.", gt=0)
-    sessions: int = Field(default=8, description="How many are kept; the least recently used goes first.", ge=1)
-    session_seconds: float = Field(default=600.0, description="A session lives this long from its start.", gt=0)
+    sessions: int = Field(
+        default=8, description="How many sessions are kept; the least recently used goes first.", ge=1
+    )
+    session_seconds: float = Field(default=600.0, description="A session ends this long after its start.", gt=0)
     session_bytes: int = Field(
-        default=256 * 1024 * 1024, description="What all sessions together may take, about.", ge=1024 * 1024
+        default=256 * 1024 * 1024, description="Memory of all sessions together, about.", ge=1024 * 1024
     )
 
 
 class LogSettings(_Section):
-    """What is logged, on standard error."""
+    """What is logged. Logs go to standard error."""
 
     format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="auto: console on a terminal, JSON lines elsewhere."
+        default="auto", description="auto: console on a terminal, else JSON lines."
     )
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level to log.")
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level to log.")
 
 
 class TracingSettings(_Section):
-    """Where traces are sent, with the extra ``opentelemetry``; OpenTelemetry's own variables count as well."""
+    """Where traces are sent; needs the extra ``opentelemetry``. OpenTelemetry's own variables apply as well."""
 
     endpoint: Annotated[str, AfterValidator(_receiver)] = Field(
-        default="", description="OTLP receiver (HTTP), as http://collector:4318; empty: OTEL_EXPORTER_OTLP_ENDPOINT."
+        default="",
+        description="OTLP receiver (HTTP), such as http://collector:4318; empty: OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
     sample_ratio: float | None = Field(
-        default=None, description="Share of the traces begun here that is kept; null: OTEL_TRACES_SAMPLER.", ge=0, le=1
+        default=None,
+        description="Share of the traces that begin here and are kept; null: OTEL_TRACES_SAMPLER.",
+        ge=0,
+        le=1,
     )
 
 
@@ -213,7 +222,8 @@ class Settings(_Section):
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(
-        default_factory=dict, description="Kubernetes' DRA feature gates; those not named have their default of 1.37."
+        default_factory=dict,
+        description="Kubernetes' DRA feature gates; a gate that is not named has its default of Kubernetes 1.37.",
     )
 
     @property
@@ -222,18 +232,19 @@ class Settings(_Section):
         return with_gates(Features(), self.feature_gates)
 
     def as_yaml(self) -> str:
-        """The settings as a file that gives the same settings."""
+        """The settings as the text of a settings file."""
         return yaml.safe_dump(self.model_dump(by_alias=True, mode="json"), sort_keys=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where some settings came from, and the settings themselves as nested keys.
+    """One source of settings.
 
     Attributes:
         name: for messages.
-        label: what a key is called there.
-        read: makes values of the tree: of texts in the environment, of what YAML has told apart elsewhere.
+        tree: the settings, as nested keys.
+        label: the name of a key in this source.
+        read: makes values from the tree; values from the environment are strings.
     """
 
     name: str
@@ -249,17 +260,16 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, JSON] | None = None,
 ) -> Settings:
-    """The settings from a YAML text, the environment and flags; the later ones win.
+    """The settings from a YAML text, the environment and flags; later sources win.
 
     Args:
-        text: the file's content, or None if there is none.
+        text: the file's content; None: no file.
         file: its name, for messages.
-        environment: variables; those that don't start with `ENVIRONMENT_PREFIX` are not looked at.
-        flags: dotted key to value, as ``{"server.port": 8080}``; None values are flags that were not given.
+        environment: variables; only those with `ENVIRONMENT_PREFIX` count.
+        flags: dotted key to value, such as ``{"server.port": 8080}``; None: the flag was not given.
 
     Raises:
-        SettingsError: a key that is unknown, a value of the wrong type or that is not allowed, two ports that are the
-            same, or text that is not YAML.
+        SettingsError: all unknown keys and invalid values, two equal ports, or a text that is not YAML.
     """
     given = [(key, value) for key, value in (flags or {}).items() if value is not None]
     sources = [
@@ -279,13 +289,13 @@ def load(
     if problems:
         raise SettingsError(problems)
     settings = Settings.model_validate(merged)
-    if double_allocation := _clash(settings):
-        raise SettingsError([double_allocation])
+    if clash := _clash(settings):
+        raise SettingsError([clash])
     return settings
 
 
 def keys() -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every leaf's path in the file, and what it means."""
+    """The path and the description of each leaf."""
     for name, section in Settings.model_fields.items():
         kind = section.annotation
         if isinstance(kind, type) and issubclass(kind, _Section):
@@ -301,7 +311,7 @@ def variable(path: tuple[str, ...]) -> str:
 
 
 def _variable_of(path: tuple[str, ...]) -> str:
-    """The variable for a key, or for what is in it: a variable has all feature gates."""
+    """The variable for a key; one variable has all feature gates."""
     leaf = next(known for known, _ in keys() if path[: len(known)] == known)
     return ": ".join((variable(leaf), *path[len(leaf) :]))
 
@@ -315,12 +325,12 @@ def _problems(source: Source, error: ValidationError) -> Iterator[str]:
 
 
 def _siblings(path: tuple[str, ...]) -> set[str]:
-    """The keys that there are where this one was found."""
+    """The known keys in the section of a path."""
     return {known[len(path) - 1] for known, _ in keys() if known[: len(path) - 1] == path[:-1]}
 
 
 def _clash(settings: Settings) -> str:
-    """Whether both ports are the same one, at addresses that can't be told apart."""
+    """What is wrong if both ports are the same at addresses that overlap; else empty."""
     server, operations = settings.server, settings.operations
     hosts = {server.host, operations.host}
     is_one_family = len({":" in host for host in hosts}) == 1
@@ -379,7 +389,7 @@ _LISTS: Mapping[tuple[str, ...], Callable[[str, str], JSON]] = {
     ("featureGates",): _gates_from_text,
     ("server", "allowedHosts"): _names_from_text,
 }
-"""What reads the variables of keys that have more than one value."""
+"""Parsers for variables that hold several values."""
 
 
 def _nested(leaves: Iterable[tuple[tuple[str, ...], JSON]]) -> dict[str, JSON]:

@@ -1,4 +1,4 @@
-"""Files that somebody names: settings, node templates, kubeconfigs. Only files: a pipe or a device may have no end."""
+"""Files that a user names: settings, node templates, kubeconfigs. No pipes and devices: they may have no end."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 MOST_BYTES: Final = 32 * 2**20
-"""Far more than any such file has."""
+"""Far larger than any such file."""
 
 _KINDS: Final = {
     stat.S_IFIFO: "a pipe",
@@ -17,7 +17,7 @@ _KINDS: Final = {
 
 
 class UnreadableError(Exception):
-    """A file cannot be read; the text says why, without the path."""
+    """A file cannot be read. The text says why, without the path."""
 
     def __init__(self, why: object) -> None:
         super().__init__(f"cannot be read: {why}")
@@ -27,7 +27,7 @@ def read_text(path: Path) -> str:
     """The text of a file, without a byte order mark.
 
     Raises:
-        UnreadableError: it is no file, too long, not text, or cannot be read.
+        UnreadableError: it is not a regular file, too long, not UTF-8, or cannot be read.
     """
     try:
         return read_bytes(path).decode("utf-8-sig")
@@ -39,10 +39,10 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file.
 
     Raises:
-        UnreadableError: it is no file, too long, or cannot be read.
+        UnreadableError: it is not a regular file, too long, or cannot be read.
     """
     try:
-        # Opening a pipe would wait for somebody who writes.
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             kind = stat.S_IFMT(os.fstat(descriptor).st_mode)

@@ -1,4 +1,4 @@
-"""What is wrong with something that people have written, in words for people."""
+"""Errors in user input, in words for users."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -28,11 +28,11 @@ _WANTED: Final = {
     "literal_error": "{expected}",
     "enum": "{expected}",
 }
-"""What was to be there, by pydantic's name for what is wrong."""
+"""What was expected, by pydantic's error type."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """``, did you mean "port"?`` for the nearest known word; else the known ones, or nothing if there are many."""
+    """``, did you mean "port"?`` for the nearest known word; else a list of the known words, if it is short."""
     names = sorted(known)
     meant = nearest(word, names)
     if meant:
@@ -41,11 +41,11 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def expected(problem: ErrorDetails) -> str:
-    """A problem that pydantic found, in our words; its own are those of a Python program."""
+    """A problem that pydantic found, without the terms of Python."""
     kind, message = problem["type"], problem["msg"]
     if kind == "value_error":
         return message.removeprefix("Value error, ")
     wanted = _WANTED.get(kind)
     if wanted is None:
-        return f"{shown(problem['input'])} can't be used: {message[0].lower()}{message[1:]}"
+        return f"{shown(problem['input'])} cannot be used: {message[0].lower()}{message[1:]}"
     return f"expected {wanted.format(**problem.get('ctx', {}))}, not {shown(problem['input'])}"

@@ -1,8 +1,7 @@
 """YAML and JSON texts to the JSON values that kubectl would send for them.
 
-PyYAML speaks YAML 1.1 in full, where ``0000:01:00.0`` (a PCI address) is a number in base 60 and ``2024-01-01`` a
-date. What kubectl's parser takes for a number, a boolean or null is one here, and all else is a string; keys are
-strings always.
+In full YAML 1.1, as PyYAML reads it, ``0000:01:00.0`` (a PCI address) is a number in base 60 and ``2024-01-01`` a date.
+Here only what kubectl reads as a number, a boolean or null is one. All else is a string, and so is every key.
 """
 
 import json
@@ -30,7 +29,7 @@ _SCALARS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
-    """A document that can't be read; ``line`` counts from 1 in the whole text."""
+    """A document that cannot be read; ``line`` counts from 1 in the whole text."""
 
     message: str
     line: int
@@ -41,12 +40,12 @@ class SyntaxProblem:
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MAX_NESTING: Final = 200
-"""libyaml recurses in C without a limit: what is nested deeper could crash the process, or can't be written as JSON."""
+"""libyaml recurses in C without a limit: deeper nesting could crash the process, or could not be written as JSON."""
 
 _MAX_VALUES: Final = 100_000
 _MAX_EXPANSION: Final = 10
-"""So many values, or so many for each character, there may be: aliases of aliases make more than fit any memory. Merge
-keys may bring as many pairs as the first says."""
+"""A document has at most `_MAX_VALUES` values, or this many per character: aliases of aliases could fill any memory.
+Merge keys may add at most `_MAX_VALUES` pairs."""
 
 _TOO_DEEP: Final = f"nested deeper than {_MAX_NESTING}"
 _BRACKET: Final = re.compile(r"[\[\]{}]")
@@ -54,7 +53,7 @@ _DEEP_BLOCK: Final = re.compile(rf"^[ ?-]{{{2 * _MAX_NESTING},}}", re.MULTILINE)
 
 
 class _Loader(yaml.CSafeLoader):
-    """Plain JSON values, with no keys twice and none that isn't a string."""
+    """Plain JSON values; keys are strings and unique."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -71,19 +70,21 @@ class _Loader(yaml.CSafeLoader):
         return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 
     def flatten_mapping(self, node: MappingNode) -> None:
-        """Put what merge keys (``<<``) name in their place. PyYAML's own copies it however often it is there."""
+        """Replace merge keys (``<<``) by what they name; PyYAML's own method has no limit."""
         merged: dict[str, tuple[ScalarNode, Node]] = {}
         merges = [(key, value) for key, value in node.value if key.tag == f"{_TAG}merge"]
         node.value = [pair for pair in node.value if pair[0].tag != f"{_TAG}merge"]
         for at, value in merges:
             for each in value.value if isinstance(value, SequenceNode) else [value]:
                 if not isinstance(each, MappingNode):
-                    raise ConstructorError(None, None, "a merge key needs a mapping, or a list of some", at.start_mark)
+                    raise ConstructorError(
+                        None, None, "a merge key needs a mapping, or a list of mappings", at.start_mark
+                    )
                 _check_keys(each)
                 self.flatten_mapping(each)
                 self._merged += len(each.value)
                 if self._merged > _MAX_VALUES:
-                    raise ConstructorError(None, None, "merge keys make it too large", at.start_mark)
+                    raise ConstructorError(None, None, "merge keys make the document too large", at.start_mark)
                 for key, inner in each.value:
                     merged.setdefault(key.value, (key, inner))
         own = {key.value for key, _ in node.value}
@@ -112,9 +113,9 @@ _Loader.add_constructor(f"{_TAG}seq", _Loader.sequence)
 
 
 def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
-    """The documents of a text, in order; a `SyntaxProblem` for each one that can't be read.
+    """The documents of a text, in order; a `SyntaxProblem` for each that cannot be read, None for an empty one.
 
-    Each document is read on its own, so that one mistake doesn't hide the others. Empty ones are None.
+    Each document is read on its own, so that one mistake does not hide others.
     """
     if is_json:
         yield _json(text)
@@ -145,7 +146,7 @@ def _yaml(text: str, line: int) -> object:
 
 
 def _within_limits(value: object, length: int, line: int) -> object:
-    """The value of a text of this length, or what is wrong with its size."""
+    """The value, or a `SyntaxProblem` if it is too large for a text of this length."""
     left = max(_MAX_VALUES, _MAX_EXPANSION * length)
     level = [value]
     for _ in range(_MAX_NESTING + 1):
@@ -155,7 +156,7 @@ def _within_limits(value: object, length: int, line: int) -> object:
         level = [inner for each in nests for inner in (each.values() if isinstance(each, dict) else each)]
         left -= len(level)
         if left < 0:
-            return SyntaxProblem("aliases make it too large", line)
+            return SyntaxProblem("aliases make the document too large", line)
     return SyntaxProblem(_TOO_DEEP, line)
 
 

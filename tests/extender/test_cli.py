@@ -48,7 +48,7 @@ def test_help_tells_commands_and_exit_codes() -> None:
     text = " ".join(re.sub(r"[│╭╰─╮╯]", " ", result.output).split())
     assert result.exit_code == OK
     assert all(command in text for command in ("serve", "validate", "simulate", "config", "version"))
-    assert "Exit codes: 0 done; 1 the manifests have errors" in text
+    assert "Exit codes: 0 success; 1 the manifests have errors" in text
 
 
 @pytest.mark.parametrize("asked", ["version", "--version"])
@@ -161,7 +161,7 @@ def test_validate_and_explain_warn_of_it(watching: list[str]) -> None:
 def test_simulate_says_what_it_does_not_look_at(manifests: Path, tmp_path: Path) -> None:
     (tmp_path / "cpu.json").write_text(orjson.dumps(pod("busy", "c", resources={"cpu": "1"})).decode())
     result = RUNNER.invoke(app, ["simulate", str(manifests), str(tmp_path / "cpu.json")])
-    assert (result.exit_code, result.stderr) == (OK, "warning: not looked at: requests of CPU and memory\n")
+    assert (result.exit_code, result.stderr) == (OK, "warning: ignored: requests of CPU and memory\n")
 
 
 def test_simulate_refuses_manifests_with_errors(manifests: Path, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_config_check(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("server: {prot: 1}")
     good, bad = RUNNER.invoke(app, ["config", "check"]), RUNNER.invoke(app, ["config", "check", "-c", str(file)])
-    assert (good.exit_code, good.stdout) == (OK, "the settings are fine\n")
+    assert (good.exit_code, good.stdout) == (OK, "the settings are valid\n")
     assert (bad.exit_code, bad.stderr) == (
         FOUND_PROBLEMS,
         f'error: {file}: server.prot: unknown key, did you mean "port"?\n',
@@ -218,7 +218,7 @@ def test_node_templates_that_can_not_be_used_are_told(manifests: Path, tmp_path:
     [
         (["serve"], "no API server to connect to: no --kubeconfig, KUBECONFIG is not set, this is no pod, and"),
         (["serve", "--kubeconfig", "/nowhere"], "/nowhere: "),
-        (["serve", "-m", "x", "--context", "y"], "--manifests is for a cluster in memory, --kubeconfig"),
+        (["serve", "-m", "x", "--context", "y"], "--manifests names a cluster in memory, --kubeconfig"),
         (["serve", "-m", "/nowhere"], "/nowhere: no such file or folder"),
         (["serve", "--port", "-1"], "flags: server.port: expected 0 or more, not -1"),
         (["simulate"], "simulate needs PATH... or --manifests PATH..."),

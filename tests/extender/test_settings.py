@@ -61,7 +61,7 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "server: {keep_alive_seconds: 99}",
             'server.keep_alive_seconds: unknown key, did you mean "keepAliveSeconds"?',
         ),
-        ("server: {prefix: /autoscaler/}", 'server.prefix: "/autoscaler/" is where the verbs for autoscalers are'),
+        ("server: {prefix: /autoscaler/}", 'server.prefix: "/autoscaler/" is the path of the verbs for autoscalers'),
         (
             "tracing: {endpoint: 'collector:4318'}",
             'tracing.endpoint: "collector:4318" is not a URL such as "http://collector:4318"',

@@ -116,7 +116,7 @@ def test_what_is_nested_by_few_spaces_is_as_deep() -> None:
 
 def test_aliases_of_aliases_end_before_memory_does() -> None:
     rows = [f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]" for before, name in pairwise("abcdefghi")]
-    assert the("a: &a [1]\n" + "\n".join(rows)) == SyntaxProblem("aliases make it too large", 1)
+    assert the("a: &a [1]\n" + "\n".join(rows)) == SyntaxProblem("aliases make the document too large", 1)
     assert the("a: &a [1]\n" + "\n".join(rows[:3])) is not None
 
 
@@ -135,7 +135,7 @@ def test_merges_of_merges_bring_each_key_once() -> None:
 
 
 def test_merges_end_before_memory_does() -> None:
-    assert the("x: 1\n" + merging(60, 200)) == SyntaxProblem("merge keys make it too large", 104)
+    assert the("x: 1\n" + merging(60, 200)) == SyntaxProblem("merge keys make the document too large", 104)
 
 
 @pytest.mark.parametrize(
