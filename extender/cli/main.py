@@ -42,8 +42,8 @@ from extender.config.text_file import UnreadableError, read_text
 from extender.fakekube.cluster import EmbeddedCluster, check_expression
 from extender.fakekube.manifests import FileReport, Loaded, duplicates, unauthorized
 from extender.fakekube.manifests import load as load_manifests
-from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, Resource
-from extender.kube.credentials import ConnectError, find_origin
+from extender.kube.api import ApiError, ConnectError, ObjectKey, OutcomeUnknownError, Resource
+from extender.kube.credentials import find_origin
 from extender.observe.tables.terminal import Table, print_table
 from extender.serving import run as serving
 from extender.state.snapshot import Snapshot

@@ -1,18 +1,15 @@
-"""The API server as the extender needs it: raw JSON objects in, raw JSON objects out.
-
-The one in memory and the one behind HTTP speak this protocol, so that everything above runs on both.
-"""
+"""The protocol of an API server, in raw JSON objects. The one in memory and the one behind HTTP implement it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 RawObject: TypeAlias = dict[str, Any]
-"""An API object as decoded JSON, with ``apiVersion`` and ``kind``. Whoever gets one may change it."""
+"""An API object as decoded JSON, with ``apiVersion`` and ``kind``. The receiver may change it."""
 
 
 class ObjectKey(NamedTuple):
-    """Where an object is within its kind; ``namespace`` is empty for objects of the cluster."""
+    """Namespace and name of an object; ``namespace`` is empty for kinds without namespaces."""
 
     namespace: str
     name: str
@@ -23,7 +20,7 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object, and where an API server has it.
+    """A kind of object, and its place in the API.
 
     Attributes:
         versions: API versions that we can read, best first. Discovery tells which of them is served.
@@ -74,10 +71,10 @@ RESOURCES: Final[Mapping[str, Resource]] = {
 
 
 class ApiError(Exception):
-    """The API server refused: what was asked for has not happened.
+    """The API server refused: the call has had no effect.
 
     Attributes:
-        status: HTTP status, 400 to 499; 0 if there was no answer because nothing was asked.
+        status: HTTP status, 400 to 499; 0 if no request was sent.
         reason: e.g. ``NotFound``, ``AlreadyExists``, ``Conflict``, ``Invalid``.
     """
 
@@ -99,19 +96,27 @@ class ApiError(Exception):
 
 
 class UnreachableError(ApiError):
-    """No connection could be made, so that nothing was asked: it has not happened."""
+    """No connection could be made, so no request was sent."""
 
     def __init__(self, operation: str, cause: str) -> None:
         super().__init__(0, "Unreachable", f"{operation}: {cause}")
 
 
 class OutcomeUnknownError(Exception):
-    """No answer, or a 5xx: what was asked for may have happened, may happen yet, or not at all."""
+    """No answer, or a 5xx: the call may have had its effect, may have it later, or never."""
 
     def __init__(self, operation: str, cause: str) -> None:
         self.operation = operation
         self.cause = cause
         super().__init__(f"{operation}: outcome unknown: {cause}")
+
+
+class ConnectError(Exception):
+    """There is no usable API server; each problem names what a person has to change."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +128,18 @@ class Listing:
 
 
 class Api(Protocol):
-    """What the extender asks of an API server.
+    """The calls of the extender.
 
-    All methods raise `ApiError` for a refusal, and `OutcomeUnknownError` where it can't be told what happened. A
-    ``metadata.resourceVersion`` in what is written is a precondition, as is ``metadata.uid``.
+    All methods raise `ApiError` for a refusal, and `OutcomeUnknownError` if the outcome is not known. In a written
+    object, ``metadata.resourceVersion`` and ``metadata.uid`` are preconditions.
     """
 
     def api_version(self, resource: Resource) -> str:
-        """The ``apiVersion`` that objects of a kind are read and written in."""
+        """The ``apiVersion`` of a kind's objects, read and written."""
         ...
 
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
-        """One object as it is now, never from a cache of the server."""
+        """One object, never from a cache of the server."""
         ...
 
     async def list(self, resource: Resource) -> Listing:
@@ -142,23 +147,23 @@ class Api(Protocol):
         ...
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
-        """Make an object; its status is ignored."""
+        """Create an object; its status is ignored."""
         ...
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
-        """Replace an object but for its status."""
+        """Replace an object, except its status."""
         ...
 
     async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
-        """Replace an object's status alone."""
+        """Replace an object's status."""
         ...
 
     async def patch(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
-        """Merge (RFC 7386) into an object but for its status."""
+        """Merge (RFC 7386) into an object, except its status."""
         ...
 
     async def patch_status(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
-        """Merge (RFC 7386) into an object's status alone."""
+        """Merge (RFC 7386) into an object's status."""
         ...
 
     async def delete(self, resource: Resource, key: ObjectKey, *, uid: str = "", resource_version: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What an API server demands of a ResourceClaim that is made or changed.
+"""The API server's rules for creating and changing a ResourceClaim.
 
 Source: validation of ResourceClaim and its status in Kubernetes 1.37.
 """
@@ -9,13 +9,13 @@ from typing import Final
 from extender.kube.api import TEMPLATES, RawObject
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Finalizer of claims that are allocated: deleting them waits until they are released."""
+"""Finalizer of allocated claims: their deletion waits until they are released."""
 
 MAX_CONSUMERS: Final = 256
-"""How many entries ``status.reservedFor`` can hold."""
+"""Most entries of ``status.reservedFor``."""
 
 ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
-"""Namespaces with this label, "true", may have claims with adminAccess."""
+"""With this label set to "true", a namespace may have claims with adminAccess."""
 
 
 def admin_problems(obj: RawObject, labels: Mapping[str, str]) -> list[str]:
@@ -80,7 +80,7 @@ def status_problems(new: RawObject, old: RawObject) -> list[str]:
 
 
 def drop_freed_devices(new: RawObject, old: RawObject) -> None:
-    """The status of a device goes with its allocation, whatever was sent."""
+    """Remove device statuses whose devices are no longer allocated, whatever was sent."""
     status = new.get("status") or {}
     freed = _allocated(old.get("status") or {}) - _allocated(status)
     if status.get("devices"):
@@ -88,7 +88,7 @@ def drop_freed_devices(new: RawObject, old: RawObject) -> None:
 
 
 def _result_problems(allocation: RawObject, spec: RawObject) -> list[str]:
-    """A new result is for a request of the claim, or for one of its alternatives (``request/alternative``)."""
+    """A new result must name a request of the claim, or an alternative (``request/alternative``)."""
     names = set()
     for request in spec.get("devices", {}).get("requests") or []:
         names.add(request["name"])
@@ -102,7 +102,7 @@ def _result_problems(allocation: RawObject, spec: RawObject) -> list[str]:
 
 
 def _device_status_problems(status: RawObject) -> list[str]:
-    """A status of a device needs its allocation."""
+    """A device status needs an allocated device."""
     allocated = _allocated(status)
     return [
         f"status.devices[{index}]: must be an allocated device of the claim"

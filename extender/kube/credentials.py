@@ -1,4 +1,4 @@
-"""Who we are to an API server, and where it is: found in a kubeconfig or in the pod we run in, and kept fresh.
+"""Address and credentials of an API server, from a kubeconfig or from the pod we run in; renewed from time to time.
 
 kubernetes-asyncio reads the configuration: tokens, certificates, exec plugins, identity providers.
 """
@@ -15,14 +15,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 import yaml
 
-from extender.kube.kubeconfig import Choice, KubeconfigError, choose
+from extender.kube.api import ConnectError
+from extender.kube.kubeconfig import Choice, choose
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _LOADER_ERRORS: Final = (OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
-"""What kubernetes-asyncio raises over what can't be used, besides its own error."""
+"""What kubernetes-asyncio raises for invalid input, besides its own error."""
 
 _SLIPS: Final = (TypeError, LookupError, AttributeError, AssertionError)
-"""Those of them whose text says nothing to people."""
+"""Those whose text does not help users."""
 
 _T = TypeVar("_T")
 
@@ -30,7 +31,7 @@ _Reload = Callable[[], Awaitable[None]]
 
 
 class _Configuration(Protocol):
-    """What of kubernetes-asyncio's configuration counts here."""
+    """The part of kubernetes-asyncio's configuration that is used here."""
 
     host: str
     api_key: dict[str, str]
@@ -40,14 +41,6 @@ class _Configuration(Protocol):
     verify_ssl: bool
     tls_server_name: str | None
     proxy: str | None
-
-
-class ConnectError(Exception):
-    """There is no usable API server; all that is wrong, each for a person to act on."""
-
-    def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +98,24 @@ class Credentials:
 
     @property
     def request_options(self) -> dict[str, Any]:
-        """What aiohttp is to know with each request: a proxy, and the name that the server's certificate is for."""
+        """Options of aiohttp for each request: a proxy, and the host name in the server's certificate."""
         found = {"proxy": self._configuration.proxy, "server_hostname": self._configuration.tls_server_name}
         return {name: value for name, value in found.items() if value}
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Who we are, if a token or a password says so."""
+        """The header with a token or password, if there is one."""
         token = self._configuration.api_key.get("BearerToken")
         return {"Authorization": token} if token else {}
 
     async def renew(self, refused: Mapping[str, str] | None = None) -> None:
-        """Read files and ask plugins again; new certificates count for new connections.
+        """Read files and run plugins again; new connections use new certificates.
 
         Args:
-            refused: headers that did not work; if others are in force already, there is nothing to do.
+            refused: headers that the server refused; if others are in use already, nothing is done.
 
         Raises:
-            ConnectError: they can't be read any more; the old ones stay in force.
+            ConnectError: the credentials cannot be read; the old ones stay in use.
         """
         async with self._lock:
             if refused is not None and refused != self.headers:
@@ -136,16 +129,16 @@ class Credentials:
 
 
 async def load_credentials(origin: Origin) -> Credentials:
-    """Read where the API server is and who we are.
+    """Read address and credentials.
 
     Raises:
-        ConnectError: what can't be read or used.
+        ConnectError: all that cannot be read or used.
     """
-    # A thousand generated modules come with it, a second and 40 MB: only for those who connect.
+    # It imports a thousand generated modules in one second and 40 MB: only if a connection is needed.
     client = importlib.import_module("kubernetes_asyncio.client")
     config = importlib.import_module("kubernetes_asyncio.config")
     configuration: _Configuration = client.Configuration()
-    choice = await _choice(origin)
+    choice = await asyncio.to_thread(choose, origin.files, origin.context) if origin.files else Choice("")
     source = f"{origin}: credential plugin {choice.plugin}" if choice.plugin else str(origin)
     failures = (config.ConfigException, *_LOADER_ERRORS)
 
@@ -164,16 +157,8 @@ async def load_credentials(origin: Origin) -> Credentials:
         raise ConnectError(f"{origin}: {error}") from error
 
 
-async def _choice(origin: Origin) -> Choice:
-    """What of the kubeconfig is to be used; nothing where there is none."""
-    try:
-        return await asyncio.to_thread(choose, origin.files, origin.context) if origin.files else Choice("")
-    except KubeconfigError as error:
-        raise ConnectError(*error.problems) from error
-
-
 async def _load(config: ModuleType, configuration: _Configuration, origin: Origin, choice: Choice) -> _Reload:
-    """Fill the configuration; what is returned does it again."""
+    """Fill the configuration; returns a function that does it again."""
     if not origin.files:
 
         async def reload() -> None:
@@ -191,7 +176,7 @@ async def _load(config: ModuleType, configuration: _Configuration, origin: Origi
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, where it is more than a Python program's own slip over what it was given."""
+    """The reason for users: not the text of an internal error of kubernetes-asyncio."""
     if isinstance(error, _SLIPS):
         return "what it gives is no credential"
     if isinstance(error, OSError) and error.strerror:
@@ -204,7 +189,7 @@ def _tls(configuration: _Configuration) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     except OSError as error:
         raise ValueError(f"certificate-authority: is no certificate: {_tls_reason(error)}") from error
-    # Certificates that clusters make for themselves lack extensions that newer Pythons insist on; kubectl does not.
+    # Clusters' own certificates may lack extensions that newer Pythons require and kubectl does not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False
@@ -225,12 +210,12 @@ def _load_certificate(context: ssl.SSLContext, configuration: _Configuration) ->
 
 
 def _tls_reason(error: OSError) -> str:
-    """OpenSSL's word for it; of what is not even PEM it says nothing but where in its code that was."""
+    """OpenSSL's reason; for input that is not PEM, OpenSSL names only a place in its code."""
     if isinstance(error, ssl.SSLError):
         return error.reason or "not PEM"
     return error.strerror or str(error)
 
 
 def _no_password() -> str:
-    """Else OpenSSL would ask for one on the terminal."""
+    """Without this, OpenSSL asks for a password on the terminal."""
     raise ValueError("client-key: is encrypted; a key that needs a password can't be used")

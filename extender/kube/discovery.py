@@ -16,7 +16,7 @@ _DISCOVERED: Final = (*RESOURCES.values(), EVENTS)
 DISCOVERY_SECONDS: Final = 10.0
 
 _LEADING_DIGITS: Final = re.compile(r"[0-9]+")
-"""Some distributions write a minor version as ``36+``."""
+"""Some distributions have a minor version such as ``36+``."""
 
 
 class NotServedError(ApiError):
@@ -30,7 +30,7 @@ class NotServedError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The version of each kind, by kind; those that are not served are missing."""
+    """The served version of each kind, by kind."""
 
     versions: Mapping[str, str]
 
@@ -46,7 +46,7 @@ class Served:
         return f"{resource.group}/{version}" if resource.group else version
 
     def path(self, resource: Resource, key: ObjectKey | None = None, subresource: str = "") -> str:
-        """Where the objects of a kind are: all of them, those of a namespace (a key without name), or one.
+        """The path of all objects of a kind, of those in a namespace (a key without name), or of one.
 
         Raises:
             NotServedError: the server does not have the kind.
@@ -66,7 +66,7 @@ class Served:
 
 
 async def discover(transport: Transport) -> Served:
-    """Ask which kinds are served, and take for each the best version that we read.
+    """Ask which kinds are served, and take the best version of each that we can read.
 
     Raises:
         ApiError: the server refuses to tell.
@@ -114,7 +114,7 @@ async def _plurals(transport: Transport, group: str, version: str) -> frozenset[
 
 
 async def _read(transport: Transport, path: str) -> Mapping[str, Any]:
-    """What is at a path of discovery; nothing if there is no such path."""
+    """The document at a path of discovery; empty if there is no such path."""
     try:
         return await ask(transport, Request("GET", path), DISCOVERY_SECONDS)
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""API objects as JSON: fast for what is common, and able to read and write all that an API server takes."""
+"""API objects to and from JSON: fast for common objects, and complete for all that an API server accepts."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from allocator import text as jsontext
 from extender.offload import Offload
 
 _OPAQUE: Final = b'"parameters":'
-"""Of opaque parameters an API server compares the bytes: they must be written as they were read."""
+"""An API server compares the bytes of opaque parameters: they must be written as they were read."""
 
 
 def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
@@ -24,7 +24,7 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
 
 
 async def loads_aside(text: bytes, off_loop: Offload) -> Any:  # noqa: ANN401 - JSON has any type
-    """As `loads`, but an odd text is read off the loop: a megabyte nested thousands of levels deep takes 0.2 s.
+    """As `loads`, but unusual texts are decoded off the loop: a megabyte with thousands of levels takes 0.2 s.
 
     Raises:
         orjson.JSONDecodeError: the text is not JSON.
@@ -45,16 +45,12 @@ def dumps(value: object) -> bytes:
     try:
         return orjson.dumps(value, default=_fragment)
     except orjson.JSONEncodeError:
-        # Only halves of surrogate pairs can't be encoded; written like this they are escapes of JSON.
+        # Only halves of surrogate pairs cannot be encoded; they become escapes of JSON.
         return jsontext.dumps(value).encode(errors="backslashreplace")
 
 
 def _usual(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
-    """The value, if this is a text as most are.
-
-    Raises:
-        orjson.JSONDecodeError: it may be JSON all the same.
-    """
+    """The value of a common text; an orjson.JSONDecodeError says that only `_exactly` may read it."""
     value = orjson.loads(text)
     if _OPAQUE in text and not _is_written(value, text) and jsontext.opaque_parts(text.decode()):
         raise orjson.JSONDecodeError("opaque parameters that would be written otherwise", "", 0)
@@ -62,7 +58,7 @@ def _usual(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
 
 
 def _is_written(value: object, text: bytes) -> bool:
-    """Whether a value is written as this text: quickly told, and true of most."""
+    """Whether a value is encoded as this text: a quick test that most texts pass."""
     try:
         return orjson.dumps(value) == text
     except orjson.JSONEncodeError:
@@ -70,7 +66,7 @@ def _is_written(value: object, text: bytes) -> bool:
 
 
 def _exactly(text: bytes, error: orjson.JSONDecodeError) -> Any:  # noqa: ANN401 - JSON has any type
-    """The value of any text; raises the error if the text is not JSON."""
+    """The value of any JSON text; else raises the error."""
     try:
         return jsontext.loads(text.decode(errors="replace"))
     except ValueError:

@@ -1,7 +1,7 @@
-"""A kubeconfig, looked through before it is used: what is missing or of a wrong type is named by file and field.
+"""Checks a kubeconfig before it is used: a missing field or a wrong type is named by file and field.
 
-What reads it for us takes all of that for granted. Several files are merged as kubectl does: of each name the first one
-counts, and the first current-context.
+kubernetes-asyncio, which reads it later, checks little. Several files are merged as in kubectl: the first entry of each
+name counts, and the first current-context.
 """
 
 import base64
@@ -16,27 +16,20 @@ from allocator import Fields, shown
 from extender.config.text_file import UnreadableError, read_bytes, read_text
 from extender.config.wording import suggestion
 from extender.config.yamltext import SyntaxProblem, documents
+from extender.kube.api import ConnectError
 
 _LISTS: Final[Mapping[str, str]] = {"contexts": "context", "clusters": "cluster", "users": "user"}
-"""The lists of a kubeconfig, and what their entries hold beside a name."""
+"""The lists of a kubeconfig, and the field of their entries beside the name."""
 
 _CURRENT: Final = "current-context"
 
 
-class KubeconfigError(Exception):
-    """A kubeconfig that can't be used; all of its problems, each naming file, field and value."""
-
-    def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a kubeconfig is to be used.
+    """The chosen part of a kubeconfig.
 
     Attributes:
-        context: its name.
+        context: name of the context.
         plugin: the command of the user's credential plugin; empty: none.
     """
 
@@ -52,30 +45,30 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a list of a kubeconfig has under a name, and the folder that its paths start from."""
+    """A named entry of a list, and the folder of its file, where relative paths start."""
 
     fields: Fields
     folder: Path
 
 
 def choose(files: str, context: str) -> Choice:
-    """Look through what will be used of some files.
+    """Choose a context, and check what will be used of the files.
 
     Args:
-        files: paths, separated as in KUBECONFIG; those that don't exist are passed over.
+        files: paths, separated as in KUBECONFIG; missing files are ignored.
         context: its name; empty: the current one.
 
     Raises:
-        KubeconfigError: it can't be used.
+        ConnectError: all problems, each with file, field and value.
     """
     paths = [Path(path).expanduser() for path in files.split(os.pathsep) if path]
     found = [_read(path) for path in paths if os.access(path, os.F_OK)]
     if not found:
-        raise KubeconfigError(f"{files}: no such file")
+        raise ConnectError(f"{files}: no such file")
     choice = _chosen(found, context)
     problems = [f"{file.path}: {problem}" for file in found for problem in file.top.problems]
     if problems:
-        raise KubeconfigError(*problems)
+        raise ConnectError(*problems)
     return choice
 
 
@@ -83,21 +76,21 @@ def _read(path: Path) -> _File:
     try:
         trees = list(documents(read_text(path)))
     except UnreadableError as error:
-        raise KubeconfigError(f"{path}: {error}") from error
+        raise ConnectError(f"{path}: {error}") from error
     if bad := next((each for each in trees if isinstance(each, SyntaxProblem)), None):
-        raise KubeconfigError(f"{path}: not YAML: {bad}")
+        raise ConnectError(f"{path}: not YAML: {bad}")
     if len(trees) > 1:
-        raise KubeconfigError(f"{path}: expected one document, not {len(trees)}")
+        raise ConnectError(f"{path}: expected one document, not {len(trees)}")
     (tree,) = trees
     if tree is None:
-        raise KubeconfigError(f"{path}: is empty: expected clusters, users, contexts and current-context")
+        raise ConnectError(f"{path}: is empty: expected clusters, users, contexts and current-context")
     if not isinstance(tree, dict):
-        raise KubeconfigError(f"{path}: expected keys and values at the top, not {shown(tree)}")
+        raise ConnectError(f"{path}: expected keys and values at the top, not {shown(tree)}")
     return _File(path, Fields(tree, "", []))
 
 
 def _chosen(files: list[_File], context: str) -> Choice:
-    """The context that is wanted, looked through; what is wrong is noted in the files."""
+    """The chosen context, checked; problems are noted in the files."""
     contexts, clusters, users = (_entries(files, plural) for plural in _LISTS)
     top = next((file.top for file in files if file.top.has(_CURRENT)), files[0].top)
     name = context or top.required_text(_CURRENT)
@@ -129,7 +122,7 @@ def _entries(files: list[_File], plural: str) -> Mapping[str, _Entry]:
 
 
 def _find(entries: Mapping[str, _Entry], name: str, plural: str, where: Fields, field: str) -> _Entry | None:
-    """The entry that a field names; None if there is none, which is noted."""
+    """The entry that a field names; None if it is missing, which is noted."""
     if name and name not in entries:
         known = suggestion(name, entries) if entries else ": there are none"
         where.problem(field, f"{shown(name)} is not one of {plural}{known}")
@@ -174,7 +167,7 @@ def _check_texts(fields: Fields, *names: str) -> None:
 
 
 def _check_content(entry: _Entry, name: str) -> None:
-    """Something that is there in base64, or as a file."""
+    """Check content that is given in base64, or as a file."""
     inline = f"{name}-data"
     data = entry.fields.text(inline)
     if not entry.fields.has(inline):

@@ -1,4 +1,4 @@
-"""All objects of a kind, read in pages."""
+"""Lists of all objects of a kind, read in pages."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
@@ -20,7 +20,7 @@ from extender.offload import Offload
 _T = TypeVar("_T")
 
 _TRIES: Final = 3
-"""Of a list whose pages expire while they are read."""
+"""Tries to read a list whose pages expire while they are read."""
 
 _NO_LIST: Final = "the answer is not a list of objects with a revision"
 
@@ -31,7 +31,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename={"resource_version": "resour
 
 
 class _List(msgspec.Struct, frozen=True):
-    """A list of the API, of which the items are found and not decoded."""
+    """A list of the API whose items are not decoded."""
 
     metadata: _Metadata
     items: list[msgspec.Raw] | None = None
@@ -42,10 +42,10 @@ class Page:
     """Some objects of a list.
 
     Attributes:
-        items: their JSON.
-        kind: ``apiVersion`` and ``kind`` of all of them.
-        revision: of the whole list: every page, the last included, is as of the revision of the first.
-        token: asks for the next page; empty if this is the last.
+        items: JSON of the objects.
+        kind: ``apiVersion`` and ``kind`` of all objects.
+        revision: of the whole list: all pages have the revision of the first.
+        token: asks for the next page; empty on the last page.
     """
 
     request: Request
@@ -55,7 +55,7 @@ class Page:
     token: str
 
     async def objects(self, may_matter: Relevance | None, off_loop: Offload) -> AsyncIterator[RawObject]:
-        """The objects, each decoded when it is asked for; those that do not matter are left out.
+        """The objects that may matter, each decoded when it is asked for.
 
         Raises:
             OutcomeUnknownError: an item is no object.
@@ -77,7 +77,7 @@ class Page:
 
 
 class PageReader(Protocol):
-    """Who reads the pages."""
+    """Reads pages; `extender.kube.remote.RemoteApi` implements it."""
 
     @property
     def served(self) -> Served:
@@ -90,10 +90,10 @@ class PageReader(Protocol):
 
 
 async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[Page, None]:
-    """The pages of a list, of which there is one at least; each is asked for when the one before has been dealt with.
+    """The pages of a list, at least one; each page is requested when the caller has handled the one before.
 
     Raises:
-        ApiError: a refusal; Gone if the list has expired while it was read, so that it must begin anew.
+        ApiError: a refusal; Gone if the list has expired while it was read.
         OutcomeUnknownError: no answer.
     """
     path = reader.served.path(resource)
@@ -108,7 +108,7 @@ async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[Page, 
 
 
 async def list_all(reader: PageReader, resource: Resource) -> Listing:
-    """All objects at once; a list that expires is begun anew.
+    """All objects at once; an expired list is read again.
 
     Raises:
         ApiError: a refusal; Gone if the list expired again and again while it was read.
@@ -134,7 +134,7 @@ async def _list_once(reader: PageReader, resource: Resource) -> Listing:
 
 
 async def _at_once(work: Callable[[], _T]) -> _T:
-    """An `Offload` for programs that do nothing else meanwhile."""
+    """An `Offload` that decodes in place: the command line does nothing else meanwhile."""
     return work()
 
 
@@ -151,15 +151,11 @@ def _page(request: Request, reply: Reply, kind: Mapping[str, str]) -> Page:
 
 
 def _taken_apart(body: bytes) -> _List:
-    """A list whose items are found.
-
-    Raises:
-        msgspec.DecodeError, orjson.JSONDecodeError: it is none.
-    """
+    """The list in a body; raises msgspec.DecodeError or orjson.JSONDecodeError if it is none."""
     try:
         return msgspec.json.decode(body, type=_List)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        # An item may have what only `loads` takes.
+        # Some items can be decoded by `loads` only.
         whole = loads(body)
         items = whole.get("items") if isinstance(whole, dict) else None
         if isinstance(items, list):

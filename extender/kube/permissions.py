@@ -1,4 +1,4 @@
-"""Whether the API server lets us do what nothing works without."""
+"""Whether the API server allows what the extender needs."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Something to be allowed, in all namespaces."""
+    """A permission in all namespaces."""
 
     verb: str
     resource: Resource
@@ -35,33 +35,28 @@ WRITES: Final = (
     Permission("create", PODS, "binding"),
     Permission("patch", PODS, "status"),
 )
-"""Without these no pod with a claim is ever bound, and no failed bind is ever undone."""
+"""Without these, no pod with a claim can be bound, and no failed bind can be undone."""
 
 ALLOCATES: Final = Permission("update", CLAIMS, "binding")
-"""Since `ALLOCATES_SINCE`, without this a status write that changes allocation or reservedFor is refused as invalid."""
+"""From `ALLOCATES_SINCE` on, a status write that changes allocation or reservedFor needs this."""
 
 ALLOCATES_SINCE: Final = (1, 36)
 
 
 def needed(served: Served, version: tuple[int, int]) -> tuple[Permission, ...]:
-    """What nothing works without: to list and watch all kinds that are served, and to write claims and Bindings.
-
-    Args:
-        served: the kinds.
-        version: major and minor version of the server.
-    """
+    """To list and watch all served kinds, and to write claims and Bindings; ``version``: major and minor."""
     kinds = [resource for kind, resource in RESOURCES.items() if kind in served.versions]
     reads = [Permission(verb, resource) for resource in kinds for verb in ("list", "watch")]
     return (*reads, *WRITES, *((ALLOCATES,) if version >= ALLOCATES_SINCE else ()))
 
 
 def to_list(served: Served, resources: Iterable[Resource]) -> tuple[Permission, ...]:
-    """What reading some kinds once does not work without."""
+    """To list some kinds."""
     return tuple(Permission("list", resource) for resource in resources if resource.kind in served.versions)
 
 
 async def denied(transport: Transport, permissions: Iterable[Permission]) -> tuple[Permission, ...]:
-    """Those that we don't have; none if the server does not let us ask.
+    """The permissions that we lack; none if the server does not let us ask.
 
     Raises:
         UnreachableError, OutcomeUnknownError: no answer.
@@ -88,6 +83,6 @@ async def _is_allowed(transport: Transport, permission: Permission) -> bool:
     except UnreachableError:
         raise
     except ApiError:
-        # Then the first list tells.
+        # The first list shows whether it is allowed.
         return True
     return bool(answer.get("status", {}).get("allowed"))

@@ -1,4 +1,4 @@
-"""Objects of an API server as they come: which object, in which version, and what has happened to it."""
+"""Raw objects of an API server: key, version and events."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ class EventType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a watch; of a deleted object its last state."""
+    """One event of a watch, with the last state of a deleted object."""
 
     type: EventType
     resource: Resource
@@ -43,7 +43,7 @@ def revision_of(obj: RawObject) -> int:
 
 
 class Version(NamedTuple):
-    """Which state of which object: two objects with the same one are the same in all that they say."""
+    """A state of an object: objects with equal versions are equal."""
 
     api_version: str
     uid: str
@@ -51,7 +51,7 @@ class Version(NamedTuple):
 
 
 def version_of(obj: RawObject) -> Version | None:
-    """The version of an object; None for one that has not come from an API server."""
+    """The version of an object; None if it does not come from an API server."""
     metadata = obj.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     texts = obj.get("apiVersion"), found.get("uid"), found.get("resourceVersion")
@@ -66,10 +66,10 @@ _REVISION: Final = re.compile(r"[0-9]{1,20}")
 
 
 def revision(resource_version: str) -> int:
-    """A resourceVersion as a number, which orders the writes of one API server; 0 for anything else."""
+    """A resourceVersion as a number, which orders the writes of one API server; 0 if it is no number."""
     return int(resource_version) if _REVISION.fullmatch(resource_version) else 0
 
 
 def timestamp(at: datetime) -> str:
-    """A time as API objects have it: UTC, whole seconds."""
+    """A time in the format of API objects: UTC, whole seconds."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Which objects need not even be decoded: told from their bytes, because most pods of a cluster use no devices."""
+"""Which objects need not be decoded, by their bytes: most pods of a cluster use no devices."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,13 +11,13 @@ _RESOURCE_WITH_DOMAIN: Final = re.compile(rb'"(?:limits|requests)"\s*:\s*\{[^}]*
 _REVISION: Final = re.compile(rb'"resourceVersion"\s*:\s*"(\d{1,20})"')
 
 Relevance = Callable[[bytes], bool]
-"""Whether an object may matter, from its JSON; False only if it certainly does not."""
+"""Whether an object may matter, by its JSON; False only if it certainly does not."""
 
 
 def pod_may_need_devices(pod: bytes) -> bool:
     """Whether a pod's JSON has claims, or requests a resource whose name has a domain, as extended resources have.
 
-    Keys of text that is JSON itself, as in annotations, have escaped quotes and don't count.
+    JSON inside a string, as in annotations, has escaped quotes and does not match.
     """
     return b'"resourceClaims"' in pod or _RESOURCE_WITH_DOMAIN.search(pod) is not None
 
@@ -27,7 +27,7 @@ RELEVANCE: Final[Mapping[str, Relevance]] = {PODS.kind: pod_may_need_devices}
 
 
 def passed_revision(line: bytes, may_matter: Relevance) -> int:
-    """The revision of a watch event whose object does not matter; 0 if the event must be looked at."""
+    """The revision of a watch event whose object does not matter; 0 if the event must be decoded."""
     if _EVENT.match(line) is None or may_matter(line):
         return 0
     found = _REVISION.search(line)

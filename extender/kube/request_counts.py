@@ -1,4 +1,4 @@
-"""What was asked of an API server, counted: how often, with which answer, and how long that took."""
+"""Counts requests to an API server, with their answers and durations."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -10,16 +10,16 @@ from typing import Final, NamedTuple
 from extender.kube.transport import Reply, Request, Stream, Transport
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper ends of the buckets of durations; one more is for all that took longer."""
+"""Upper bounds of the buckets of durations; a last bucket has all longer ones."""
 
 NO_ANSWER: Final = "<error>"
-"""Stands for the HTTP status where there was none, as in client-go's metrics."""
+"""In place of the HTTP status if there was no answer, as in client-go's metrics."""
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 class Asked(NamedTuple):
-    """What was asked: a verb as RBAC has it, and a resource, with subresource; no resource for discovery."""
+    """A verb of RBAC, and a resource with its subresource; no resource for discovery."""
 
     verb: str
     resource: str
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class Durations:
-    """How many took how long: per bucket of `SECONDS`, and the sum."""
+    """Durations: their number per bucket of `SECONDS`, and their sum."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     total: float = 0.0
@@ -40,7 +40,7 @@ class Durations:
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Answers by what was asked and HTTP status; durations by verb, until the answer or, for watches, its head."""
+    """Answers by request and HTTP status; durations by verb, for watches until the head of the answer."""
 
     answers: Counter[tuple[Asked, str]] = field(default_factory=Counter)
     durations: dict[str, Durations] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class CountingTransport:
             reply = await self._transport.call(request)
             code = str(reply.status)
         finally:
-            # Also of a call that was given up: that is when it matters most.
+            # Cancelled calls count too: they show a server that is too slow.
             self._request_counts.add(asked(request), code, self._clock() - started)
         return reply
 
@@ -84,7 +84,7 @@ class CountingTransport:
 
 
 def asked(request: Request) -> Asked:
-    """What a request asks for."""
+    """Verb and resource of a request."""
     parts = request.path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:

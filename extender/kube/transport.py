@@ -1,6 +1,6 @@
-"""One request to an API server and its answer, as bytes; and what an answer that is no success means.
+"""One request to an API server and its answer, as bytes; and the errors of failed answers.
 
-Time limits are not the transport's: whoever asks wraps the call in one.
+A transport has no time limits: callers set them.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ JSON_TYPE: Final = "application/json"
 MERGE_PATCH_TYPE: Final = "application/merge-patch+json"
 
 _LONGEST_TEXT: Final = 500
-"""Of an answer that is no Status object, in messages."""
+"""Bytes of an answer that a message quotes if it is no Status object."""
 
 
 class TransportError(Exception):
-    """No answer, or not all of it: the connection could not be made, or was cut."""
+    """No complete answer: the connection could not be made, or was cut."""
 
 
 class NotSentError(TransportError):
-    """The connection could not be made: nothing of the request has left."""
+    """The connection could not be made: the request was not sent."""
 
 
 class TooManyRequestsError(ApiError):
     """The server is busy and has not looked at the request.
 
     Attributes:
-        retry_after: seconds until it is worth another try, as the server said; 0 if it did not.
+        retry_after: seconds until the next try, as the server says; 0 if it does not.
     """
 
     def __init__(self, reason: str, message: str, retry_after: float) -> None:
@@ -44,11 +44,7 @@ class TooManyRequestsError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of an API server; ``path`` is absolute and already quoted.
-
-    Attributes:
-        headers: beside those of the connection.
-    """
+    """A request; ``path`` is absolute and quoted, ``headers`` are added to those of the connection."""
 
     method: str
     path: str
@@ -71,7 +67,7 @@ class Reply:
 
 
 class Stream(Protocol):
-    """An answer whose body comes bit by bit."""
+    """An answer whose body comes in chunks."""
 
     @property
     def status(self) -> int:
@@ -89,7 +85,7 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """A way to an API server, with its address and credentials."""
+    """Sends requests to one API server, with its address and credentials."""
 
     async def call(self, request: Request) -> Reply:
         """Send a request, once, and wait for all of the answer.
@@ -174,7 +170,7 @@ def succeeded(request: Request, reply: Reply) -> bytes:
 
 
 def refusal(reply: Reply) -> ApiError:
-    """The error that a 4xx answer tells."""
+    """The error for a 4xx answer."""
     reason, message = _status_of(reply.body)
     message = message or f"HTTP {reply.status}"
     if reply.status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from extender.kube.api import RESOURCES, ApiError, OutcomeUnknownError, Resource
+from extender.kube.api import RESOURCES, ApiError, ConnectError, OutcomeUnknownError, Resource
 from extender.kube.connection import open_connection
-from extender.kube.credentials import ConnectError, Origin
+from extender.kube.credentials import Origin
 from extender.kube.discovery import discover, server_version
 from extender.kube.permissions import denied, needed, to_list
 from extender.kube.remote import RemoteApi, RequestTiming

@@ -11,8 +11,7 @@ import pytest
 from extender.cli.audit import AUDITED, listed_live
 from extender.cli.explain import EXPLAINED
 from extender.config.settings import load
-from extender.kube.api import CLAIMS, RESOURCES, Resource
-from extender.kube.credentials import ConnectError
+from extender.kube.api import CLAIMS, RESOURCES, ConnectError, Resource
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.transport import Request
 from extender.serving.run import live

@@ -17,13 +17,13 @@ from extender.kube.api import (
     TAINT_RULES,
     TEMPLATES,
     ApiError,
+    ConnectError,
     ObjectKey,
     OutcomeUnknownError,
     RawObject,
     Resource,
     UnreachableError,
 )
-from extender.kube.credentials import ConnectError
 from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.state.live import usable_api
