@@ -54,11 +54,7 @@ class Answer:
 
 
 def explained(inquiry: Inquiry, snapshot: Snapshot, solver: Solver) -> Answer:
-    """The explanation of a pod of a snapshot.
-
-    Raises:
-        InquiryError: there is no such pod.
-    """
+    """The explanation of a pod of a snapshot. Raises InquiryError: there is no such pod."""
     pod = snapshot.pods.get(inquiry.pod)
     if pod is None:
         raise InquiryError(f"pod {inquiry.pod} does not exist, or it needs no devices")

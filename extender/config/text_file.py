@@ -36,11 +36,7 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file.
-
-    Raises:
-        UnreadableError: it is not a regular file, too long, or cannot be read.
-    """
+    """The content of a file. Raises UnreadableError: it is not a regular file, too long, or cannot be read."""
     try:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

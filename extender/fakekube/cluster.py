@@ -35,11 +35,7 @@ class EmbeddedCluster:
     def __init__(
         self, manifests: Iterable[Manifest], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Load the manifests.
-
-        Raises:
-            ApiError: an object that is there twice, or that can't be read.
-        """
+        """Load the manifests. Raises ApiError: an object that is there twice, or that can't be read."""
         made = iter(range(2**63))
         self.api = MemoryApi(now=now, new_uid=lambda: str(uuid.uuid5(_NAMESPACE, str(next(made)))))
         self.state = ClusterState()

@@ -27,11 +27,7 @@ class Controller:
     faults: Faults = field(default_factory=Faults)
 
     async def reconcile(self) -> None:
-        """Do all that is to be done now.
-
-        Raises:
-            ApiError: something was refused; all else has been done.
-        """
+        """Do all that is to be done now. Raises ApiError: something was refused; all else has been done."""
         refused: list[ApiError] = []
         pods = (await self.api.list(PODS)).items
         claims = (await self.api.list(CLAIMS)).items

@@ -144,11 +144,7 @@ class SentOnce(aiohttp.BytesPayload):
 
 @asynccontextmanager
 async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
-    """A connection, closed in the end. Nothing is sent yet.
-
-    Raises:
-        ConnectError: the configuration can't be used.
-    """
+    """A connection, closed in the end. Nothing is sent yet. Raises ConnectError: the configuration can't be used."""
     credentials = await load_credentials(origin)
     connector = aiohttp.TCPConnector(
         limit=_CONNECTIONS,

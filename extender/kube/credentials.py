@@ -129,11 +129,7 @@ class Credentials:
 
 
 async def load_credentials(origin: Origin) -> Credentials:
-    """Read address and credentials.
-
-    Raises:
-        ConnectError: all that cannot be read or used.
-    """
+    """Read address and credentials. Raises ConnectError: all that cannot be read or used."""
     # It imports a thousand generated modules in one second and 40 MB: only if a connection is needed.
     client = importlib.import_module("kubernetes_asyncio.client")
     config = importlib.import_module("kubernetes_asyncio.config")

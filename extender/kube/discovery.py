@@ -35,11 +35,7 @@ class Served:
     versions: Mapping[str, str]
 
     def api_version(self, resource: Resource) -> str:
-        """The ``apiVersion`` of a kind's objects.
-
-        Raises:
-            NotServedError: the server does not have the kind.
-        """
+        """The ``apiVersion`` of a kind's objects. Raises NotServedError: the server does not have the kind."""
         if resource.kind not in self.versions:
             raise NotServedError(resource)
         version = self.versions[resource.kind]

@@ -37,11 +37,7 @@ async def loads_aside(text: bytes, off_loop: Offload) -> Any:  # noqa: ANN401 - 
 
 
 def dumps(value: object) -> bytes:
-    """The JSON text of a value.
-
-    Raises:
-        TypeError: the value has something that JSON does not have.
-    """
+    """The JSON text of a value. Raises TypeError: the value has something that JSON does not have."""
     try:
         return orjson.dumps(value, default=_fragment)
     except orjson.JSONEncodeError:

@@ -106,26 +106,16 @@ class Transport(Protocol):
 
 
 async def ask(transport: Transport, request: Request, seconds: float) -> RawObject:
-    """Send a request, once, and decode its answer.
-
-    Args:
-        transport: the way to the server.
-        request: what is asked.
-        seconds: how long to wait for the whole answer.
-
-    Raises:
-        ApiError: a refusal; UnreachableError if nothing was sent.
-        OutcomeUnknownError: no answer, not all of it, a 5xx, or not what an API server sends.
-    """
+    """Send a request once, and decode its answer; raises as `send` and `decoded`."""
     return decoded(request, await send(transport, request, seconds))
 
 
 async def send(transport: Transport, request: Request, seconds: float) -> Reply:
-    """Send a request, once, and have its answer, whatever that says.
+    """Send a request once; returns its answer, whatever the status.
 
     Raises:
         UnreachableError: nothing was sent.
-        OutcomeUnknownError: no answer within the seconds, or not all of it.
+        OutcomeUnknownError: no complete answer within the seconds.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -1,6 +1,6 @@
-"""A pod's case: what its devices need, judged against a snapshot. Filter and preempt both judge by it.
+"""A pod's case: what its claims need, decided against a snapshot, for all verbs.
 
-Questions of the kind "what if these pods were gone" are asked of a fork of the snapshot, by the same code.
+For a what-if, such as a cluster without some pods, the same code runs on a fork of the snapshot.
 """
 
 import math
@@ -21,7 +21,7 @@ NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pod's claims, and the cluster from its point of view."""
+    """A pod, its claims, and the cluster for which they are decided."""
 
     pod: Pod
     claims: PodClaims
@@ -32,7 +32,7 @@ class Case:
         """What the pod's pending claims would get on a node, all of them together.
 
         Raises:
-            InvalidClaimError, SelectorError: the pod can go nowhere.
+            InvalidClaimError, SelectorError: the pod can run on no node.
             TimeoutError: the solver's time is up.
         """
         needs = self.claims.on(node)
@@ -44,10 +44,10 @@ class Case:
 
 
 def found_at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
-    """What a pod would get on a node, where that takes about a millisecond at most; None: it may take longer.
+    """What a pod would get on a node; None if the search may take more than about a millisecond.
 
     Raises:
-        InvalidClaimError, SelectorError: the pod can go nowhere.
+        InvalidClaimError, SelectorError: the pod can run on no node.
         TimeoutError: the solver's time is up.
     """
     needs = case.claims.on(node)
@@ -62,7 +62,7 @@ def found_at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
 
 
 def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
-    """The case of a pod in a snapshot, or why it can go nowhere as things stand."""
+    """The case of a pod in a snapshot, or why it can run on no node now."""
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked):
         return claims
@@ -72,17 +72,17 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
 
 
 def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:
-    """What a pod would get on a node, and nothing of what nominated pods need that go before it.
+    """What a pod would get on a node, apart from what nominated pods before it need.
 
     Raises:
-        InvalidClaimError, SelectorError: the pod can go nowhere.
+        InvalidClaimError, SelectorError: the pod can run on no node.
     """
     case = open_case(pod, held_for_nominated(pod, snapshot, solver), solver)
     return No(case.reason) if isinstance(case, Blocked) else case.at(node)
 
 
 def refreshed(pod: Pod, snapshot: Snapshot) -> Pod:
-    """The pod with the claims that have been made for it since the scheduler looked."""
+    """The pod with the claims that were made for it since the scheduler read it."""
     known = snapshot.pod(pod.uid)
     if known is None or known.claim_statuses == pod.claim_statuses:
         return pod
@@ -93,14 +93,14 @@ def fits(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool
     """Whether the pod's claims could be served on the node.
 
     Raises:
-        InvalidClaimError, SelectorError: the pod can go nowhere.
+        InvalidClaimError, SelectorError: the pod can run on no node.
     """
     case = open_case(pod, snapshot, solver)
     return isinstance(case, Case) and isinstance(case.at(node), Allocation)
 
 
 def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -> Snapshot:
-    """The cluster when pods that are gone or terminating have given back what they hold within a node's reach."""
+    """The cluster once pods that are gone or terminating have released the devices that a node can reach."""
     for pool in snapshot.inventory.for_node(node.node, features):
         for uid in snapshot.holders.get(pool.id, ()):
             found = snapshot.claim(uid)
@@ -111,13 +111,13 @@ def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -
 
 
 def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot:
-    """The cluster in which pods that go before this one have what they need on the nodes they are nominated for.
+    """The cluster in which nominated pods that go before this one have what they need on their nodes.
 
-    Room was made for them there, perhaps by evicting others: nobody of lower or equal priority may take it. Of two
-    nominated pods of equal priority the older one goes first, so that they don't wait for each other.
+    Room was made for them there, perhaps by evictions: no pod of lower or equal priority may take it. Of two nominated
+    pods of equal priority the older one goes first, so that they do not wait for each other.
 
-    All of them together may take half of the solver's time; for one of which it is not known by then what it needs,
-    nothing is held, as for one that fits no more.
+    Together they may take half of the solver's time. Nothing is held for a pod that is not decided by then, nor for one
+    that no longer fits.
     """
     held = snapshot
     mine = set(claim_keys(pod))
@@ -135,7 +135,7 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot
 def _needed(
     pod: Pod, node: NodeObject, shared: Collection[ObjectKey], snapshot: Snapshot, solver: Solver
 ) -> Allocation | No:
-    """What a nominated pod would get of its node for the claims that are not shared."""
+    """What a nominated pod would get on its node for the claims that it does not share."""
     case = open_case(pod, after_departures(snapshot, node, solver.features), solver)
     if isinstance(case, Blocked):
         return No(case.reason)
@@ -144,12 +144,12 @@ def _needed(
 
 
 def _middle(solver: Solver) -> float:
-    """When half of the solver's time is up."""
+    """The time at which half of the solver's time is over."""
     return solver.until if solver.until == math.inf else (solver.clock() + solver.until) / 2
 
 
 def _with_share(solver: Solver, pods: int) -> Solver:
-    """With the time that the first of some pods may take, so that each has the same."""
+    """The solver with the time for the next of some pods: an equal share of the rest."""
     if solver.until == math.inf:
         return solver
     now = solver.clock()
@@ -157,7 +157,7 @@ def _with_share(solver: Solver, pods: int) -> Solver:
 
 
 def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
-    """The cluster in which what was found for somebody is taken."""
+    """The cluster in which an allocation is taken."""
     usage = snapshot.usage
     for allocation in found.results:
         usage = usage.with_allocation(allocation)
@@ -165,20 +165,20 @@ def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
 
 
 def _nominated_before(pod: Pod, snapshot: Snapshot) -> Iterator[tuple[Pod, NodeObject]]:
-    """Pods that go before this one, the first first, each with its node."""
+    """Nominated pods that go before this one, in their order, each with its node."""
     others = (other for name in snapshot.nominated if name in snapshot.nodes for other in snapshot.nominated_to(name))
-    for other in sorted(others, key=_turn):
-        is_before = _turn(other) < _turn(pod) if pod.nominated_node else other.priority >= pod.priority
+    for other in sorted(others, key=_order):
+        is_before = _order(other) < _order(pod) if pod.nominated_node else other.priority >= pod.priority
         if other.uid != pod.uid and is_before and not other.deleting and not other.is_finished:
             yield other, snapshot.nodes[other.nominated_node]
 
 
-def _turn(pod: Pod) -> tuple[int, str, str]:
+def _order(pod: Pod) -> tuple[int, str, str]:
     return (-pod.priority, pod.created, pod.uid)
 
 
 def _is_left(claim: Claim, snapshot: Snapshot) -> bool:
-    """Everybody that used the claim is gone, or on the way: its devices will be free without our doing."""
+    """Whether all users of the claim are gone or terminating, so that its devices will be released."""
     if any(consumer.resource != "pods" for consumer in claim.reserved_for):
         return False
     users = [consumer.uid for consumer in claim.reserved_for] or ([claim.owner_uid] if claim.owner_uid else [])

@@ -1,6 +1,6 @@
-"""Pod to claims: by name, from a template through the pod's status, shared with other pods.
+"""The claims of a pod, by name or from templates, and whether they can be used.
 
-Reasons are the same text from try to try: one that changed would wake the pod again.
+A reason is the same text at each try: a text that changes makes the scheduler try the pod again.
 """
 
 from collections.abc import Iterable
@@ -19,13 +19,12 @@ from extender.writes.other_writers import double_allocation, is_in_use
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """What a pod needs, each claim once, in the order of the pod.
+    """The claims of a pod, each once, in the order of the pod.
 
     Attributes:
-        allocated: claims that have their devices; they decide which nodes the pod can go to. One that is in flight
-            for this very pod is among them, with that allocation.
-        pending: claims that are to be allocated, together.
-        special: the claim for the pod's extended resources, which differs from node to node.
+        allocated: allocated claims, which restrict the nodes; also those with an assumed allocation for this pod.
+        pending: claims to allocate, together.
+        special: the claim for the pod's extended resources, which differs between nodes.
     """
 
     allocated: tuple[ClaimObject, ...] = ()
@@ -34,11 +33,11 @@ class PodClaims:
 
     @property
     def is_empty(self) -> bool:
-        """The pod needs nothing of us."""
+        """The pod needs no devices."""
         return not (self.allocated or self.pending or self.special.is_needed)
 
     def on(self, node: NodeObject) -> Needs | str:
-        """What is to be allocated on a node; or why it can't be the pod's, whatever is free there."""
+        """What has to be allocated on a node; or why the pod cannot run there, whatever is free."""
         for each in self.allocated:
             if not reaches(each, node):
                 return allocated_elsewhere(each)
@@ -53,18 +52,14 @@ NOTHING: Final = PodClaims()
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Why the pod can go nowhere as things stand; some change of its claims or classes will wake it.
-
-    Attributes:
-        void: a claim whose allocation is void: it has to give it back.
-    """
+    """Why the pod can run on no node now; ``void`` is a claim whose allocation is void and has to be given back."""
 
     reason: str
     void: ClaimObject | None = None
 
 
 class _BlockedError(Exception):
-    """Ends looking at a pod's claims at the first that blocks it."""
+    """The first claim that blocks the pod."""
 
     def __init__(self, reason: str, void: ClaimObject | None = None) -> None:
         self.blocked = Blocked(reason, void)
@@ -72,7 +67,7 @@ class _BlockedError(Exception):
 
 
 def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
-    """What a pod needs. For a pod without claims and extended resources, this costs nothing."""
+    """What a pod needs, or why it is blocked."""
     if not pod.needs_devices:
         return NOTHING
     allocated: dict[str, ClaimObject] = {}
@@ -88,12 +83,12 @@ def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
 
 
 def allocated_elsewhere(claim: ClaimObject) -> str:
-    """The reason why a claim's devices keep its pods off a node."""
+    """The reason for a node that a claim's devices cannot be used from."""
     return f"claim {claim.claim.name} is allocated for other nodes"
 
 
 def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
-    """A claim that is allocated and not ready for a pod to be bound, if there is one."""
+    """An allocated claim whose binding conditions are not met; None if there is none."""
     if not features.binding_conditions:
         return None
     special = (each for each in claims.special.made if each.claim.allocation is not None)
@@ -101,12 +96,12 @@ def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
 
 
 def waits(claim: ClaimObject) -> str:
-    """The reason why a claim that is not ready keeps its pods off every node."""
+    """The reason for all nodes while a claim waits for binding conditions."""
     return f"claim {claim.claim.name} waits until its devices are ready"
 
 
 def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
-    """The cluster as it will be when some pods are gone and the claims that only they used are released."""
+    """The cluster once some pods are gone and the claims that only they used are released."""
     gone = {pod.uid for pod in pods}
     for pod in pods:
         for key in claim_keys(pod):
@@ -134,7 +129,7 @@ def claim_from_template(pod: Pod, entry: PodClaim, name: str, snapshot: Snapshot
 
 
 def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:
-    """The claims that a pod names, as far as their names are known; the special claim included."""
+    """The claims that a pod names, with the special claim, as far as their names are known."""
     names = [_claim_name(pod, reference) for reference in pod.claims]
     if pod.extended_claim is not None:
         names.append(pod.extended_claim.claim_name)
@@ -146,7 +141,7 @@ def _claim_name(pod: Pod, reference: PodClaim) -> str | None:
 
 
 def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject | None:
-    """The claim that an entry of the pod means, ready to be used; None where none is needed."""
+    """The claim of an entry of the pod, if it can be used; None if the entry needs no claim."""
     name = _claim_name(pod, reference)
     if name is None:
         if reference.name in pod.claim_statuses:

@@ -1,4 +1,4 @@
-"""What a decision about one node rests on, and whether that is still so some changes later."""
+"""What a decision about one node depends on, and whether that has changed."""
 
 from collections.abc import Iterable
 
@@ -12,19 +12,17 @@ from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
 
 _IDLE = frozenset({Topic.TEMPLATE, Topic.BUDGET})
-"""What no decision about claims that are there depends on."""
+"""Topics that no decision about existing claims depends on."""
 
 
 def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:
-    """Whether what was decided about a case on a node would be decided again.
-
-    Sound, not sharp: where nominated pods have to be left what they need, almost any change may matter.
+    """Whether a decision about a case on a node still holds; False may be wrong, True never is.
 
     Args:
-        case: in the snapshot in which it was decided.
+        case: with the snapshot of the decision.
         node: as it was then.
         now: a later snapshot.
-        changes: all that changed in between; None: not known any more.
+        changes: all changes in between; None: not known.
     """
     before = case.snapshot
     if now.version == before.version:
@@ -56,7 +54,7 @@ def _claims(case: Case) -> set[ObjectKey]:
 
 
 def _pools(case: Case, node: NodeObject, now: Snapshot) -> set[PoolId]:
-    """Those that the node sees or saw, and those of what the claims have already."""
+    """The pools that the node sees or saw, and those of allocated claims."""
     views = (
         view.id for each in (case.snapshot, now) for view in each.inventory.for_node(node.node, case.solver.features)
     )

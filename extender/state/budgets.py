@@ -59,11 +59,7 @@ def _holds(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
 
 
 def parse_budget(obj: Mapping[str, object]) -> Budget:
-    """A policy/v1 PodDisruptionBudget.
-
-    Raises:
-        InvalidObjectError: all fields with a wrong type.
-    """
+    """A policy/v1 PodDisruptionBudget. Raises InvalidObjectError: all fields with a wrong type."""
     reader = ObjectReader("PodDisruptionBudget", obj, ("policy/v1",))
     selector, status = reader.top.child("spec").child("selector"), reader.top.child("status")
     labels = selector.text_mapping("matchLabels")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import structlog
 
@@ -18,37 +18,12 @@ from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.transport import TooManyRequestsError
 from extender.kube.watch import Bookmark, BrokenWatchError, ListAgainError, ListedObject, ListEnd, Source
 from extender.state.relist import Relist
-from extender.state.snapshot import EMPTY, Snapshot
-from extender.state.state import NOT_SYNCED, Sink
+from extender.state.snapshot import EMPTY
+from extender.state.state import NOT_SYNCED, ClusterState
 
 _log = structlog.get_logger()
 
 _FAILURES: Final = (ListAgainError, BrokenWatchError, ApiError, OutcomeUnknownError)
-
-
-class Cache(Sink, Protocol):
-    """What a follower updates; `extender.state.state.ClusterState` implements it."""
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The cluster as it is known now."""
-        ...
-
-    def relist(self, resource: Resource) -> Relist:
-        """Begin to take in a list."""
-        ...
-
-    def take(self, relist: Relist, at: int) -> bool:
-        """Take in a complete list as of a revision; False if it is older than the cache."""
-        ...
-
-    def bookmark(self, resource: Resource, at: int) -> None:
-        """Everything of a kind is known up to a revision."""
-        ...
-
-    def doubt(self, resource: Resource, reason: str) -> None:
-        """Do not rely on the objects of a kind until the next list."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +88,7 @@ class Follower:
         self,
         resource: Resource,
         source: Source,
-        cache: Cache,
+        cache: ClusterState,
         *,
         random: Callable[[], float],
         timing: FollowTiming = FollowTiming(),

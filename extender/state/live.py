@@ -13,7 +13,8 @@ from extender.kube.permissions import denied, needed, to_list
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.transport import Transport
 from extender.kube.watch import Source, WatchTiming
-from extender.state.follow import Cache, Follower, FollowTiming
+from extender.state.follow import Follower, FollowTiming
+from extender.state.state import ClusterState
 
 _CHECKS_PER_STALE = 10
 """Checks for staleness per stale time."""
@@ -42,7 +43,7 @@ class LiveCluster:
         self._timing = timing
         self.followers: tuple[Follower, ...] = ()
 
-    async def run(self, cache: Cache) -> None:
+    async def run(self, cache: ClusterState) -> None:
         """List and watch all kinds, and tell the cache which kinds are in doubt. Run it once, until cancelled."""
         source = Source(self.api, random=self._random, timing=self._timing.watch)
         self.followers = tuple(

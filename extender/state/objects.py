@@ -297,11 +297,7 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
 
 
 def parse_namespace(obj: Mapping[str, object]) -> Mapping[str, str]:
-    """The labels of a core/v1 Namespace.
-
-    Raises:
-        InvalidObjectError: all fields with a wrong type.
-    """
+    """The labels of a core/v1 Namespace. Raises InvalidObjectError: all fields with a wrong type."""
     reader = ObjectReader("Namespace", obj, ("v1",))
     labels = reader.metadata.text_mapping("labels")
     reader.finish()

@@ -1,6 +1,6 @@
-"""Binding conditions: what the devices of an allocated claim still wait for before a pod may be bound (KEP-5007).
+"""Binding conditions: what must be true of allocated devices before their pod is bound (KEP-5007).
 
-A driver reports them in ``status.devices``. Of a device whose driver has said nothing yet, none is true.
+A driver reports conditions in ``status.devices``. A condition that is not reported is not true.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,24 +13,20 @@ from extender.kube.api import RawObject
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject
 
-PATIENCE: Final = timedelta(seconds=600)
-"""After its allocation a claim waits no longer than this (upstream's default)."""
+BINDING_TIMEOUT: Final = timedelta(seconds=600)
+"""How long a claim may wait after its allocation (upstream's default)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A condition that is not true yet.
-
-    Attributes:
-        until: when its time is up; None: never, for the allocation does not say since when it is there.
-    """
+    """A condition that is not true yet; ``until`` is None if the allocation has no timestamp: it never times out."""
 
     condition: str
     device: DeviceId
     until: datetime | None
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it has waited long enough."""
+        """Whether the binding timeout is over."""
         return self.until is not None and now > self.until
 
     def __str__(self) -> str:
@@ -39,7 +35,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A condition that says that the device will not get ready."""
+    """A failure condition: the device will not get ready."""
 
     condition: str
     device: DeviceId
@@ -53,7 +49,7 @@ Unmet: TypeAlias = Waiting | Failed
 
 
 def unmet(claim: ClaimObject) -> Unmet | None:
-    """Why an allocated claim is not ready: a failure if there is one, else the first condition that is not true."""
+    """Why an allocated claim is not ready: its first failure, else its first condition that is not true."""
     allocation = claim.claim.allocation
     if allocation is None or not any(result.binding_conditions for result in allocation.results):
         return None
@@ -85,7 +81,7 @@ def _is_true(conditions: Mapping[str, RawObject], name: str) -> bool:
 
 
 def _reported(raw: RawObject) -> _Reported:
-    """What drivers say: device and share to conditions by type."""
+    """What drivers report: device and share to conditions by type."""
     devices = (raw.get("status") or {}).get("devices") or []
     return {
         (DeviceId(each["driver"], each["pool"], each["device"]), each.get("shareID")): {
@@ -96,4 +92,4 @@ def _reported(raw: RawObject) -> _Reported:
 
 
 def _until(allocation: AllocationResult) -> datetime | None:
-    return None if allocation.timestamp is None else datetime.fromisoformat(allocation.timestamp) + PATIENCE
+    return None if allocation.timestamp is None else datetime.fromisoformat(allocation.timestamp) + BINDING_TIMEOUT

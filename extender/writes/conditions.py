@@ -1,4 +1,4 @@
-"""Conditions of ours in a pod's status. Writing one always changes the pod, so that whoever waits for that notices."""
+"""Our conditions in a pod's status. Each write of one changes the pod, so that its scheduler notices it."""
 
 from datetime import datetime
 from typing import Final
@@ -7,18 +7,13 @@ from extender.kube.api import RawObject
 from extender.kube.raw import timestamp
 
 DEVICES_CHANGED: Final = "dra-extender/DevicesChanged"
-"""A node that was rejected for the pod has the devices that it needs: its scheduler is to look again."""
+"""A node that was rejected for the pod may have the devices that it needs now."""
 
 
 def condition_patch(pod: RawObject, kind: str, reason: str, message: str, at: datetime) -> RawObject:
-    """A patch of a pod's status that sets one condition; its message names the revision that it was made from.
+    """A patch of a pod's status that sets a condition of type ``kind``, and is refused if the pod has changed.
 
-    Args:
-        pod: as it was read. The patch is refused if it has changed since.
-        kind: type of the condition.
-        reason: CamelCase.
-        message: to which the revision is added.
-        at: now.
+    The message of the condition ends with the revision of the pod, so that no two messages are equal.
     """
     version = pod["metadata"]["resourceVersion"]
     others = [each for each in (pod.get("status") or {}).get("conditions") or [] if each.get("type") != kind]

@@ -1,4 +1,4 @@
-"""Double allocations: each allocation that comes after others for the same devices is counted and told once."""
+"""Double allocations: each void allocation is counted once, and its pods get an Event."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -14,18 +14,13 @@ from extender.writes.events import Note
 from extender.writes.other_writers import double_allocation
 
 AT_ONCE: Final = 1_000
-"""Claims in one look: others wait for the event loop meanwhile."""
+"""Claims per call of `look`: other tasks wait for the event loop meanwhile."""
 
 _REMEMBERED: Final = 10_000
 
 
 class DoubleAllocations:
-    """Counts and tells them.
-
-    Args:
-        count: counts one.
-        tell: tells a pod of one.
-    """
+    """Reports double allocations: ``count`` counts one, ``tell`` writes an Event on a pod."""
 
     def __init__(self, count: Callable[[], None], tell: Callable[[Pod, Note], None]) -> None:
         self._count = count
@@ -35,13 +30,7 @@ class DoubleAllocations:
         self._known: OrderedDict[tuple[str, int | None], None] = OrderedDict()
 
     def found(self, claim: ClaimObject, how: str, snapshot: Snapshot) -> None:
-        """An allocation is void.
-
-        Args:
-            claim: that has it.
-            how: it clashes.
-            snapshot: knows the pods that the claim is reserved for.
-        """
+        """Report that a claim's allocation is void; ``how`` names the devices and the earlier claims."""
         key = (claim.claim.uid, claim.allocated_at)
         if key in self._known:
             return
@@ -55,7 +44,7 @@ class DoubleAllocations:
                 self._tell(pod, Note("DevicesTaken", f"claim {claim.key} was allocated after others: {how}", "Binding"))
 
     def look(self, state: ClusterState) -> None:
-        """Look at claims that have changed, some now and the rest next time: the scheduler beside us never does."""
+        """Check claims that have changed, some now and the rest next time: kube-scheduler does not check its own."""
         changes, snapshot = state.changes_since(self._looked_at), state.snapshot
         self._looked_at = snapshot.version
         self._unseen.update((change.key, None) for change in changes or () if change.topic is Topic.CLAIM)

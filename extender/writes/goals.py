@@ -1,4 +1,4 @@
-"""What a claim is to be brought to, reserved or released, and the write that brings it there from what was read."""
+"""Goals of writes: a claim is reserved, or released. A goal writes from what was read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class ReadClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of an API server, whose answers are read as they will be known once the watch shows them."""
+    """The claims of an API server. Answers go into the mutation cache until the watch shows them."""
 
     api: Api
     state: ClusterState
@@ -48,7 +48,7 @@ class Claims:
         return self._read(key_of(obj), await self.api.update_status(CLAIMS, obj))
 
     async def delete(self, now: ReadClaim) -> None:
-        """Delete the claim, if it is still as it was read."""
+        """Delete the claim, if it has not changed since it was read."""
         key, metadata = key_of(now.raw), now.raw["metadata"]
         await self.api.delete(CLAIMS, key, uid=now.claim.uid, resource_version=metadata["resourceVersion"])
 
@@ -56,16 +56,16 @@ class Claims:
         try:
             return ReadClaim(without_managers(raw), self.state.answered(raw).claim)
         except InvalidObjectError as error:
-            # No answer of an API server: whatever it was asked for may have happened.
+            # This is no answer of an API server: the call may have had its effect.
             raise OutcomeUnknownError(f"claim {key}", error.summary) from error
 
 
 @dataclass(slots=True)
 class Reserved:
-    """Finalizer first, so that an allocated claim is never unprotected; then allocation and reservation at once.
+    """Finalizer first, so that an allocated claim is always protected; then allocation and reservation in one write.
 
-    A claim that is so already is written to nevertheless if its pod was fenced: whoever fenced it may be about to write
-    what takes the claim away, from what it read before the fence, and is to be refused.
+    If the pod was fenced, a claim that is reserved already is written as well: the writer that fenced the pod may still
+    take the claim away with what it read before the fence. This write makes the API server refuse that.
     """
 
     reservation: Reservation
@@ -73,10 +73,10 @@ class Reserved:
     clock: Callable[[], datetime]
     fence: str
     written_from: int = 0
-    """Revision from which the last status write was made; 0 if there was none."""
+    """Revision that the last status write was made from; 0 without such a write."""
 
     def is_reached(self, now: ReadClaim) -> bool:
-        """A special claim that an undo has begun to delete lacks the finalizer; others' may never have had it."""
+        """A special claim must have the finalizer: an undo that has begun to delete it removes the finalizer first."""
         is_made = self.reservation.is_made(now.claim)
         is_certain = not self.fence or is_confirmed(now.raw, self.reservation.pod, self.fence)
         return is_made and is_certain and (is_protected(now.raw) or not self.reservation.is_special)
@@ -95,13 +95,13 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Without the reservation, and without the allocation if that was for the pod alone; a special claim is deleted."""
+    """No reservation, and no allocation if it was for the pod alone; a special claim is deleted."""
 
     reservation: Reservation
     claims: Claims
 
     def is_reached(self, now: ReadClaim) -> bool:
-        """Whether nothing is left to be written."""
+        """Whether nothing is left to write."""
         if self.reservation.is_special:
             return now.claim.uid != self.reservation.uid or (now.claim.deleting and not is_protected(now.raw))
         return self.reservation.is_unmade(now.claim)
@@ -113,25 +113,20 @@ class Released:
             return
         if is_protected(now.raw):
             now = await self.claims.update(unprotected(now.raw))
-        # Whatever still holds one that is being deleted is somebody else's.
+        # Other finalizers of a claim that is being deleted are not ours.
         if not now.claim.deleting:
             await self.claims.delete(now)
 
 
 @dataclass(slots=True)
 class Release:
-    """Claims on their way out of a pod's hands.
-
-    Attributes:
-        waiting: those that are still to be released, by uid.
-        failed: by uid, what went wrong last.
-    """
+    """The release of several claims: those still ``waiting``, and the last error of each that ``failed``, by uid."""
 
     waiting: dict[str, Released]
     failed: dict[str, Exception] = field(default_factory=dict)
 
     async def read(self) -> dict[str, ReadClaim]:
-        """What is still to be written, as it is now."""
+        """Read the waiting claims; returns those that still need a write."""
         found = {}
         for uid, goal in list(self.waiting.items()):
             try:

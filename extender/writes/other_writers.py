@@ -1,8 +1,7 @@
 """The check against other writers: the API server does not stop two claims from holding one device.
 
-Of two allocations that clash the later one is void. Which is later the revisions tell that brought them. Of one that a
-list has shown it is known only that it came no later than the list: where that leaves it open which of two was later,
-both are void.
+Of two such allocations the later one is void; revisions tell which one that is. An allocation that a list was the first
+to show came no later than the list. Where that leaves the order open, both are void.
 """
 
 from allocator import AllocationResult, DeviceUsage, device_findings
@@ -11,16 +10,16 @@ from extender.state.snapshot import Snapshot, pools_of
 
 
 def is_in_use(snapshot: Snapshot, uid: str) -> bool:
-    """Whether a bound pod uses a claim: then it was checked before that pod was bound."""
+    """Whether a bound pod uses a claim, which was checked before that pod was bound."""
     claim = snapshot.claim(uid)
     users = () if claim is None else (snapshot.pod(consumer.uid) for consumer in claim.claim.reserved_for)
     return any(user is not None and user.node_name for user in users)
 
 
 def double_allocation(snapshot: Snapshot, uid: str) -> str:
-    """How a claim's allocation clashes with earlier ones; empty if it does not, or if there is none.
+    """How a claim's allocation conflicts with earlier ones; empty if it does not.
 
-    The snapshot must have all revisions of claims up to the one that brought the allocation.
+    The snapshot must include all changes of claims up to the revision of the allocation.
     """
     claim = snapshot.claim(uid)
     if claim is None or claim.claim.allocation is None or _is_alone(snapshot, claim.claim.allocation):
@@ -36,7 +35,7 @@ def double_allocation(snapshot: Snapshot, uid: str) -> str:
 
 
 def _is_alone(snapshot: Snapshot, allocation: AllocationResult) -> bool:
-    """Whether nobody else holds anything that matters: the usual case, told without looking at other claims."""
+    """Whether no other claim can be in conflict: the common case, decided without looking at other claims."""
     held = [result.device for result in allocation.results if not result.admin_access]
     if any(snapshot.usage.device(device) != DeviceUsage(holders=1) for device in held):
         return False

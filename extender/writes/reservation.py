@@ -1,7 +1,4 @@
-"""A claim's JSON before and after the writes of a bind, and what must hold of it: no I/O.
-
-Fields that we don't know are kept as they are.
-"""
+"""A claim's JSON before and after the writes of a bind. No I/O. Unknown fields are kept."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +13,7 @@ from extender.kube.raw import timestamp
 from extender.state.objects import ClaimObject, Pod
 
 CONFIRMED: Final = "dra-extender/confirmed"
-"""Annotation of a claim: the pod that it was last confirmed to be reserved for, and that pod's latest fence then."""
+"""Annotation of a claim: the pod of its last confirmed reservation, and that pod's latest fence at that time."""
 
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),
@@ -27,23 +24,22 @@ _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "skipNodeOperations": ("DRAOptionalNodeOperations", lambda r: r.skip_node_operations),
     "tolerations": ("DRADeviceTaints", lambda r: r.tolerations),
 }
-"""Fields of a result that an API server drops without a word while their feature gate is off."""
+"""Fields of a result that an API server drops silently while their feature gate is off."""
 
 
 class WriteRefusedError(Exception):
-    """A write that is known not to have happened, and why."""
+    """A write that has not happened, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a bind wants of one claim: that it has this allocation and is reserved for the pod.
+    """The goal of a bind for one claim: it has this allocation and is reserved for the pod.
 
     Attributes:
-        claim: as it was known when this was decided.
-        allocation: what the claim has already, or is to get.
-        allocates: the claim has no allocation yet, as far as was known.
-        frees: the allocation is there for this pod alone: nobody else would ever free it, so undoing does, unless
-            somebody else has come to use it.
+        claim: as it was known at the decision.
+        allocation: the claim's present or new allocation.
+        allocates: the claim had no allocation at the decision.
+        frees: the allocation is for this pod alone, so an undo deallocates it unless another pod uses it by then.
     """
 
     claim: ClaimObject
@@ -59,12 +55,12 @@ class Reservation:
 
     @property
     def is_special(self) -> bool:
-        """The claim is, or is to be, made for the extended resources of the pod."""
+        """The claim is for the extended resources of the pod."""
         return bool(self.claim.special_of)
 
     @property
     def is_new(self) -> bool:
-        """The claim is to be made."""
+        """The claim does not exist yet."""
         return not self.claim.resource_version
 
     @property
@@ -74,11 +70,7 @@ class Reservation:
         return obj
 
     def is_made(self, now: Claim) -> bool:
-        """Whether the claim is as wanted.
-
-        Raises:
-            WriteRefusedError: it can't be made so any more.
-        """
+        """Whether the claim is reserved as wanted; raises WriteRefusedError if that has become impossible."""
         if now.uid != self.uid:
             raise WriteRefusedError(f"claim {now.name} was deleted and made again")
         if now.deleting:
@@ -94,7 +86,7 @@ class Reservation:
         return False
 
     def made(self, raw: RawObject, at: datetime) -> RawObject:
-        """The claim with allocation and reservation, which keeps the allocation that it has."""
+        """The claim with the reservation, and with the allocation unless it has one."""
         status = dict(raw.get("status") or {})
         if status.get("allocation") is None:
             allocation = replace(self.allocation, timestamp=timestamp(at))
@@ -104,21 +96,16 @@ class Reservation:
         return {**raw, "status": status}
 
     def is_unmade(self, now: Claim) -> bool:
-        """Whether nothing of the reservation is left, or the claim is on its way out, with all that it holds.
+        """Whether nothing of the reservation is left, or the claim is being deleted.
 
-        A claim that has another allocation by now was taken from us, and is another bind's.
+        A claim with another allocation was taken from us, and belongs to another bind.
         """
         if now.uid != self.uid or now.deleting:
             return True
         return not self._is_ours(now) or not (is_reserved(now, self.pod.uid) or self._frees(now))
 
     def unmade(self, raw: RawObject, now: Claim) -> RawObject:
-        """The claim without the reservation, and without the allocation if that was for this pod alone.
-
-        Args:
-            raw: the claim's JSON.
-            now: what that says.
-        """
+        """The claim without the reservation, and without the allocation if only this pod used it."""
         status = dict(raw.get("status") or {})
         left = [consumer for consumer in status.get("reservedFor") or [] if consumer["uid"] != self.pod.uid]
         status["reservedFor"] = left
@@ -135,7 +122,7 @@ class Reservation:
 
 
 def _same(one: AllocationResult, other: AllocationResult) -> bool:
-    """Whether two allocations give a claim the same devices; an API server may have dropped what else they say."""
+    """Whether two allocations give a claim the same devices; an API server may have dropped other fields."""
     return [(r.request, r.device) for r in one.results] == [(r.request, r.device) for r in other.results]
 
 
@@ -165,19 +152,19 @@ def unprotected(raw: RawObject) -> RawObject:
 
 
 def is_confirmed(raw: RawObject, pod: Pod, fence: str) -> bool:
-    """Whether the claim says that it was written after a fence of the pod."""
+    """Whether the claim was written after a fence of the pod."""
     return (raw["metadata"].get("annotations") or {}).get(CONFIRMED) == f"{pod.uid} {fence}"
 
 
 def confirmed(raw: RawObject, pod: Pod, fence: str) -> RawObject:
-    """The claim, saying so."""
+    """The claim with the mark that it was written after a fence of the pod."""
     metadata = raw["metadata"]
     annotations = {**(metadata.get("annotations") or {}), CONFIRMED: f"{pod.uid} {fence}"}
     return {**raw, "metadata": {**metadata, "annotations": annotations}}
 
 
 def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tuple[str, ...]:
-    """What the API server dropped of an allocation, each field with the gate that would keep it."""
+    """The fields of an allocation that the API server dropped, each with its feature gate."""
     if kept is None:
         return ("status.allocation",)
     pairs = list(zip(sent.results, kept.results, strict=False))
@@ -189,7 +176,7 @@ def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tup
 
 
 def deallocated(claim: ClaimObject) -> RawObject:
-    """The claim's JSON without allocation, and reserved for nobody."""
+    """The claim's JSON without allocation and reservations."""
     raw: RawObject = loads(claim.raw)
     status = raw.get("status") or {}
     gone = {"allocation", "devices", "reservedFor"}

@@ -1,7 +1,7 @@
-"""Writes of special claims (KEP-5004): made once, and named in the pod's status until the pod does not get there.
+"""Writes of special claims (KEP-5004): each is created once, and named in the pod's status until its bind is undone.
 
-Their names follow from pod and requests, so that a POST whose outcome is unknown, or that is repeated, is a claim that
-is there already.
+The name of a special claim depends on the pod and the requests only. So after a POST with unknown outcome, a second
+POST finds the claim of the first.
 """
 
 from dataclasses import dataclass, replace
@@ -17,19 +17,19 @@ from extender.writes.reservation import Reservation, WriteRefusedError
 
 @dataclass(frozen=True, slots=True)
 class SpecialClaims:
-    """Makes them, and tells the state under which uid their allocation is in flight."""
+    """Creates special claims, and tells the state for which uid their allocation is assumed."""
 
     api: Api
     state: ClusterState
 
     async def make(self, reservation: Reservation) -> Reservation:
-        """Make the claim of a reservation, if it is not there yet.
+        """Create the claim of a reservation, unless it exists.
 
         Returns:
-            The reservation with the claim as the API server has it; its allocation is in flight under the claim's uid.
+            The reservation with the claim of the API server; the allocation is assumed for the claim's uid.
 
         Raises:
-            WriteRefusedError: it is not made, or another one of that name is there; nothing is in flight any more.
+            WriteRefusedError: it is not created, or the name is taken; the allocation is no longer assumed.
         """
         wanted = reservation.claim
         try:
@@ -42,10 +42,10 @@ class SpecialClaims:
         return replace(reservation, claim=made)
 
     async def withdraw(self, reservation: Reservation) -> None:
-        """Say in the status of a pod that it has no special claim any more, if it is not bound and names this one.
+        """Remove the special claim from the status of its pod, if the pod is not bound and names this claim.
 
         Raises:
-            WriteRefusedError, OutcomeUnknownError: it may still name it.
+            WriteRefusedError, OutcomeUnknownError: the pod may still name it.
         """
         pod, name = reservation.pod, reservation.claim.claim.name
 
@@ -58,13 +58,10 @@ class SpecialClaims:
         await patch_status(self.api, pod.key, patch)
 
     async def tell(self, pod: Pod, status: ExtendedClaim | None) -> Pod:
-        """Write into a pod's status which special claim it has, and who gets what of it; None: it has none.
-
-        Returns:
-            The pod as it is then.
+        """Write a pod's special claim into its status (None: no claim); returns the pod after the write.
 
         Raises:
-            WriteRefusedError: it is not written, or the API server has dropped it.
+            WriteRefusedError: it is not written, or the API server has dropped the field.
             OutcomeUnknownError: it may be written.
         """
         try:
@@ -88,11 +85,11 @@ class SpecialClaims:
                 if error.reason != "AlreadyExists":
                     raise WriteRefusedError(f"claim {wanted.key}: {error}") from error
                 return await self._found(wanted)
-        # A claim that appears later has no allocation; the pod's next bind uses it, or it is swept.
+        # A claim that appears later has no allocation: the pod's next bind uses it, or orphan collection deletes it.
         raise WriteRefusedError(f"claim {wanted.key} is not made: {unknown}")
 
     async def _found(self, wanted: ClaimObject) -> ClaimObject:
-        """The claim that has the name already, if it is ours."""
+        """The existing claim of that name, if it is ours."""
         try:
             found = parse_claim_object(await self.api.get(CLAIMS, wanted.key))
         except (ApiError, OutcomeUnknownError, InvalidObjectError) as error:
@@ -105,7 +102,7 @@ class SpecialClaims:
 
 
 def _status_patch(pod: Pod, status: ExtendedClaim | None, version: str = "") -> RawObject:
-    """A patch of the pod's status; with a version, it is refused if the pod has another one."""
+    """A patch of the pod's status; with a version, it is refused if the pod has changed."""
     field = None if status is None else status.as_json()
     preconditions = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
     return {"metadata": preconditions, "status": {"extendedResourceClaimStatus": field}}

@@ -14,7 +14,7 @@ from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.verbs.filter import FilterResult, filter_nodes
-from extender.writes.binding_conditions import PATIENCE
+from extender.writes.binding_conditions import BINDING_TIMEOUT
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.writer import Writer
@@ -134,7 +134,7 @@ def test_what_fails_is_given_back_and_the_pod_may_go_anywhere(users: tuple[str, 
 def test_when_time_is_up_though_nothing_happens() -> None:
     scene = Scene(conditional(), pod("p", "a"))
     scene.filter()
-    scene.now += PATIENCE
+    scene.now += BINDING_TIMEOUT
     scene.look()
     assert scene.status["allocation"]
     scene.now += timedelta(seconds=1)
@@ -156,7 +156,7 @@ def test_a_pod_that_is_gone_needs_no_patience() -> None:
     scene = Scene(conditional(), pod("p", "a"))
     scene.filter()
     virtualtime.run(scene.api.delete(PODS, KEY))
-    scene.now += 2 * PATIENCE
+    scene.now += 2 * BINDING_TIMEOUT
     scene.look()
     assert writes(scene.transport.calls) == []
 

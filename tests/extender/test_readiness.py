@@ -7,7 +7,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.state.objects import ClaimObject, parse_claim_object
-from extender.writes.binding_conditions import PATIENCE, Failed, Waiting, unmet
+from extender.writes.binding_conditions import BINDING_TIMEOUT, Failed, Waiting, unmet
 from tests.kit.clusters import DRIVER, claim
 
 ALLOCATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ def _reported(name: str, said: Said) -> dict[str, Any]:
 
 
 def waiting(condition: str, device: str) -> Waiting:
-    return Waiting(condition, DeviceId(DRIVER, "n", device), ALLOCATED + PATIENCE)
+    return Waiting(condition, DeviceId(DRIVER, "n", device), ALLOCATED + BINDING_TIMEOUT)
 
 
 def failed(device: str) -> Failed:
@@ -91,7 +91,9 @@ def test_another_share_of_the_device_is_another_device() -> None:
     assert unmet(parse_claim_object(obj)) is None
 
 
-@pytest.mark.parametrize(("after", "over"), [(timedelta(0), False), (PATIENCE, False), (PATIENCE * 1.01, True)])
+@pytest.mark.parametrize(
+    ("after", "over"), [(timedelta(0), False), (BINDING_TIMEOUT, False), (BINDING_TIMEOUT * 1.01, True)]
+)
 def test_waiting_ends_ten_minutes_after_the_allocation(after: timedelta, over: bool) -> None:
     found = unmet(allocated({"a": None}))
     assert isinstance(found, Waiting)

@@ -1,4 +1,4 @@
-"""What device plugins have left, node by node: the part of kube-scheduler's NodeResourcesFit that is about devices.
+"""What device plugins have left on each node: the part of kube-scheduler's NodeResourcesFit that is about devices.
 
 Source: pkg/scheduler/framework/plugins/noderesources/fit.go, Kubernetes 1.36.
 """
@@ -11,11 +11,7 @@ from extender.state.objects import NodeObject, Pod
 
 
 class PluginCapacity:
-    """Extended resources that pods on nodes hold, counted on as pods are placed.
-
-    Args:
-        pods: all pods; those that run on a node hold what they ask for.
-    """
+    """Extended resources that pods on nodes hold; ``pods`` are all pods of the cluster."""
 
     def __init__(self, pods: Iterable[Pod]) -> None:
         self._held: dict[str, Counter[str]] = {}
@@ -24,13 +20,13 @@ class PluginCapacity:
                 self.take(pod, pod.node_name)
 
     def take(self, pod: Pod, node: str) -> None:
-        """A pod goes to a node."""
+        """Count a pod on a node."""
         self._held.setdefault(node, Counter()).update(asked(pod))
 
     def lacking(self, pod: Pod, node: NodeObject) -> str:
-        """The first resource of which a plugin of the node has too little for a pod; empty if there is none.
+        """The first resource of which the node's plugins have too little for a pod; empty if there is none.
 
-        What no plugin of the node offers is up to device classes.
+        Resources that no plugin of the node offers are left to device classes.
         """
         held = self._held.get(node.name, Counter())
         for resource, amount in asked(pod).items():

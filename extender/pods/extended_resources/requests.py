@@ -1,6 +1,6 @@
-"""Extended resources that device classes serve (KEP-5004): the special claim that a pod needs for them, on one node.
+"""The special claim that a pod needs on a node for extended resources of device classes (KEP-5004).
 
-Arithmetic alone: which requests, for how many devices, and which container gets the devices of which request.
+It computes the requests, their numbers of devices, and which container gets the devices of which request.
 """
 
 import hashlib
@@ -16,23 +16,18 @@ from extender.state.objects import SPECIAL, ClaimObject, Container, ExtendedRequ
 _ONE: Final = Quantity.from_int(1).nano
 
 UNMADE: Final = "-extended-resources"
-"""Follows a pod's name in that of its special claim; follows a pod's uid in place of the claim's, which is to come."""
+"""Suffix of a pod's name in the name of its special claim; of a pod's uid in place of the uid of a claim to create."""
 
 _LONGEST_NAME: Final = 253
 
 
 class DemandError(ValueError):
-    """What the containers ask for can be no claim; the text says why, the same from try to try."""
+    """No claim can serve the containers' requests. The text says why; it is the same at each try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a special claim asks for.
-
-    Attributes:
-        spec: one request per container and resource, by name.
-        mappings: a container whose needs several requests serve has several.
-    """
+    """The content of a special claim: a request per container and resource, and which container gets which request."""
 
     spec: ClaimSpec
     mappings: tuple[RequestMapping, ...]
@@ -40,7 +35,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Devices for one resource of one container; ``name`` is that of the request, should it get one of its own."""
+    """Devices for one resource of one container; ``name`` is the name of a request for it."""
 
     container: Container
     name: str
@@ -49,25 +44,21 @@ class _Need:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A request: devices beyond those that others' requests provide."""
+    """A request for devices that no other request provides."""
 
     name: str
     count: int
 
 
 def demand(pod: Pod, classes: Mapping[str, str]) -> Demand:
-    """What a pod asks of device classes.
+    """What a pod needs of device classes; ``classes`` maps the resources to serve to their device classes.
 
-    Containers that run for long, sidecars among them, each have a request of their own per resource. An init container
-    that ends before others start uses theirs, from its own place on; of what is missing then only the largest is
-    requested, for all such containers of the pod.
-
-    Args:
-        pod: its containers' requests count.
-        classes: the resources that are to be served, each with its device class.
+    Each container and sidecar has its own request per resource. An init container uses the devices of requests of
+    containers that start after it; for the devices that it lacks then, there is one more request, as large as the
+    largest lack of all init containers.
 
     Raises:
-        DemandError: an amount is no whole number, or more devices than a claim can hold.
+        DemandError: an amount is no whole number, or a claim cannot hold that many devices.
     """
     requests: list[Request] = []
     mappings: list[RequestMapping] = []
@@ -82,7 +73,7 @@ def demand(pod: Pod, classes: Mapping[str, str]) -> Demand:
 
 
 def wanted(pod: Pod) -> tuple[str, ...]:
-    """The extended resources of which a pod's containers ask for any, by name."""
+    """The extended resources that a pod's containers request, by name."""
     asked = (each for container in pod.containers for each in container.requests)
     return tuple(sorted({each.resource for each in asked if each.amount.nano}))
 
@@ -104,7 +95,7 @@ def _count(container: Container, request: ExtendedRequest) -> int:
 
 
 def _served(needs: Sequence[_Need]) -> tuple[list[_Own], list[tuple[_Need, str]]]:
-    """The requests for one resource, and for each need the names of those that serve it."""
+    """The requests for one resource, and for each need the names of the requests that serve it."""
     lasting = [need for need in needs if _lasts(need.container)]
     own = [_Own(need.name, need.count) for need in lasting]
     shares = [(need, need.name) for need in lasting]
@@ -140,11 +131,7 @@ def _request(own: _Own, device_class: str) -> Request:
 
 
 def special_claim(pod: Pod, spec: ClaimSpec) -> ClaimObject:
-    """The claim that is to be made for a pod.
-
-    Its name follows from the pod and the requests, so that making it twice makes it once. Until it is made, a uid of
-    ours stands for the one that it will have.
-    """
+    """The special claim to create for a pod. Its name follows from the pod and the requests; its uid is provisional."""
     claim = Claim(
         namespace=pod.namespace,
         name=_name(pod, spec),
@@ -171,7 +158,7 @@ def special_claim(pod: Pod, spec: ClaimSpec) -> ClaimObject:
 
 
 def is_ours(claim: ClaimObject, pod_name: str) -> bool:
-    """Whether a special claim was made by us: other schedulers let the API server find its name."""
+    """Whether we have created a special claim: other schedulers let the API server generate the name."""
     pod = Pod(claim.claim.namespace, pod_name, claim.claim.owner_uid or "")
     return claim.claim.name == _name(pod, claim.claim.spec)
 

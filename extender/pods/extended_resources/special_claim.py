@@ -1,6 +1,6 @@
-"""A pod's extended resources, node by node: what device plugins offer there they serve, the rest a special claim.
+"""A pod's extended resources on a node: device plugins of the node serve some, a special claim serves the rest.
 
-The claim is made at bind (KEP-5004). One that is there already, from an earlier try, goes on if it suits the node.
+Bind creates the claim (KEP-5004). A claim of an earlier try is used again if it suits the node.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ class Needs:
     """What a pod needs on one node.
 
     Attributes:
-        pending: claims to be allocated there, together; a special one comes last.
-        kept: a special claim that is allocated, and suits the node.
-        stale: special claims that don't: they are deleted first, and what they hold is free for the pod.
-        status: what the pod's status is to say of its special claim; None if it needs none.
+        pending: claims to allocate there, together; a special claim comes last.
+        kept: an allocated special claim that suits the node.
+        stale: other special claims: they are deleted first, so that their devices are free for the pod.
+        status: the special claim for the pod's status; None if the pod needs none.
     """
 
     pending: tuple[ClaimObject, ...] = ()
@@ -31,7 +31,7 @@ class Needs:
     status: ExtendedClaim | None = None
 
     def world(self, snapshot: Snapshot) -> Snapshot:
-        """The cluster in which the claims are to be allocated."""
+        """The cluster in which the claims are allocated: without the stale ones."""
         for each in self.stale:
             snapshot = snapshot.without_claim(each.key)
         return snapshot
@@ -42,15 +42,15 @@ _Variant: TypeAlias = Needs | str
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """What a pod's extended resources come to.
+    """A pod's extended resources and special claims.
 
     Attributes:
-        wanted: the resources.
-        classes: those of them that a device class serves, with its name.
-        missing: classes that are asked for by name and do not exist.
-        made: special claims of the pod that are there; none that is void.
-        void: those that are.
-        flying: what is in flight for a claim that is being made.
+        wanted: the requested resources.
+        classes: the resources that a device class serves, with the name of the class.
+        missing: classes that are requested by name and do not exist.
+        made: existing special claims of the pod whose allocation is not void.
+        void: existing special claims whose allocation is void.
+        assumed: the assumed allocation of a claim that is being created.
     """
 
     pod: Pod | None = None
@@ -59,21 +59,21 @@ class Special:
     missing: frozenset[str] = frozenset()
     made: tuple[ClaimObject, ...] = ()
     void: tuple[ClaimObject, ...] = ()
-    flying: AllocationResult | None = None
+    assumed: AllocationResult | None = None
     _variants: dict[tuple[str, ...], _Variant] = field(default_factory=dict, compare=False, repr=False)
-    """By the resources that a claim is to serve, with a new claim; many nodes have the same."""
+    """Needs with a new claim, by the resources that it serves; many nodes share an entry."""
 
     @property
     def is_needed(self) -> bool:
-        """Anything is to be decided, or to be cleaned up."""
+        """Whether there is anything to decide or to clean up."""
         left = self.made or self.void or (self.pod is not None and self.pod.extended_claim)
         return bool(self.classes or left)
 
     def on(self, node: NodeObject) -> Needs | str:
-        """What it comes to on a node; or why the pod can't go there."""
+        """What the pod needs on a node; or why it cannot run there."""
         served = tuple(name for name in self.wanted if not _has_plugin(node, name))
         needs = self._variant(served)
-        if isinstance(needs, str) or not (self.made or self.void or self.flying):
+        if isinstance(needs, str) or not (self.made or self.void or self.assumed):
             return needs
         stale = (*self.made, *self.void)
         if not needs.pending:
@@ -87,11 +87,11 @@ class Special:
         return Needs(kept=chosen, stale=left, status=status)
 
     def _chosen(self, new: ClaimObject, node: NodeObject) -> ClaimObject:
-        """The claim that is there and suits the node, one that has devices first; or else the new one."""
+        """An existing claim that suits the node, preferably an allocated one; else the new one."""
         same = [each for each in self.made if each.claim.spec == new.claim.spec and not each.claim.deleting]
         suiting = [each for each in same if reaches(each, node)]
         suiting.sort(key=lambda each: each.claim.allocation is None)
-        return suiting[0] if suiting else self._flying(new, node)
+        return suiting[0] if suiting else self._new(new, node)
 
     def _variant(self, served: tuple[str, ...]) -> _Variant:
         if served not in self._variants:
@@ -113,13 +113,13 @@ class Special:
         new = special_claim(self.pod, asked.spec)
         return Needs(pending=(new,), status=ExtendedClaim(new.claim.name, asked.mappings))
 
-    def _flying(self, new: ClaimObject, node: NodeObject) -> ClaimObject:
-        """The new claim; with its devices where these are in flight for it already."""
-        if self.flying is None:
+    def _new(self, new: ClaimObject, node: NodeObject) -> ClaimObject:
+        """The new claim, with its assumed allocation if there is one."""
+        if self.assumed is None:
             return new
         requests = {each.name for each in new.claim.spec.requests}
-        found = replace(new, claim=replace(new.claim, allocation=self.flying))
-        is_same = {each.request for each in self.flying.results} <= requests
+        found = replace(new, claim=replace(new.claim, allocation=self.assumed))
+        is_same = {each.request for each in self.assumed.results} <= requests
         return found if is_same and reaches(found, node) else new
 
 
@@ -127,7 +127,7 @@ NO_SPECIAL: Final = Special()
 
 
 def special_of(pod: Pod, snapshot: Snapshot) -> Special:
-    """What a pod's extended resources come to in a cluster."""
+    """A pod's extended resources and special claims in a cluster."""
     names = wanted(pod)
     found = snapshot.special_claims(pod.uid)
     if not names and not found and pod.extended_claim is None:
@@ -140,9 +140,9 @@ def special_of(pod: Pod, snapshot: Snapshot) -> Special:
         wanted=names,
         classes=classes,
         missing=frozenset(name for name in classes.values() if name not in snapshot.classes),
-        made=tuple(_with_flight(each, pod, snapshot) for each in found if each not in void),
+        made=tuple(_with_assumed(each, pod, snapshot) for each in found if each not in void),
         void=void,
-        flying=None if new is None else new.allocation,
+        assumed=None if new is None else new.allocation,
     )
 
 
@@ -154,7 +154,7 @@ def class_serving(resource: str, snapshot: Snapshot) -> str | None:
 
 
 def reaches(claim: ClaimObject, node: NodeObject) -> bool:
-    """Whether pods that use a claim can run on a node: they can anywhere while it is not allocated."""
+    """Whether pods that use a claim can run on a node; true while the claim is not allocated."""
     allocation = claim.claim.allocation
     if allocation is None or allocation.node_selector is None:
         return True
@@ -171,8 +171,8 @@ def _is_void(claim: ClaimObject, snapshot: Snapshot) -> bool:
     return not is_in_use(snapshot, uid) and bool(double_allocation(snapshot, uid))
 
 
-def _with_flight(claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> ClaimObject:
-    """The claim with what is in flight for it."""
+def _with_assumed(claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> ClaimObject:
+    """The claim with its assumed allocation for this pod, if there is one."""
     assumed_allocation = snapshot.assumed.get(claim.claim.uid)
     if claim.claim.allocation is not None or assumed_allocation is None or assumed_allocation.pod_uid != pod.uid:
         return claim
