@@ -1,6 +1,6 @@
-"""An API server in memory, with the rules that clients run into: versions, conflicts, finalizers, subresources.
+"""An API server in memory, with the rules that clients meet: versions, conflicts, finalizers, subresources.
 
-It does nothing in the background. `Controller` plays what a cluster's own controllers would do, when asked.
+It does nothing in the background; `Controller` does what a cluster's controllers do.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -55,13 +55,13 @@ class MemoryApi:
         self._sinks: list[Sink] = []
 
     def follow(self, sink: Sink) -> None:
-        """Tell a sink all that there is, kind by kind, and from now on every event, before the write returns."""
+        """Give a sink all objects, kind by kind; and from now on each event, before the write returns."""
         for resource in RESOURCES.values():
             sink.replace(resource, self._all(resource), self._revision)
         self._sinks.append(sink)
 
     def load(self, resource: Resource, obj: Mapping[str, object]) -> RawObject:
-        """Put an object there as it is, as if it had been made and changed before: with its uid, times and status.
+        """Add an existing object, with its uid, times and status.
 
         Raises:
             ApiError: it exists already, or can't be read.
@@ -141,7 +141,7 @@ class MemoryApi:
         return tuple(loads(found) for found in self._objects[resource.kind].values())
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
-        """Of a namespace; none of one that is not here."""
+        """The labels of a namespace; empty if it does not exist."""
         found = self._objects[NAMESPACES.kind].get(ObjectKey("", namespace))
         labels: Mapping[str, str] = loads(found)["metadata"].get("labels") or {} if found else {}
         return labels
@@ -206,13 +206,13 @@ class MemoryApi:
         merged = merge_patch(old, _copy(patch))
         if not isinstance(merged, dict):
             raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"the patch of {resource} {key} is not an object")
-        # In a patch the uid is no precondition but a field like others.
+        # In a patch, the uid is a field and no precondition.
         if merged["metadata"].get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
             _refuse(resource, key, ["metadata.uid: field is immutable"])
         return merged
 
     def _store(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> RawObject:
-        """Keep an object under the next revision; one that did not change keeps its own."""
+        """Store an object with the next revision; an unchanged object keeps its revision."""
         self._check_readable(resource, key, obj)
         old = self._objects[resource.kind].get(key)
         if old is not None and loads(old) == obj:
@@ -239,7 +239,7 @@ class MemoryApi:
     def _check_readable(self, resource: Resource, key: ObjectKey, obj: RawObject) -> None:
         kind = self._kinds.get(resource.kind)
         if kind is None:
-            # Of a kind that is only written.
+            # The kind is not watched.
             return
         found = read(kind, obj)
         if isinstance(found, Unreadable):
@@ -250,7 +250,7 @@ class MemoryApi:
 
 
 def merge_patch(target: object, patch: object) -> object:
-    """What a JSON merge patch (RFC 7386) makes of a value."""
+    """The result of a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
@@ -287,7 +287,7 @@ def _check_preconditions(resource: Resource, key: ObjectKey, old: RawObject, uid
 
 
 def _new_finalizers(new: RawObject, old: RawObject) -> list[str]:
-    """What is being deleted takes no more finalizers."""
+    """Problems with new finalizers: an object that is being deleted takes none."""
     added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
     if added and "deletionTimestamp" in old["metadata"]:
         return ["metadata.finalizers: no new finalizers can be added if the object is being deleted"]

@@ -1,4 +1,4 @@
-"""A whole cluster in this process: an API server in memory, its controllers, and the state that follows them."""
+"""A cluster in this process: an API server in memory, its controllers, and the state that follows it."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,7 @@ logger = structlog.get_logger()
 
 
 class EmbeddedCluster:
-    """Made from manifests; the same manifests give the same names and uids.
-
-    Attributes:
-        api: the API server.
-        state: what is known of it, at once after every write.
-    """
+    """A cluster from manifests; equal manifests give equal names and uids. ``state`` follows ``api`` at each write."""
 
     def __init__(
         self, manifests: Iterable[Manifest], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -47,18 +42,18 @@ class EmbeddedCluster:
         self.api.follow(self._bell)
 
     async def settle(self) -> None:
-        """Let the controllers work until they have nothing left to do."""
+        """Run the controllers until they have nothing left to do."""
         while self._bell.rung.is_set():
             self._bell.rung.clear()
             try:
                 await self._controller.reconcile()
             except ApiError as error:
-                # Somebody wrote in between, which has rung again; or it can't be done, and trying again is no help.
+                # After a conflict the bell has rung again. Any other refusal would only be repeated.
                 logger.warning("controller", error=str(error))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Within, controllers follow every change."""
+        """Run the controllers after each change while the context is open."""
         await self.settle()
         task = asyncio.create_task(self._follow())
         try:
@@ -82,19 +77,19 @@ class _Bell:
         self.rung.set()
 
     def apply(self, event: Event) -> None:
-        """Something happened."""
+        """Take in an event."""
         del event
         self.rung.set()
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """Everything is new."""
+        """Take in a list."""
         del resource, objects, at
         self.rung.set()
         return True
 
 
 def check_expression(expression: str) -> str | None:
-    """What an API server would have against a CEL expression over devices, if anything."""
+    """What is wrong with a CEL expression over devices, by an API server's rules; None if nothing."""
     try:
         compile_expression(expression, _DEVICE_EXPRESSIONS)
     except CompileError as error:

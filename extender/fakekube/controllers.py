@@ -1,4 +1,4 @@
-"""What a cluster's own controllers do for claims, for clusters in memory: only when asked, and one pass at a time.
+"""The controllers of a cluster in memory: one pass at a time, on request.
 
 Source: the resource claim controller of kube-controller-manager (Kubernetes 1.36).
 """
@@ -12,16 +12,12 @@ from extender.kube.claim_rules import FINALIZER
 from extender.kube.raw import key_of
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of a claim that was made from a template: its name in ``spec.resourceClaims`` of the pod."""
+"""Annotation of a claim from a template: its name in ``spec.resourceClaims`` of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Makes claims from templates, and releases and deletes those of pods that are finished or gone.
-
-    Attributes:
-        faults: told of what fails at a pod or claim.
-    """
+    """Creates claims from templates; releases and deletes claims of pods that are finished or gone."""
 
     api: Api
     faults: Faults = field(default_factory=Faults)
@@ -50,7 +46,7 @@ class Controller:
             raise refused[0]
 
     async def _make_claims(self, pod: RawObject, owned: Mapping[tuple[str, str], RawObject]) -> None:
-        """The claims from templates that a pod has not got yet, and its status that names them."""
+        """Create the missing claims of a pod from templates, and name them in its status."""
         known = list(pod.get("status", {}).get("resourceClaimStatuses") or [])
         names = {entry["name"] for entry in known}
         added = []
@@ -71,7 +67,7 @@ class Controller:
         return None if template is None else await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
 
     async def _release(self, claim: RawObject, running: Mapping[str, RawObject]) -> None:
-        """Drop consumers that don't run any more; without any, free the devices; without its pod, delete the claim."""
+        """Remove consumers that no longer run; without any, deallocate; without its pod, delete the claim."""
         consumers = claim.get("status", {}).get("reservedFor") or []
         left = [consumer for consumer in consumers if consumer["uid"] in running]
         if len(left) < len(consumers) or (not left and "deletionTimestamp" in claim["metadata"]):
@@ -81,7 +77,7 @@ class Controller:
             await self.api.delete(CLAIMS, key_of(claim), uid=claim["metadata"]["uid"])
 
     async def _drop(self, claim: RawObject, left: list[RawObject]) -> RawObject:
-        """Keep these consumers only. A scheduler's allocation, which the finalizer tells, goes with the last one."""
+        """Keep only some consumers. With the last one, an allocation by a scheduler (it has the finalizer) ends."""
         frees = not left and FINALIZER in claim["metadata"].get("finalizers", [])
         dropped = {"allocation", "devices"} if frees else set()
         kept = {name: value for name, value in claim.get("status", {}).items() if name not in dropped}
@@ -95,7 +91,7 @@ class Controller:
 
 
 def claim_from(template: RawObject, pod: RawObject, name: str) -> RawObject:
-    """The claim for an entry of a pod's ``spec.resourceClaims``, not yet created."""
+    """The claim to create for an entry of a pod's ``spec.resourceClaims``."""
     of_pod, spec = pod["metadata"], template["spec"]
     wanted = spec.get("metadata") or {}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": of_pod["name"], "uid": of_pod["uid"]}
@@ -114,7 +110,7 @@ def claim_from(template: RawObject, pod: RawObject, name: str) -> RawObject:
 
 
 def owner_of(claim: RawObject) -> str:
-    """The uid of the pod that a claim was made for; empty if it was made by itself."""
+    """The uid of the pod that owns a claim; empty if there is none."""
     owners = claim["metadata"].get("ownerReferences") or []
     return next((owner["uid"] for owner in owners if owner.get("controller") and owner["kind"] == "Pod"), "")
 

@@ -1,6 +1,6 @@
-"""Manifests: files and folders of YAML and JSON to raw API objects, with a report per file.
+"""Manifests: YAML and JSON files to raw API objects, with a report per file.
 
-Every document is either used, skipped because of its kind, or named with what is wrong with it.
+Each document is used, skipped because of its kind, or reported with its problems.
 """
 
 import errno
@@ -24,7 +24,7 @@ LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACE
 """What is read from manifests, by kind; objects of other kinds are skipped."""
 
 MOST_MIB: Final = 256
-"""Of one file: what is read takes many times as much memory."""
+"""Limit for one file: its objects take many times as much memory."""
 
 _GIVEN: Final = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc/self/fd"))
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -33,7 +33,7 @@ _NO_KIND: Final = "(no kind)"
 
 @dataclass(frozen=True, slots=True)
 class RawObject:
-    """An API object as it is in a file; its metadata has a namespace if its kind has one.
+    """An API object from a file; its metadata has a namespace if its kind has one.
 
     Attributes:
         document: number of the document in the file, from 1.
@@ -53,7 +53,7 @@ class RawObject:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """One thing that is wrong with a file; ``subject`` is kind and name of the object, if it got that far.
+    """A problem of a file; ``subject`` is kind and name of the object, if they are known.
 
     Attributes:
         document: number of the document in the file, from 1; 0 for the file itself.
@@ -69,11 +69,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What became of a file: objects used and skipped, by kind, and what is wrong.
-
-    Attributes:
-        is_readable: its content could be had, whatever it is.
-    """
+    """The report of a file: objects used and skipped, by kind, and problems; ``is_readable``: it could be opened."""
 
     path: Path
     used: Mapping[str, int] = field(default_factory=dict)
@@ -96,7 +92,7 @@ class Loaded:
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """Those of files and folders that could not be read at all."""
+        """The problems of files and folders that could not be read at all."""
         return _told(report for report in self.files if not report.is_readable)
 
 
@@ -105,11 +101,9 @@ def _told(reports: Iterable[FileReport]) -> tuple[str, ...]:
 
 
 def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | None = None) -> Loaded:
-    """Read files, and all manifests in folders and the folders in them.
+    """Read files of any name; in folders and their subfolders ``*.yaml``, ``*.yml`` and ``*.json``, by name.
 
-    Args:
-        paths: files of any name; in folders ``*.yaml``, ``*.yml`` and ``*.json`` are read, by name.
-        check_expression: says what is wrong with a CEL expression, if anything.
+    ``check_expression`` returns what is wrong with a CEL expression, or None.
     """
     files: list[FileReport] = []
     objects: list[RawObject] = []
@@ -122,7 +116,7 @@ def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | 
 
 
 def duplicates(objects: Iterable[RawObject]) -> tuple[str, ...]:
-    """Objects that are there more than once, each with the files: not all of them can be in one cluster."""
+    """Objects that appear more than once, each with its files."""
     first: dict[tuple[str, str, str], RawObject] = {}
     found = []
     for each in objects:
@@ -133,9 +127,9 @@ def duplicates(objects: Iterable[RawObject]) -> tuple[str, ...]:
 
 
 def unauthorized(objects: Collection[RawObject]) -> tuple[str, ...]:
-    """Claims and claim templates with adminAccess that an API server would not take where they are to be made.
+    """Claims and claim templates with adminAccess that an API server would refuse in their namespaces.
 
-    A namespace that is not among the objects has no labels. What is allocated already has been let in somewhere.
+    A namespace that is not among the objects has no labels. Allocated claims were accepted before.
     """
     labels = {each.name: parse_namespace(each.data) for each in objects if each.kind == NAMESPACES.kind}
     found = []
@@ -159,7 +153,7 @@ def _files(path: Path) -> list[Path]:
     try:
         is_folder = path.is_dir()
     except OSError:
-        is_folder = False  # Reading it will say why.
+        is_folder = False  # Reading it gives the error.
     if not is_folder:
         return [path]
     found = [file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()]
@@ -186,10 +180,10 @@ def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[F
 
 
 def _text_of(path: Path) -> str:
-    """The whole text of a regular file, or of what the process was given open, as ``/dev/stdin`` and ``/dev/fd/63``.
+    """The text of a regular file, or of an open file of this process such as ``/dev/stdin`` and ``/dev/fd/63``.
 
     Raises:
-        OSError: it can't be read, is something else, or is larger than `MOST_MIB`.
+        OSError: it cannot be read, is no file, or is larger than `MOST_MIB`.
         ValueError: it is not text in UTF-8.
     """
     status, is_given = path.stat(), path in _GIVEN or path.parent in _GIVEN
@@ -232,7 +226,7 @@ class _FileReader:
                     self._sort(each, number)
 
     def _sort(self, obj: object, number: int) -> None:
-        """Use an object, skip it, or note what is wrong with it."""
+        """Use an object, skip it, or note its problems."""
         if not isinstance(obj, dict):
             self._note(number, "", [Problem("", f"document {number} is not an object")])
             return
@@ -263,7 +257,7 @@ class _FileReader:
         self.objects.append(RawObject(kind, namespace, _name(obj), obj, self.path, number))
 
     def _completed(self, obj: dict[str, object], resource: Resource) -> dict[str, object]:
-        """With what an API server would add: the namespace, and a name made from generateName."""
+        """The object with what an API server adds: the namespace, and a name from generateName."""
         metadata = obj.get("metadata")
         if not isinstance(metadata, dict):
             return obj
@@ -284,7 +278,7 @@ def _problems(
     parse: Callable[[Mapping[str, object]], object],
     check: Callable[[str], str | None] | None,
 ) -> Sequence[Problem]:
-    """All that is wrong with an object: what can't be read, and what an API server's rules refuse in the rest."""
+    """All problems of an object: fields that cannot be read, and rules of an API server that it breaks."""
     found: tuple[Problem, ...] = ()
     try:
         parse(obj)
@@ -298,7 +292,7 @@ def _problems(
 
 
 def _unwritable(value: object, path: str = "") -> Iterator[Problem]:
-    """What an API server could not be sent: whole numbers of more than 64 bits, halves of characters."""
+    """What cannot be sent to an API server: whole numbers of more than 64 bits, halves of surrogate pairs."""
     try:
         orjson.dumps(value)
     except TypeError as error:
@@ -312,12 +306,12 @@ def _unwritable(value: object, path: str = "") -> Iterator[Problem]:
 
 
 def _no_text(field: str, value: object) -> Problem:
-    """What is wrong with a field that should be a text and is none, or an empty one."""
+    """The problem of a field that should be a text and is not, or is empty."""
     return Problem(field, "is required" if value is None or value == "" else f"{shown(value)} is not a string")
 
 
 def _expanded(document: object) -> Iterator[object]:
-    """The items of a list, to which typed lists give the version and kind; anything else as it is."""
+    """The items of a list, with version and kind from a typed list; or the document itself."""
     if not isinstance(document, dict) or not isinstance(document.get("items"), list):
         yield document
         return

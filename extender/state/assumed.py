@@ -1,4 +1,4 @@
-"""When an allocation in flight has landed, and since when a claim has its allocation."""
+"""When an assumed allocation ends, and since which revision a claim has its allocation."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ from extender.state.snapshot import Snapshot, pools_of, same_devices
 
 
 def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimObject:
-    """The claim with the revision that brought its allocation, which later updates don't move.
+    """The claim with the revision that brought its allocation; later updates keep that revision.
 
     Args:
         new: the claim as it is now.
-        old: the claim of this name as it was known, which may be another one.
-        listed: the claim comes from a list: what is new in it may be older than anything that was seen.
+        old: the claim of this name as it was known; it may have another uid.
+        listed: the claim comes from a list, so its allocation may be old.
     """
     allocation = new.claim.allocation
     if allocation is None:
@@ -25,9 +25,9 @@ def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimOb
 
 
 def after_event(snapshot: Snapshot, uid: str) -> Snapshot:
-    """The snapshot after an event of a claim: without what was in flight for it, if that has come to an end.
+    """The snapshot after an event of a claim: without its assumed allocation, if that has ended.
 
-    It has if the claim is gone, if it shows the allocation, or if it shows a revision that is late enough to tell.
+    It has ended if the claim is gone, shows the allocation, or shows a revision from which the outcome is certain.
     """
     assumed_allocation, claim = snapshot.assumed.get(uid), snapshot.claim(uid)
     if assumed_allocation is None:
@@ -41,7 +41,7 @@ def after_event(snapshot: Snapshot, uid: str) -> Snapshot:
 
 
 def moved_pools(before: Snapshot, after: Snapshot, uid: str) -> frozenset[PoolId]:
-    """The pools of which a claim holds something else than before."""
+    """The pools of which a claim holds other devices than before."""
     old, new = before.held_by(uid), after.held_by(uid)
     if len(old) == len(new) and all(same_devices(*pair) for pair in zip(old, new, strict=True)):
         return frozenset()

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many pods may be evicted, and which."""
+"""PodDisruptionBudgets: how many of which pods may be evicted."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ class Budget:
     """A PodDisruptionBudget.
 
     Attributes:
-        requirements: the selector; without any it covers no pod, as the scheduler's preemption has it.
+        requirements: the selector; an empty one covers no pod, as in the scheduler's preemption.
         allowed: how many more pods may be disrupted.
-        disrupted: names of pods whose disruption is counted already.
+        disrupted: names of pods whose disruption is already counted.
     """
 
     namespace: str

@@ -8,7 +8,7 @@ from extender.state.kinds import Topic
 
 
 class Change(NamedTuple):
-    """Something that is not what it was before this version."""
+    """An object or pool that this version changed."""
 
     version: int
     topic: Topic
@@ -16,32 +16,28 @@ class Change(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Changes, and the version after which they are all there is: replaced together, for readers in other threads."""
+    """All changes after a version; version and changes are replaced together, for readers in other threads."""
 
     complete_after: int
     changes: list[Change]
 
 
 class ChangeLog:
-    """The latest changes, oldest first. One thread adds; others may read.
-
-    Attributes:
-        size: how many are kept, at least; twice as many at most.
-    """
+    """The latest changes, oldest first: between ``size`` and twice as many. One thread adds; others may read."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._kept = _Kept(0, [])
 
     def add(self, changes: Iterable[Change]) -> None:
-        """Append the changes of one version, which is higher than all before."""
+        """Append the changes of the next version."""
         kept = self._kept.changes
         kept.extend(changes)
         if len(kept) > 2 * self.size:
             self._kept = _Kept(kept[-self.size - 1].version, kept[-self.size :])
 
     def since(self, version: int) -> tuple[Change, ...] | None:
-        """All changes after a version; None if they are not kept any more, so that everything may have changed."""
+        """All changes after a version; None if they are no longer kept, so that anything may have changed."""
         complete_after, changes = self._kept
         if version < complete_after:
             return None

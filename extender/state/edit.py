@@ -1,4 +1,4 @@
-"""Objects into a snapshot and out of it, with a record of what is different then."""
+"""Puts objects into a snapshot or drops them, and records what changed."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 
 _LONGEST_TEXT: Final = 1000
-"""Of an error that no parser foresees."""
+"""Most characters of an unexpected error's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What stands for an object that can't be read: what is wrong with it."""
+    """Stands for an object that cannot be read, with the problem."""
 
     problem: str
 
 
 def read(kind: Kind[Any], obj: RawObject) -> object:
-    """The object as a value of its kind, or as `Unreadable`, whatever is wrong with it."""
+    """The object as a value of its kind, or as `Unreadable`."""
     try:
         value: object = kind.parse(obj)
     except InvalidObjectError as error:
@@ -35,17 +35,17 @@ def read(kind: Kind[Any], obj: RawObject) -> object:
 
 @dataclass(slots=True)
 class Edit:
-    """A snapshot in the making, and what is different in it."""
+    """A snapshot that is being changed, and what was changed."""
 
     snapshot: Snapshot
     touched: dict[tuple[Topic, Hashable], None] = field(default_factory=dict)
 
     def touch(self, what: Iterable[tuple[Topic, Hashable]]) -> None:
-        """These are different from what they were."""
+        """Record changes."""
         self.touched.update(dict.fromkeys(what))
 
     def take_over(self, kind: Kind[Any], other: "Edit") -> None:
-        """A kind becomes what it is in another edit, which began where the kind was what it is here."""
+        """Take a kind's objects from another edit, which began with the same objects of that kind."""
         parts: dict[str, Any] = {name: getattr(other.snapshot, name) for name in kind.parts}
         self.snapshot = self.snapshot._replace(**parts)
         for of, key in (*self.snapshot.problems, *other.snapshot.problems):
@@ -56,14 +56,7 @@ class Edit:
         self.touch(other.touched)
 
     def put(self, kind: Kind[Any], key: ObjectKey, new: object, *, listed: bool) -> None:
-        """An object is there, as it was read.
-
-        Args:
-            kind: of the object.
-            key: of the object.
-            new: what `read` made of it.
-            listed: it comes from a list, so that it may have been there for longer than what was seen.
-        """
+        """Put an object, which `read` has returned; ``listed``: it comes from a list, so its state may be old."""
         old = kind.find(self.snapshot, key)
         if isinstance(new, Unreadable):
             self.drop(kind, key)
@@ -82,7 +75,7 @@ class Edit:
         self._follow_claim(before, old, new)
 
     def drop(self, kind: Kind[Any], key: ObjectKey) -> None:
-        """An object is not there, if it was."""
+        """Drop an object, if it exists."""
         before, old = self.snapshot, kind.find(self.snapshot, key)
         self.snapshot = kind.drop(before.without_problem(kind.resource.kind, key), key)
         if old is not None:
@@ -90,14 +83,14 @@ class Edit:
         self._follow_claim(before, old, None)
 
     def _follow_claim(self, before: Snapshot, old: object, new: object) -> None:
-        """After an event of a claim: what is in flight for it may have landed, and its pools are used otherwise."""
+        """After an event of a claim: end its assumed allocation, and record the pools whose use has changed."""
         for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
             self.snapshot = after_event(self.snapshot, uid)
             self.touch((Topic.POOL, pool) for pool in moved_pools(before, self.snapshot, uid))
 
 
 def _key_of_uid(snapshot: Snapshot, new: object) -> ObjectKey | None:
-    """Where the object of this uid is known. Objects keep their names: under another one it can be no more."""
+    """The known key of the object's uid. Objects keep their names: if the key differs, the known object is gone."""
     if isinstance(new, ClaimObject):
         return snapshot.claim_keys.get(new.claim.uid)
     return snapshot.pod_keys.get(new.uid) if isinstance(new, Pod) else None

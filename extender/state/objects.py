@@ -1,4 +1,4 @@
-"""What we keep of API objects: the parts that decide, small enough to keep by the ten thousand."""
+"""Pods, nodes and claims as values, with only the fields that decisions need: there are tens of thousands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ from extender.kube.encoding import dumps
 from extender.kube.raw import revision
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
-"""An extended resource with this prefix asks for the device class that the rest names (KEP-5004)."""
+"""Prefix of an extended resource that names a device class (KEP-5004)."""
 
 SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation, "true", of a claim that a scheduler has made for a pod's extended resources."""
+"""Annotation of special claims; its value is "true"."""
 
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
-"""Condition of a pod whose claims were released: its bind failed, or it can't go where their devices are."""
+"""Condition of a pod whose claims were released: its bind failed, or their devices keep it off every node."""
 
 _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
@@ -38,7 +38,7 @@ _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """An entry of ``spec.resourceClaims``: the claim by name, or the template from which one is made."""
+    """An entry of ``spec.resourceClaims``: a claim by name, or a template."""
 
     name: str
     claim_name: str | None = None
@@ -50,7 +50,7 @@ class ExtendedRequest:
     """A container's request for an extended resource.
 
     Attributes:
-        index: place among the sorted names of all that the container requests, cpu and memory included.
+        index: position in the sorted names of all resources that the container requests, with cpu and memory.
     """
 
     index: int
@@ -63,7 +63,7 @@ class Container:
     """A container that requests extended resources.
 
     Attributes:
-        index: place among all containers of the pod, init containers first.
+        index: position in all containers of the pod, init containers first.
         is_init: it is an init container.
         restarts: its restartPolicy is Always, so as an init container it is a sidecar.
     """
@@ -86,7 +86,7 @@ class RequestMapping:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedClaim:
-    """``status.extendedResourceClaimStatus``: the special claim, and who gets what of it."""
+    """``status.extendedResourceClaimStatus``: the special claim, and which container gets which request."""
 
     claim_name: str
     mappings: tuple[RequestMapping, ...] = ()
@@ -104,15 +104,14 @@ class Pod:
     """A Pod.
 
     Attributes:
-        resource_version: of the object that was read; not part of what is compared.
+        resource_version: of the object; not compared.
         node_name: the node it is bound to; empty while it is pending.
-        nominated_node: where the scheduler made room for it; empty if nowhere.
+        nominated_node: the node where the scheduler made room for it; empty if there is none.
         claims: in the order of ``spec.resourceClaims``.
-        claim_statuses: name in ``spec.resourceClaims`` to the name of the claim made for it, None if none is needed.
+        claim_statuses: name in ``spec.resourceClaims`` to the name of its claim; None: no claim is needed.
         containers: those that request extended resources.
-        has_volumes: it uses PersistentVolumeClaims, whose volumes may be made on the node that is chosen for it.
-        fence: which fence was the latest (`extender.writes.writer.Writer.fence`); empty if there was none. Not part of
-            what is compared.
+        has_volumes: it uses PersistentVolumeClaims, whose volumes may be created on its node.
+        fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
 
     namespace: str
@@ -141,7 +140,7 @@ class Pod:
 
     @property
     def needs_devices(self) -> bool:
-        """It names claims or requests extended resources; False: it is none of our business."""
+        """It names claims or requests extended resources."""
         return bool(self.claims or self.containers)
 
     @property
@@ -200,7 +199,7 @@ def _pod_claim(fields: Fields) -> PodClaim:
 
 
 def _fence(status: Fields) -> str:
-    """The revision that the latest fence was made from: no two fences of a pod are made from one."""
+    """The revision that the latest fence was made from, which is different for each fence of a pod."""
     messages = [each.text("message") for each in status.children("conditions") if each.text("type") == RELEASED]
     return messages[-1].rpartition(" ")[2] if messages else ""
 
@@ -231,7 +230,7 @@ def _containers(spec: Fields) -> tuple[Container, ...]:
 
 
 def _extended_requests(resources: Fields) -> tuple[ExtendedRequest, ...]:
-    """Requests by name; what only ``limits`` has is requested as well, as the API server writes it."""
+    """Requests by name; a limit without a request counts as a request, as in the API server."""
     limits, requests = resources.mapping("limits"), resources.mapping("requests")
     names = sorted({*limits, *requests})
     return tuple(
@@ -251,7 +250,7 @@ def _quantity(fields: Fields, mapping: str, name: str) -> Quantity:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a name is that of an extended resource: with a domain that is not Kubernetes' own, or implicit."""
+    """Whether this is an extended resource: its domain is not Kubernetes' own, or it names a device class."""
     if "/" not in resource:
         return False
     if resource.startswith(IMPLICIT_PREFIX):
@@ -267,7 +266,7 @@ class NodeObject:
     """A Node.
 
     Attributes:
-        allocatable: extended resource to what device plugins of the node offer.
+        allocatable: extended resource to the amount that device plugins of the node offer.
     """
 
     node: Node
@@ -309,15 +308,14 @@ def parse_namespace(obj: Mapping[str, object]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimObject:
-    """A ResourceClaim, as parsed and as it is.
+    """A ResourceClaim, as a value and as JSON.
 
     Attributes:
-        resource_version: of this object.
-        allocated_at: revision of the event that brought the allocation; None if there is no allocation, or if it was
-            there when we first looked, so that it may be older than anything.
-        listed_at: revision of the claim in the list that was the first to show the allocation, which came no later;
-            0 if no list was.
-        raw: the object's JSON, so that fields that we don't know survive when it is written again.
+        allocated_at: revision of the event that brought the allocation; None without an allocation, or if a list was
+            the first to show it.
+        listed_at: revision of the claim in the list that was the first to show the allocation, which may be older; 0 if
+            an event brought it.
+        raw: the object's JSON, so that unknown fields survive when it is written again.
     """
 
     claim: Claim
@@ -340,7 +338,7 @@ class ClaimObject:
 
     @property
     def revision(self) -> int:
-        """The resourceVersion as a number; 0 where it is none."""
+        """The resourceVersion as a number; 0 if it is no number."""
         return revision(self.resource_version)
 
 
@@ -357,12 +355,12 @@ def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_c
 
 
 def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
-    """An object without its ``managedFields``, which an API server keeps by itself, and which may be most of it."""
+    """An object without ``managedFields``, which the API server maintains and which may be most of the object."""
     metadata = obj.get("metadata")
     kept = metadata.items() if isinstance(metadata, dict) else ()
     return {**obj, "metadata": {name: value for name, value in kept if name != "managedFields"}}
 
 
 def dumped(value: object) -> bytes:
-    """JSON to be kept: what orjson gives out keeps its buffer, which may be many times as large."""
+    """JSON to keep: a copy, because the bytes of orjson hold a buffer that may be many times larger."""
     return memoryview(dumps(value)).tobytes()

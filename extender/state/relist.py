@@ -1,4 +1,4 @@
-"""A list of all objects of a kind, taken in bit by bit; nothing of it is seen before it is complete."""
+"""A list of all objects of a kind that is read step by step, and shown when it is complete."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from extender.state.snapshot import Snapshot
 
 @dataclass(slots=True)
 class Relist:
-    """All objects of a kind, as far as they have come. What is known already is not read again.
+    """The objects of a list so far. Objects with a known version are not parsed again.
 
-    What is new is put at once into a snapshot of the list's own. In the end the kind is taken over from there, so that
-    nothing long is left to be done then, however much is new. Where the kind changed meanwhile, all is put in again.
+    New objects are put into a snapshot of the list's own, from which the kind is taken over in the end: that step is
+    short, however many objects are new. If the kind has changed meanwhile, all new objects are put again.
 
     Attributes:
-        known: the versions of the objects that are known.
-        before: a snapshot from when the list began.
+        known: the versions of the known objects.
+        before: the snapshot at the start of the list.
     """
 
     kind: Kind[Any]
@@ -34,7 +34,7 @@ class Relist:
         self._ahead = Edit(self.before)
 
     def add(self, key: ObjectKey, obj: RawObject) -> None:
-        """One object of the list, and where it is."""
+        """Add an object of the list."""
         version = version_of(obj)
         is_same = version is not None and self.known.get(key) == version
         if is_same and self.kind.find(self.before, key) is not None:
@@ -45,7 +45,7 @@ class Relist:
             self._ahead.put(self.kind, key, value, listed=True)
 
     def apply_to(self, edit: Edit) -> None:
-        """Make what is listed all that there is of the kind."""
+        """Make the listed objects the only ones of the kind."""
         if self.kind.is_same(self.before, edit.snapshot):
             edit.take_over(self.kind, self._ahead)
         else:
@@ -57,6 +57,6 @@ class Relist:
 
     @property
     def versions(self) -> Iterable[tuple[ObjectKey, Version]]:
-        """The versions of what is listed."""
+        """The versions of the listed objects."""
         yield from ((key, self.known[key]) for key in self._same)
         yield from ((key, version) for key, (version, _) in self._new.items() if version is not None)

@@ -1,7 +1,7 @@
-"""What is known of a cluster at one moment: objects and indexes over them, immutable, sharing what did not change.
+"""The cluster at one moment: objects and indexes over them, immutable. Snapshots share what did not change.
 
-A snapshot costs nothing to take or to keep. To ask "what if", make another with `with_claim`, `without_claim` and so
-on: every index and what allocations hold follow, so that a simulation runs the very code that the live path runs.
+For a what-if, make a fork with `with_claim`, `without_claim` and so on: indexes and usage follow, so that a simulation
+runs the same code as the live cluster.
 """
 
 from collections.abc import Hashable
@@ -33,12 +33,10 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssumedAllocation:
-    """An allocation that is decided, and whose write the watch has not shown yet.
+    """A decided allocation whose write the watch has not shown yet.
 
     Attributes:
-        claim_uid: of the claim that it is for.
-        ends_at: revision of the claim from which on the watch tells what became of the write; None while that is
-            not known.
+        ends_at: revision of the claim from which on the watch shows the outcome of the write; None: not known yet.
     """
 
     claim_uid: str
@@ -48,22 +46,22 @@ class AssumedAllocation:
 
 
 class Snapshot(NamedTuple):
-    """A cluster at one moment. Whether two are the same is asked with ``is``: to compare all that they hold takes long.
+    """A cluster at one moment. Compare snapshots with ``is``; ``==`` compares all objects.
 
-    A tuple, because every event makes several: to copy a data class of as many fields takes five times as long.
+    A tuple, because each event makes several copies: copying a data class takes five times as long.
 
     Attributes:
-        version: counts the changes that were seen; a fork has the version that it was made from.
+        version: counts the changes of the cluster; a fork keeps the version of its origin.
         claims: by namespace and name; `claim_keys` finds them by uid.
         pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
-        usage: what allocated claims hold, and what is in flight.
-        holders: pool to the uids of the claims that hold something of it, what is in flight included.
+        usage: what claims hold, by allocations and assumed allocations.
+        holders: pool to the uids of the claims that hold something of it, also by assumed allocations.
         extended: extended resource name to the device class that serves it.
         special: uid of a pod to the uids of the claims that were made for its extended resources.
         assumed: by uid of the claim.
-        problems: kind and key of objects that can't be read, to what is wrong with them.
+        problems: kind and key of an object that cannot be read, to the problem.
     """
 
     version: int = 0
@@ -113,11 +111,11 @@ class Snapshot(NamedTuple):
         return tuple(self.pods[self.pod_keys[uid]] for uid in sorted(self.nominated.get(node, ())))
 
     def special_claims(self, pod_uid: str) -> tuple[ClaimObject, ...]:
-        """The claims that were made for the extended resources of a pod, by uid: one, but for what a crash has left."""
+        """The special claims of a pod, by uid: one, unless a crash has left another."""
         return tuple(self.claims[self.claim_keys[uid]] for uid in sorted(self.special.get(pod_uid, ())))
 
     def held_by(self, uid: str) -> tuple[AllocationResult, ...]:
-        """What a claim holds: its allocation, and one in flight if that is another one."""
+        """What a claim holds: its allocation, and its assumed allocation if that differs."""
         claim, assumed_allocation = self.claim(uid), self.assumed.get(uid)
         shown = None if claim is None else claim.claim.allocation
         found = [] if shown is None else [shown]
@@ -136,7 +134,7 @@ class Snapshot(NamedTuple):
         return self._replace(inventory=self.inventory.with_slice(new))
 
     def without_slice(self, name: str) -> "Snapshot":
-        """With a slice removed, if it is there."""
+        """With a slice removed, if it exists."""
         return self._replace(inventory=self.inventory.without_slice(name))
 
     def with_class(self, new: DeviceClass) -> "Snapshot":
@@ -144,7 +142,7 @@ class Snapshot(NamedTuple):
         return self._with_classes(new.name, self.classes.set(new.name, new))
 
     def without_class(self, name: str) -> "Snapshot":
-        """With a device class removed, if it is there."""
+        """With a device class removed, if it exists."""
         return self._with_classes(name, self.classes.delete(name)) if name in self.classes else self
 
     def with_rule(self, new: TaintRule) -> "Snapshot":
@@ -152,7 +150,7 @@ class Snapshot(NamedTuple):
         return self._with_rules(self.rules.set(new.name, new))
 
     def without_rule(self, name: str) -> "Snapshot":
-        """With a taint rule removed, if it is there."""
+        """With a taint rule removed, if it exists."""
         return self._with_rules(self.rules.delete(name)) if name in self.rules else self
 
     def with_pod(self, pod: Pod) -> "Snapshot":
@@ -171,7 +169,7 @@ class Snapshot(NamedTuple):
         )
 
     def without_pod(self, key: ObjectKey) -> "Snapshot":
-        """With a pod removed, if it is there; its claims stay."""
+        """With a pod removed, if it exists; its claims stay."""
         pod = self.pods.get(key)
         if pod is None:
             return self
@@ -184,7 +182,7 @@ class Snapshot(NamedTuple):
         return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
-        """With a claim added or replaced, and what it holds taken."""
+        """With a claim added or replaced, and its devices taken."""
         base = self
         old = self.claims.get(claim.key)
         if old is not None and (old.claim.uid, old.special_of) != (claim.claim.uid, claim.special_of):
@@ -197,7 +195,7 @@ class Snapshot(NamedTuple):
         return base._replace(claims=claims, claim_keys=keys, special=special)._moved(uid, base.held_by(uid))
 
     def without_claim(self, key: ObjectKey) -> "Snapshot":
-        """With a claim removed, if it is there, and what it held free; what is in flight for it stays."""
+        """With a claim removed, if it exists, and its devices free; its assumed allocation stays."""
         claim = self.claims.get(key)
         if claim is None:
             return self
@@ -208,12 +206,12 @@ class Snapshot(NamedTuple):
         return self._replace(claims=claims, claim_keys=keys, special=special)._moved(uid, self.held_by(uid))
 
     def assuming(self, assumed_allocation: AssumedAllocation) -> "Snapshot":
-        """With an allocation in flight, instead of the one that is in flight for this claim."""
+        """With an assumed allocation, in place of the claim's earlier one."""
         after = self._replace(assumed=self.assumed.set(assumed_allocation.claim_uid, assumed_allocation))
         return after._moved(assumed_allocation.claim_uid, self.held_by(assumed_allocation.claim_uid))
 
     def without_assumed(self, claim_uid: str) -> "Snapshot":
-        """With nothing in flight for a claim."""
+        """Without the assumed allocation of a claim."""
         if claim_uid not in self.assumed:
             return self
         after = self._replace(assumed=self.assumed.delete(claim_uid))
@@ -224,7 +222,7 @@ class Snapshot(NamedTuple):
         return self._replace(problems=self.problems.set((kind, key), text))
 
     def without_problem(self, kind: str, key: ObjectKey) -> "Snapshot":
-        """With nothing noted about an object."""
+        """Without a problem of an object."""
         at = (kind, key)
         return self._replace(problems=self.problems.delete(at)) if at in self.problems else self
 
@@ -245,7 +243,7 @@ class Snapshot(NamedTuple):
         return self._replace(rules=rules, taint_rules=TaintRules.of(rules.values()))
 
     def _moved(self, uid: str, before: tuple[AllocationResult, ...]) -> "Snapshot":
-        """Usage and holders after a claim, which held ``before``, holds something else."""
+        """With usage and holders updated, after a claim that held ``before`` has changed."""
         after = self.held_by(uid)
         if after == before:
             return self
@@ -263,11 +261,11 @@ class Snapshot(NamedTuple):
 
 
 EMPTY = Snapshot()
-"""A cluster of which nothing is known."""
+"""An empty cluster."""
 
 
 def same_devices(one: AllocationResult, other: AllocationResult) -> bool:
-    """Whether two allocations hold the same, whatever else they say."""
+    """Whether two allocations hold the same devices and shares."""
     return _held(one) == _held(other)
 
 
@@ -285,7 +283,7 @@ def _pools(allocations: tuple[AllocationResult, ...]) -> frozenset[PoolId]:
 
 
 def _preferred(classes: list[DeviceClass]) -> DeviceClass:
-    """Which of several classes serves an extended resource: the newest, then the one whose name is lower."""
+    """The class that serves an extended resource: the newest, then the first by name."""
     newest = max(c.created for c in classes)
     return min((c for c in classes if c.created == newest), key=lambda c: c.name)
 

@@ -1,4 +1,4 @@
-"""Specs of claims, read once: claims that were made of one template say the same, and a claim never changes its own."""
+"""Specs of claims, parsed once: claims from one template have equal specs, and specs never change."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,13 @@ from extender.state.objects import dumped
 
 @dataclass(slots=True)
 class SpecCache:
-    """What was read before, by its JSON and the version of that. Bounded: beyond the limit it forgets all."""
+    """Specs by JSON and API version; beyond ``limit`` all are dropped."""
 
     limit: int = 1000
     _read: dict[tuple[str, bytes], ClaimSpec] = field(default_factory=dict)
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
-        """The spec in some fields: an `allocator.model.json.SpecReader`, whose equal answers are the same."""
+        """The spec in some fields, as a `SpecReader` of the allocator."""
         source = api_version, dumped(fields.data)
         found = self._read.get(source)
         if found is None:

@@ -1,7 +1,4 @@
-"""The cluster as the watches tell it, and what we have decided and not seen yet.
-
-One writer, the event loop; everybody else reads snapshots.
-"""
+"""The cluster as the watches show it, with assumed allocations. Only the event loop writes; others read snapshots."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -24,21 +21,21 @@ NOT_SYNCED: Final = "not synced yet"
 
 
 class Sink(Protocol):
-    """Who is told what happens in a cluster."""
+    """Takes in events and lists of a cluster."""
 
     def apply(self, event: Event) -> None:
-        """Something happened."""
+        """Take in an event."""
         ...
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """These are all objects of a kind, as of a revision; False: that is too old to be of use."""
+        """Take in all objects of a kind, as of a revision; False if the list is too old."""
         ...
 
 
 class ClusterState:
-    """Applies events, counts versions, logs changes, and holds allocations that are in flight.
+    """Applies events, counts versions, logs changes, and holds assumed allocations.
 
-    Objects that can't be read are noted in the snapshot's ``problems`` and otherwise as good as absent.
+    Objects that cannot be read count as absent, and are noted in the snapshot's ``problems``.
     """
 
     def __init__(self, *, log_size: int = 20_000) -> None:
@@ -60,31 +57,31 @@ class ClusterState:
 
     @property
     def not_ready(self) -> str:
-        """Why pods with devices can't be decided, empty if they can: not all is synced, or heard of.
+        """Why pods with devices cannot be decided: a kind is in doubt. Empty if they can be decided.
 
-        Of which kinds, `doubt_of` tells. While one after the other is synced, this stays the same: a reason that
-        changes from try to try makes a scheduler try again.
+        The text names no kinds, so that it stays the same while one kind after the other is synced: a reason that
+        changes makes a scheduler try again. `doubt_of` has the kinds.
         """
         return ", ".join(sorted(set(self._doubts.values())))
 
     def doubt_of(self, resource: Resource) -> str:
-        """Why what is known of a kind is not to be relied on; empty if it is."""
+        """Why a kind is in doubt; empty if it is not."""
         return self._doubts.get(resource.kind, "")
 
     def count(self, resource: Resource) -> int:
-        """How many objects of a kind there are; of pods, those that may need devices."""
+        """The number of objects of a kind; pods without devices are not kept."""
         return self._kinds[resource.kind].count(self._snapshot)
 
     def changes_since(self, version: int) -> tuple[Change, ...] | None:
-        """What changed after a version, oldest first; None: too long ago, anything may have changed."""
+        """The changes after a version, oldest first; None: the version is too old, anything may have changed."""
         return self._log.since(version)
 
     def seen(self, resource: Resource) -> int:
-        """The revision up to which everything of a kind is known."""
+        """The revision up to which all changes of a kind are known."""
         return self._seen[resource.kind]
 
     async def passed(self, resource: Resource, at: int) -> None:
-        """Wait until everything of a kind is known up to a revision. Whoever waits sets the deadline."""
+        """Wait until all changes of a kind up to a revision are known. The caller sets a deadline."""
         if self._seen[resource.kind] >= at:
             return
         future = asyncio.get_running_loop().create_future()
@@ -97,7 +94,7 @@ class ClusterState:
     # --- what the watches tell --------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Take in an event of a watch, unless a later state of its object is known."""
+        """Take in an event, unless a later state of its object is known."""
         kind, versions = self._kinds[event.resource.kind], self._versions[event.resource.kind]
         key, version = key_of(event.object), version_of(event.object)
         if _is_older(version, versions.get(key)):
@@ -114,22 +111,18 @@ class ClusterState:
         self.bookmark(event.resource, revision_of(event.object))
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """Take in a list of all objects of a kind as of a revision; the kind is synced then.
-
-        Returns:
-            False for a list that is older than what was seen: nothing was taken in, list again.
-        """
+        """Take in a list of all objects of a kind; the kind is synced then. False if the list is too old."""
         relist = self.relist(resource)
         for obj in objects:
             relist.add(key_of(obj), obj)
         return self.take(relist, at)
 
     def relist(self, resource: Resource) -> Relist:
-        """A list of a kind that is to be read bit by bit, and then taken in."""
+        """Begin a list that is read step by step and then given to `take`."""
         return Relist(self._kinds[resource.kind], self._versions[resource.kind], self._snapshot)
 
     def take(self, relist: Relist, at: int) -> bool:
-        """Take in a list that is complete, all at once; see `replace`."""
+        """Take in a complete list; see `replace`."""
         resource = relist.kind.resource
         if at < self._seen[resource.kind]:
             return False
@@ -144,7 +137,7 @@ class ClusterState:
         return True
 
     def bookmark(self, resource: Resource, at: int) -> None:
-        """Everything of a kind is known up to a revision."""
+        """Note that all changes of a kind up to a revision are known."""
         self._seen[resource.kind] = max(at, self._seen[resource.kind])
         if resource == CLAIMS:
             self._end_assumptions_of_missing_claims()
@@ -153,20 +146,20 @@ class ClusterState:
                 future.set_result(None)
 
     def doubt(self, resource: Resource, reason: str) -> None:
-        """What is known of a kind is not to be relied on: its watch has been silent for too long."""
+        """Put a kind in doubt: its watch has been silent for too long."""
         self._doubts[resource.kind] = reason
 
     def trust(self, resource: Resource) -> None:
-        """What is known of a kind is to be relied on."""
+        """End the doubt about a kind."""
         self._doubts.pop(resource.kind, None)
 
     # --- what we have decided, and written --------------------------------------------------------------------
 
     def answered(self, obj: RawObject) -> ClaimObject:
-        """A claim that the API server has answered with. Nothing is known of it before the watch shows it.
+        """The claim in an answer of the API server; it becomes part of the snapshot when the watch shows it.
 
         Raises:
-            InvalidObjectError: all that is wrong with it.
+            InvalidObjectError: all problems of the claim.
         """
         version = version_of(obj)
         known = self._snapshot.claims.get(key_of(obj))
@@ -178,21 +171,21 @@ class ClusterState:
         return claim
 
     def assume(self, claim_uid: str, allocation: AllocationResult, pod_uid: str) -> None:
-        """Hold an allocation that is about to be written; the next snapshot has it."""
+        """Assume an allocation that will be written; the next snapshot has it."""
         self._hold(AssumedAllocation(claim_uid, pod_uid, allocation))
 
     def settle(self, claim_uid: str, at: int) -> None:
-        """From this revision of the claim on, the watch tells what became of the write.
+        """Set the revision of the claim from which on the watch shows the outcome of the write.
 
-        After a write that succeeded, the revision that it made. After one whose outcome is unknown, the one that
-        follows the precondition's: the claim can't pass it by another write without refusing ours.
+        After a success, this is the revision of the write. After an unknown outcome, it is the one after the
+        precondition's: another write that makes it causes ours to be refused.
         """
         assumed_allocation = self._snapshot.assumed.get(claim_uid)
         if assumed_allocation is not None:
             self._hold(replace(assumed_allocation, ends_at=at))
 
     def forget(self, claim_uid: str) -> None:
-        """An allocation that was assumed has not been written, and never will be."""
+        """Drop an assumed allocation that is not written and never will be."""
         before, after = self._snapshot, self._snapshot.without_assumed(claim_uid)
         self._commit_assumed(before, after, claim_uid)
 
@@ -204,7 +197,7 @@ class ClusterState:
         self._end_assumptions_of_missing_claims()
 
     def _end_assumptions_of_missing_claims(self) -> None:
-        """A claim that was there when it was written, and is not at a later revision, is gone."""
+        """A claim that was written, and does not exist at a later revision, is gone."""
         snapshot, seen = self._snapshot, self._seen[CLAIMS.kind]
         for uid, assumed_allocation in snapshot.assumed.items():
             if (
