@@ -15,7 +15,6 @@ from allocator.cel import CostLimitError as CostLimitError
 from allocator.cel import Environment as Environment
 from allocator.cel import Program as Program
 from allocator.cel import compile_expression as compile_expression
-from allocator.cel.selectors import Recent as Recent
 from allocator.cel.selectors import Selectors as Selectors
 from allocator.checks.counters import competitors as competitors
 from allocator.checks.counters import counter_demand as counter_demand
@@ -132,6 +131,7 @@ from allocator.pools import NodePool as NodePool
 from allocator.pools import Pool as Pool
 from allocator.printable import printable as printable
 from allocator.printable import printable_lines as printable_lines
+from allocator.recent import Recent as Recent
 from allocator.search.constraints import constraint_covers as constraint_covers
 from allocator.search.limits import Clock as Clock
 from allocator.search.limits import Limits as Limits

@@ -54,7 +54,7 @@ class Faults:
     def tell(self, subject: str, error: Exception) -> str:
         """Log a fault, unless it was logged before. Returns a message for users."""
         key = (subject, type(error), str(error))
-        if not (self._told.get(key) or self._told.recall(key)):
+        if not self._told.find(key):
             self._told.keep(key, subject)
             self._log.error("fault", subject=subject, exc_info=error)
         return f"internal error ({type(error).__name__}); the log of the extender has the details"

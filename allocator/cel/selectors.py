@@ -5,7 +5,7 @@ the key under which it is kept; but what compiles to a few comparisons is faster
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from allocator.cel import (
     CompileError,
@@ -23,39 +23,12 @@ from allocator.cel.values import Value
 from allocator.model.devices import AttributeValue, Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
+from allocator.recent import Recent
 
 _ABSENT: Final = object()
 _TYPE_NAMES: Final = {bool: "bool", int: "int", str: "string", Version: "semver"}
 _GO_NAMES: Final = {**_TYPE_NAMES, int: "int64"}
 _ATTRIBUTE_TYPES: Final = frozenset({"bool", "int", "string", "kubernetes.Semver", "any", "dyn"})
-
-T = TypeVar("T")
-
-
-class Recent(dict[Hashable, T], Generic[T]):
-    """A bounded cache that forgets what was not used for long: an older half is dropped as a whole.
-
-    What was used lately is the dict's own content. Safe to use from several threads: at worst an entry is lost.
-    """
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._half = max(1, limit // 2)
-        self._older: dict[Hashable, T] = {}
-
-    def recall(self, key: Hashable) -> T | None:
-        """The value of a key that is not in the younger half, if the older one still has it."""
-        found = self._older.get(key)
-        if found is not None:
-            self.keep(key, found)
-        return found
-
-    def keep(self, key: Hashable, value: T) -> None:
-        """Keep a value."""
-        if len(self) >= self._half:
-            self._older = dict(self)
-            self.clear()
-        self[key] = value
 
 
 class Selectors:
@@ -95,13 +68,8 @@ class Selectors:
         if program.reads.everything:
             return as_bool(program.evaluate_until(device, expired))
         key = _key(program, device)
-        found = self._results.get(key)
-        if found is None:
-            found = self._results.recall(key)
-        if found is None:
-            found = as_bool(program.evaluate_until(device, expired))
-            self._results.keep(key, found)
-        return found
+        found = self._results.find(key)
+        return self._results.keep(key, as_bool(program.evaluate_until(device, expired))) if found is None else found
 
     def derive(self, expression: str, device: Device, expired: Expired = never) -> AttributeValue:
         """The value of a derived attribute for a device.
@@ -146,11 +114,11 @@ class Selectors:
     def _compiled(
         self, programs: Recent[Program], expression: str, check: Callable[[Program, Environment], None]
     ) -> Program:
-        found = programs.get(expression) or programs.recall(expression)
+        found = programs.find(expression)
         if found is not None:
             return found
         fault_key = (check, expression)
-        fault = self._faults.get(fault_key) or self._faults.recall(fault_key)
+        fault = self._faults.find(fault_key)
         if fault is None:
             try:
                 found = compile_expression(expression, self._environment)

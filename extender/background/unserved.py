@@ -4,15 +4,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
+from allocator import Recent
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.writes.events import Note
-
-_T = TypeVar("_T")
 
 REASON: Final = "DevicesUnavailable"
 
@@ -50,7 +49,7 @@ class Unserved(BackgroundTask):
         self._now = now
         self._faults = faults
         self._waiting: OrderedDict[str, _Rejection] = OrderedDict()
-        self._told: OrderedDict[str, str] = OrderedDict()
+        self._told: Recent[str] = Recent(2 * _KEPT)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod, once its scheduler gives up."""
@@ -69,16 +68,17 @@ class Unserved(BackgroundTask):
         """Filter has left the pod no node, for these reasons."""
         text = summary(pod, reasons)
         known = self._waiting.get(pod.uid)
-        if self._told.get(pod.uid) == text or (known is not None and known.text == text):
+        if self._told.find(pod.uid) == text or (known is not None and known.text == text):
             return
         # A reason that changes does not start the wait anew.
         self._waiting[pod.uid] = _Rejection(text, self._now() if known is None else known.since)
-        _trim(self._waiting)
+        if len(self._waiting) > _KEPT:
+            self._waiting.popitem(last=False)
 
     def forget(self, pod: Pod) -> None:
         """The pod has a node, or is gone."""
         self._waiting.pop(pod.uid, None)
-        self._told.pop(pod.uid, None)
+        self._told.forget(pod.uid)
 
     def look(self) -> None:
         """Tell what has lasted for long enough."""
@@ -90,8 +90,7 @@ class Unserved(BackgroundTask):
             del self._waiting[uid]
             pod = self._state.snapshot.pod(uid)
             if pod is not None and not pod.node_name:
-                self._told[uid] = first.text
-                _trim(self._told)
+                self._told.keep(uid, first.text)
                 with self._faults.of(f"pod {pod}"):
                     self._record(pod, Note(REASON, first.text))
 
@@ -101,8 +100,3 @@ def summary(pod: Pod, reasons: Iterable[str]) -> str:
     return (
         f"no node has the devices that the pod needs: {'; '.join(sorted(set(reasons)))} (GET /explain/{pod} says more)"
     )
-
-
-def _trim(kept: OrderedDict[str, _T]) -> None:
-    while len(kept) > _KEPT:
-        kept.popitem(last=False)

@@ -10,7 +10,7 @@ Calls may come from several threads. Threads only add values, which every thread
 as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex` has a lock; nobody waits for it.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator import Claim, DeviceClass, Recent, Single, is_single
@@ -144,7 +144,7 @@ class Decider:
         """
         node_index = self._over(world)
         self.asked += len(names)
-        cache = self._recalled(signature_of(claims, node_index.snapshot.classes))
+        cache = self._caches.find(signature_of(claims, node_index.snapshot.classes))
         if cache is None or sent is not None:
             nothing = Verdicts((UNDECIDED,), bytes(len(names)))
             return Lookup(tuple(claims), names, sent, node_index, cache, nothing, range(len(names)))
@@ -198,18 +198,14 @@ class Decider:
         node_index = self._node_index
         return NodeIndex.of(world, self._builder) if node_index is None else node_index.forked(world)
 
-    def _recalled(self, signature: Hashable) -> SignatureCache | None:
-        return self._caches.get(signature) or self._caches.recall(signature)
-
     def _cache(self, lookup: Lookup, solver: Solver) -> SignatureCache:
         """A cache for a signature that is new, if no other thread has made one."""
         claims, classes = lookup.claims, lookup.node_index.snapshot.classes
         signature = signature_of(claims, classes)
-        cache = self._recalled(signature)
-        if cache is None:
-            cache = SignatureCache(solver.reads(claims, classes), _single_of(claims, classes))
-            self._caches.keep(signature, cache)
-        return cache
+        found = self._caches.find(signature)
+        return found or self._caches.keep(
+            signature, SignatureCache(solver.reads(claims, classes), _single_of(claims, classes))
+        )
 
 
 def _single_of(

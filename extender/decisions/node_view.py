@@ -12,6 +12,7 @@ from allocator import (
     Node,
     NodePool,
     PoolUsage,
+    Recent,
     attribute_column,
     attribute_columns,
     common_values,
@@ -26,25 +27,20 @@ _STATES: Final = 5000
 
 
 class Numbers:
-    """A number for every value, the same for equal ones: short to keep and quick to compare.
+    """A number for every value, the same for equal values: short to keep and quick to compare.
 
-    Bounded: it forgets all values when they are too many, but never gives a number twice, so that what has been
-    forgotten is at worst taken for something new. Safe to use from several threads.
+    Bounded, but no number is given twice: a value that was forgotten is at worst taken for a new one. Safe to use from
+    several threads.
     """
 
     def __init__(self, limit: int = 1_000_000) -> None:
-        self._limit = limit
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers: Recent[int] = Recent(limit)
         self._next = count()
 
     def of(self, value: Hashable) -> int:
         """The number of a value."""
-        found = self._numbers.get(value)
-        if found is None:
-            if len(self._numbers) >= self._limit:
-                self._numbers = {}
-            found = self._numbers.setdefault(value, next(self._next))
-        return found
+        found = self._numbers.find(value)
+        return self._numbers.keep(value, next(self._next)) if found is None else found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,30 +1,22 @@
-"""Specs of claims, parsed once: claims from one template have equal specs, and specs never change."""
+"""Specs of claims, read once: claims of one template have equal specs, and the spec of a claim never changes."""
 
-from dataclasses import dataclass, field
-
-from allocator import ClaimSpec, Fields, read_claim_spec
+from allocator import ClaimSpec, Fields, Recent, read_claim_spec
 from extender.state.objects import dumped
 
 
-@dataclass(slots=True)
 class SpecCache:
-    """Specs by JSON and API version; beyond ``limit`` all are dropped."""
+    """Specs by the version of the API and their JSON."""
 
-    limit: int = 1000
-    _read: dict[tuple[str, bytes], ClaimSpec] = field(default_factory=dict)
+    def __init__(self, limit: int = 2000) -> None:
+        self._read: Recent[ClaimSpec] = Recent(limit)
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
-        """The spec in some fields, as a `SpecReader` of the allocator."""
+        """The spec in some fields: an `allocator.model.json.SpecReader`, whose equal answers are the same."""
         source = api_version, dumped(fields.data)
-        found = self._read.get(source)
+        found = self._read.find(source)
         if found is None:
             before = len(fields.problems)
             found = read_claim_spec(fields, api_version)
             if len(fields.problems) == before:
-                self._keep(source, found)
+                self._read.keep(source, found)
         return found
-
-    def _keep(self, source: tuple[str, bytes], spec: ClaimSpec) -> None:
-        if len(self._read) >= self.limit:
-            self._read.clear()
-        self._read[source] = spec

@@ -5,19 +5,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from allocator import AllocationResult
+from allocator import AllocationResult, Recent
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.state.assumed import after_event, moved_pools
 from extender.state.changes import Change, ChangeLog
 from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, Topic, all_kinds
-from extender.state.mutation_cache import MutationCache
 from extender.state.objects import ClaimObject
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY, AssumedAllocation, Snapshot
 
 NOT_SYNCED: Final = "not synced yet"
+
+_MOST_WRITES: Final = 2000
+"""Claims in the mutation cache, which the watch has not shown yet."""
 
 
 class Sink(Protocol):
@@ -46,7 +48,7 @@ class ClusterState:
         self._seen = dict.fromkeys(RESOURCES, 0)
         self._versions: dict[str, dict[ObjectKey, Version]] = {kind: {} for kind in RESOURCES}
         self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
-        self._mutation_cache = MutationCache()
+        self._mutation_cache: Recent[ClaimObject] = Recent(_MOST_WRITES)
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ class ClusterState:
         if event.type is EventType.DELETED:
             edit.drop(kind, key)
         else:
-            edit.put(kind, key, self._mutation_cache.shown(version) or read(kind, event.object), listed=False)
+            edit.put(kind, key, self._mutation_cache.forget(version) or read(kind, event.object), listed=False)
             if version is not None:
                 versions[key] = version
         self._commit(edit)
@@ -130,7 +132,7 @@ class ClusterState:
         relist.apply_to(edit)
         self._versions[resource.kind] = dict(relist.versions)
         if resource == CLAIMS:
-            self._mutation_cache.clear()
+            self._mutation_cache.forget_all()
         self._commit(edit)
         self.trust(resource)
         self.bookmark(resource, at)

@@ -1,59 +1,51 @@
 """What filter found, kept for prioritize and bind."""
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from allocator import Recent
 from extender.state.objects import Pod
 from extender.verbs.merits import Merits
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The pod as filter was given it, and node name to what speaks for the node.
+    """The pod as filter was given it, and the merits of its nodes.
 
-    A proposal: the cluster may have moved on, and who uses one checks it.
+    Only a proposal: the cluster may have changed since.
     """
 
     pod: Pod
     merits: Merits
 
 
-@dataclass(slots=True)
 class DecisionStore:
-    """Decisions by the pod's uid, of the pods filtered last; those filtered longest ago are forgotten first.
+    """Decisions on the pods filtered last, by the pod's uid.
 
-    Attributes:
-        size: pods to remember.
-        scored: pods whose merits are remembered as well: prioritize comes right after filter, and there may be
+    Args:
+        size: the most pods to remember.
+        scored: the most pods whose merits are remembered as well: prioritize comes right after filter, and there may be
             thousands of nodes.
     """
 
-    size: int = 1024
-    scored: int = 32
-    _pods: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
-    _merits: OrderedDict[str, Merits] = field(default_factory=OrderedDict)
-
-    def __len__(self) -> int:
-        return len(self._pods)
+    def __init__(self, *, size: int = 2048, scored: int = 32) -> None:
+        self._pods: Recent[Pod] = Recent(size)
+        self._merits: Recent[Merits] = Recent(scored)
 
     def keep(self, decision: Decision) -> None:
         """Replace what is known of a pod."""
         uid = decision.pod.uid
-        self.drop(uid)
-        self._pods[uid] = decision.pod
-        while len(self._pods) > self.size:
-            self.drop(next(iter(self._pods)))
+        self._pods.keep(uid, decision.pod)
         if decision.merits:
-            self._merits[uid] = decision.merits
-            while len(self._merits) > self.scored:
-                self._merits.popitem(last=False)
+            self._merits.keep(uid, decision.merits)
+        else:
+            self._merits.forget(uid)
 
     def of(self, uid: str) -> Decision | None:
-        """What filter found for a pod: after a while without merits, and None if it was too long ago, or not asked."""
-        pod = self._pods.get(uid)
-        return None if pod is None else Decision(pod, self._merits.get(uid, Merits()))
+        """What filter found for a pod; without merits, or None, if many pods were filtered after it."""
+        pod = self._pods.find(uid)
+        return None if pod is None else Decision(pod, self._merits.find(uid) or Merits())
 
     def drop(self, uid: str) -> None:
         """Forget a pod, which is bound or gone."""
-        self._pods.pop(uid, None)
-        self._merits.pop(uid, None)
+        self._pods.forget(uid)
+        self._merits.forget(uid)

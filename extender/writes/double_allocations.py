@@ -1,10 +1,10 @@
 """Double allocations: each void allocation is counted once, and its pods get an Event."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Final
 
+from allocator import Recent
 from extender.kube.api import ObjectKey
 from extender.state.kinds import Topic
 from extender.state.objects import ClaimObject, Pod
@@ -27,16 +27,14 @@ class DoubleAllocations:
         self._tell = tell
         self._looked_at = 0
         self._unseen: dict[Hashable, None] = {}
-        self._known: OrderedDict[tuple[str, int | None], None] = OrderedDict()
+        self._known: Recent[bool] = Recent(_REMEMBERED)
 
     def found(self, claim: ClaimObject, how: str, snapshot: Snapshot) -> None:
         """Report that a claim's allocation is void; ``how`` names the devices and the earlier claims."""
         key = (claim.claim.uid, claim.allocated_at)
-        if key in self._known:
+        if self._known.find(key):
             return
-        self._known[key] = None
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self._known.keep(key, value=True)
         self._count()
         for consumer in claim.claim.reserved_for:
             pod = snapshot.pod(consumer.uid)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocator import AttributeValue, CompileError, Device, DeviceId, Environment, Quantity, Recent, Selectors, Version
+from allocator import AttributeValue, CompileError, Device, DeviceId, Environment, Quantity, Selectors, Version
 from allocator.cel import EvaluationError, Kind
 
 DEVICE = Device(
@@ -99,17 +99,6 @@ def test_forgetting_changes_no_answer() -> None:
         for wanted in range(4):
             expression = f'[{wanted}].exists(x, device.attributes["d"].one == x)'
             assert selectors.matches(expression, attributes(one=number)) is (number == wanted)
-
-
-def test_a_cache_keeps_what_is_used_and_stays_bounded() -> None:
-    cache: Recent[int] = Recent(8)
-    for number in range(100):
-        cache.keep(number, number)
-        assert (cache.get("used") or cache.recall("used")) in (None, -1)
-        cache.keep("used", -1)
-    assert len(cache) <= 4
-    assert (cache.get("used") or cache.recall("used")) == -1
-    assert (cache.get(0) or cache.recall(0)) is None
 
 
 @pytest.mark.parametrize(

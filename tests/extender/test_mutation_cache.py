@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from allocator import InvalidObjectError
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
-from extender.kube.raw import Event, EventType, version_of
-from extender.state.mutation_cache import MutationCache
-from extender.state.objects import parse_claim_object
+from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
 from tests.kit.clusters import claim
 
@@ -136,14 +134,3 @@ def test_whatever_is_answered_and_when_the_state_is_that_of_the_events(
         )
         assert one == other
         assert told.snapshot.usage == alone.snapshot.usage
-
-
-def test_few_are_kept_the_oldest_not() -> None:
-    answers = MutationCache(limit=2)
-    claims = [parse_claim_object(at(n, claim("gpu"))) for n in (1, 2, 3)]
-    versions = [version for version in (version_of(at(n, claim("gpu"))) for n in (1, 2, 3)) if version is not None]
-    for version, each in zip(versions, claims, strict=True):
-        answers.keep(version, each)
-    assert len(answers) == 2
-    assert [answers.shown(version) for version in versions] == [None, *claims[1:]]
-    assert len(answers) == 0

@@ -62,12 +62,3 @@ def test_what_is_wrong_is_told_each_time(wrong: object) -> None:
     with pytest.raises(InvalidObjectError) as plain:
         parse_claim(obj)
     assert told[0] == plain.value.problems
-
-
-def test_beyond_the_limit_all_is_read_again() -> None:
-    specs = SpecCache(limit=2)
-    raws = [spec(config=[{"opaque": {"driver": driver}}]) for driver in "abc"]
-    first, second = (specs.read(fields(raw), V1) for raw in raws[:2])
-    assert specs.read(fields(raws[0]), V1) is first
-    specs.read(fields(raws[2]), V1)
-    assert specs.read(fields(raws[1]), V1) is not second
