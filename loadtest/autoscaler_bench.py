@@ -30,6 +30,7 @@ from extender.kube.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.state.objects import parse_node_object, parse_pod
 from extender.state.state import ClusterState
 from tests.kit.objects import synthetic
+from tests.kit.objects.parts import api_object, claim_spec, exactly
 
 RawObject = dict[str, Any]
 
@@ -152,10 +153,10 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _claim_template(shape: int, expression: str = "") -> RawObject:
     expression = expression or f"device.attributes['{DRIVER}'].size >= {shape % 4} && {shape} >= 0"
-    exactly = {"deviceClassName": DRIVER, "count": 1 + shape % 3, "selectors": [{"cel": {"expression": expression}}]}
-    spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
-    metadata = {"name": f"shape-{shape}", "namespace": "default", "resourceVersion": "1"}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+    spec = claim_spec([exactly("gpu", DRIVER, 1 + shape % 3, expression)])
+    metadata = {"resourceVersion": "1"}
+    name = f"shape-{shape}"
+    return api_object("ResourceClaimTemplate", name, namespace="default", metadata=metadata, spec={"spec": spec})
 
 
 def _node_template(group: int) -> RawObject:
@@ -169,21 +170,17 @@ def _node_template(group: int) -> RawObject:
 
 
 def _node(number: int, group: int) -> RawObject:
-    metadata = {"name": f"new-{number}", "labels": {GROUP: str(group), "kubernetes.io/hostname": f"new-{number}"}}
+    name = f"new-{number}"
+    labels = {GROUP: str(group), "kubernetes.io/hostname": name}
     allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110"}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": allocatable}}
+    return api_object("Node", name, metadata={"labels": labels}, status={"allocatable": allocatable})
 
 
 def _pod(number: int, shape: int) -> RawObject:
-    metadata = {"name": f"pod-{number}", "namespace": "default", "uid": f"uid-{number}"}
     containers = [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
     claims = [{"name": "gpu", "resourceClaimTemplateName": f"shape-{shape}"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": containers, "resourceClaims": claims},
-    }
+    spec = {"containers": containers, "resourceClaims": claims}
+    return api_object("Pod", f"pod-{number}", namespace="default", metadata={"uid": f"uid-{number}"}, spec=spec)
 
 
 def _calibrate() -> float:

@@ -23,6 +23,7 @@ from extender.kube.raw import key_of
 from extender.observe.metrics import Metrics
 from extender.serving.run import make_autoscaler, make_service, make_solver, read_catalog
 from extender.state.state import ClusterState
+from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 
 WHOLE: Final = 'device.attributes["gpu.example.com"].profile == "whole"'
@@ -96,17 +97,9 @@ class Churn:
         number = next(self._numbers)
         reference = {"name": "gpu", "resourceClaimTemplateName": _KINDS[number % len(_KINDS)]}
         container = {"name": "main", "image": "registry.example.com/image:1"}
-        return key_of(
-            await self._api.create(
-                PODS,
-                {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "metadata": {"name": f"pod-{number:07}", "namespace": "default"},
-                    "spec": {"schedulerName": "dra", "containers": [container], "resourceClaims": [reference]},
-                },
-            )
-        )
+        spec = {"schedulerName": "dra", "containers": [container], "resourceClaims": [reference]}
+        pod = api_object("Pod", f"pod-{number:07}", namespace="default", spec=spec)
+        return key_of(await self._api.create(PODS, pod))
 
     async def _scheduled(self, key: ObjectKey) -> bool:
         """Whether the pod could be bound."""
@@ -155,11 +148,5 @@ async def _answered(app: FastAPI, path: str, body: bytes) -> bytes:
 
 
 def _template(name: str, wish: Wish) -> RawObject:
-    claim = pending_claim(wish)
-    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
-    return {
-        "apiVersion": claim["apiVersion"],
-        "kind": "ResourceClaimTemplate",
-        "metadata": metadata,
-        "spec": {"spec": claim["spec"]},
-    }
+    spec = {"spec": pending_claim(wish)["spec"]}
+    return api_object("ResourceClaimTemplate", name, namespace="default", metadata={"uid": f"uid-{name}"}, spec=spec)

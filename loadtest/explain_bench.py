@@ -29,6 +29,7 @@ from extender.state.state import ClusterState
 from extender.verbs.wire import FilterArgs
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects import synthetic
+from tests.kit.objects.parts import api_object, claim_spec, exactly
 
 NODES = 5000
 GOAL_SECONDS = 2.0
@@ -67,22 +68,14 @@ def cluster(used: float) -> Snapshot:
 
 def asking(snapshot: Snapshot, requests: Sequence[dict[str, Any]], match: str) -> tuple[Snapshot, Pod]:
     """The cluster with a claim, and a pod that uses it."""
-    wanted = []
-    for number, each in enumerate(requests):
-        selectors = [{"cel": {"expression": each["selector"]}}] if "selector" in each else []
-        exactly = {"deviceClassName": DRIVER, "count": each["count"], "selectors": selectors}
-        wanted.append({"name": f"request-{number}", "exactly": exactly})
-    devices: dict[str, Any] = {"requests": wanted}
-    if match:
-        devices["constraints"] = [{"matchAttribute": match}]
+    wanted = [
+        exactly(f"request-{number}", DRIVER, each["count"], *([each["selector"]] if "selector" in each else []))
+        for number, each in enumerate(requests)
+    ]
+    spec = claim_spec(wanted, **({"constraints": [{"matchAttribute": match}]} if match else {}))
     state = ClusterState()
     metadata = {"namespace": "default", "name": "wanted", "uid": "wanted", "resourceVersion": "1"}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": metadata,
-        "spec": {"devices": devices},
-    }
+    claim = api_object("ResourceClaim", "wanted", metadata=metadata, spec=spec)
     state.replace(RESOURCES["ResourceClaim"], [claim], 1)
     pod = {
         "metadata": {**metadata, "name": "pod", "uid": "pod"},

@@ -23,7 +23,8 @@ from rich.table import Table
 from loadtest.latency_bench import Connections, at_rate
 from loadtest.stage import Stage, request, stage, verb
 from tests.kit.measure import machine, percentile
-from tests.kit.objects.worlds import DRIVER, NAMESPACE, RawObject, waiting_pod
+from tests.kit.objects.parts import DRIVER, api_object, claim_spec, exactly, slice_spec
+from tests.kit.objects.worlds import NAMESPACE, RawObject, waiting_pod
 
 _NODES: Final = 1000
 _EASY_A_SECOND: Final = 20
@@ -36,21 +37,15 @@ _HARD_REQUESTS: Final = 11
 
 def hard_objects(pods: int) -> Mapping[str, Sequence[RawObject]]:
     """The node, and so many pods with claims of different shapes that can't be had there."""
-    pool = {"name": _HARD_NODE, "generation": 1, "resourceSliceCount": 1}
     devices = [
         {"name": f"hard-{n}", "attributes": {"side": {"int": n % 2}, "number": {"int": n}}}
         for n in range(_HARD_DEVICES)
     ]
-    spec = {"driver": DRIVER, "nodeName": _HARD_NODE, "pool": pool, "devices": devices}
+    spec = slice_spec(_HARD_NODE, devices, nodeName=_HARD_NODE)
     return {
         "hard node": [
-            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": _HARD_NODE, "uid": "uid-hard"}},
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceSlice",
-                "metadata": {"name": "hard", "uid": "uid-hard-slice"},
-                "spec": spec,
-            },
+            api_object("Node", _HARD_NODE, metadata={"uid": "uid-hard"}),
+            api_object("ResourceSlice", "hard", metadata={"uid": "uid-hard-slice"}, spec=spec),
         ],
         "hard claims": [_hard_claim(number) for number in range(pods)],
         "hard pods": [waiting_pod(f"hard-{number}", f"hard-{number}") for number in range(pods)],
@@ -60,21 +55,14 @@ def hard_objects(pods: int) -> Mapping[str, Sequence[RawObject]]:
 def _hard_claim(number: int) -> RawObject:
     names = [f"request-{n}" for n in range(_HARD_REQUESTS)]
     other = f'device.attributes["{DRIVER}"].number != {{}} && {number} == {number}'
-    requests = [
-        {"name": name, "exactly": {"deviceClassName": DRIVER, "selectors": [{"cel": {"expression": other.format(n)}}]}}
-        for n, name in enumerate(names)
-    ]
+    requests = [exactly(name, DRIVER, 1, other.format(n)) for n, name in enumerate(names)]
     constraints = [
         {"requests": [name, names[(n + 1) % len(names)]], "distinctAttribute": f"{DRIVER}/side"}
         for n, name in enumerate(names)
     ]
-    metadata = {"namespace": NAMESPACE, "name": f"hard-{number}", "uid": f"uid-hard-claim-{number}"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": metadata,
-        "spec": {"devices": {"requests": requests, "constraints": constraints}},
-    }
+    metadata = {"uid": f"uid-hard-claim-{number}"}
+    spec = claim_spec(requests, constraints=constraints)
+    return api_object("ResourceClaim", f"hard-{number}", namespace=NAMESPACE, metadata=metadata, spec=spec)
 
 
 class Caller:

@@ -35,6 +35,7 @@ from loadtest.churn import Churn
 from loadtest.sync_bench import fake_server
 from tests.kit.measure import MEGABYTE, Footprint, alone, footprint, resident, resident_peak
 from tests.kit.objects import synthetic
+from tests.kit.objects.parts import DRIVER
 from tests.kit.objects.worlds import RawObject, Wish, pending_claim
 from tests.kit.process import free_port
 from tests.kit.service import extender
@@ -183,8 +184,8 @@ async def _deciding(nodes: int) -> dict[str, Footprint]:
 def _wish(number: int) -> Wish:
     """One of many shapes: different attributes are read and compared."""
     read = ("productName", "architecture", "brand", "type", "uuid")[number % 5]
-    selector = f"device.attributes['{synthetic.DRIVER}'].{read}.size() >= {number // 5}"
-    return Wish((1 + number % 2,), selector, match=f"{synthetic.DRIVER}/pcieRoot" if number % 2 else "")
+    selector = f"device.attributes['{DRIVER}'].{read}.size() >= {number // 5}"
+    return Wish((1 + number % 2,), selector, match=f"{DRIVER}/pcieRoot" if number % 2 else "")
 
 
 # --- pods that come and go -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from extender.kube.api import RawObject
 from loadtest.endtoend.workload import Wish, Workload
 from tests.kit.controlplane.scenario import by_name, by_template
 from tests.kit.objects.manifests import pod, template
+from tests.kit.objects.parts import api_object, selectors
 from tests.kit.objects.worlds import pending_claim
 
 NAMESPACE: Final = "bench"
@@ -71,12 +72,7 @@ def batch(workload: Workload, pods: int, nodes: Sequence[str]) -> Batch:
 def device_classes(classes: Iterable[tuple[str, str]]) -> Iterator[RawObject]:
     """Classes, of their names and CEL selectors."""
     for name, selector in classes:
-        yield {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": name},
-            "spec": {"selectors": [{"cel": {"expression": selector}}]},
-        }
+        yield api_object("DeviceClass", name, spec={"selectors": selectors(selector)})
 
 
 def unmade(obj: RawObject, namespace: str = "") -> RawObject:

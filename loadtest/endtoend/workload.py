@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from extender.config.wording import suggestion
 from loadtest.endtoend.files import FileError, Record, read
-from tests.kit.objects.worlds import DRIVER, Machine
+from tests.kit.objects.parts import DRIVER
+from tests.kit.objects.worlds import Machine
 from tests.kit.objects.worlds import Wish as PlainWish
 
 FOLDER: Final = Path(__file__).parents[1] / "workloads"

@@ -17,27 +17,18 @@ from extender.decisions.evaluate import Decider
 from extender.state.objects import NodeObject, parse_node_object
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
-    CREATED,
     DRIVER,
+    GPU,
     Object,
-    device_class,
+    claim_template,
     node,
     parsed,
     pod,
-    request,
     snapshot_of,
     solver,
 )
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 GROUP = "example.com/group"
-
-
-def claim_template(name: str = "gpu", *requests: Object) -> Object:
-    """A ResourceClaimTemplate in namespace "ns"."""
-    spec = {"spec": {"devices": {"requests": list(requests) or [request()]}}}
-    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "creationTimestamp": CREATED}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
 
 def pod_of(name: str = "p", *templates: str, **options: Any) -> Object:

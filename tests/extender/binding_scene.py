@@ -9,15 +9,14 @@ from extender.kube.raw import Event
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, BindError
 from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.writer import Writer
 from tests.kit import virtualtime
-from tests.kit.clusters import device_class, local_slice, node, solver
+from tests.kit.binders import binder_over, devices_of, held
+from tests.kit.clusters import device_class, local_slice, node
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
 
 PROTECT, ALLOCATE, BIND = "update resourceclaims", "update_status resourceclaims", "bind pods"
 GET_CLAIM = "get resourceclaims"
 FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
-DEADLINE = 4.0
 
 
 class Lagging:
@@ -55,20 +54,17 @@ class Scene:
         self.watch = Lagging(self.state)
         self.api.follow(self.watch)
         self.transport = Transport(self.api)
-        writer = Writer(self.transport, self.state, lambda: self.now)
         self.counted: list[None] = []
         self.told: list[tuple[str, str]] = []
         self.double_allocations = DoubleAllocations(
             count=lambda: self.counted.append(None), tell=lambda pod, note: self.told.append((pod.name, note.reason))
         )
-        self.binder = Binder(
-            self.state,
-            writer,
-            solver(),
-            deadline=DEADLINE,
-            double_allocations=self.double_allocations,
-            off_loop=virtualtime.at_once,
-        )
+        self.binder = self.binder_by()
+
+    def binder_by(self, **more: Any) -> Binder:
+        """A binder over the same API server and state."""
+        now, double_allocations = lambda: self.now, self.double_allocations
+        return binder_over(self.transport, self.state, now=now, double_allocations=double_allocations, **more)
 
     async def bind(self, name: str = "p", node_name: str = "n", **more: Any) -> None:
         await self.binder.bind(ObjectKey("ns", name), more.pop("uid", f"uid-{name}"), node_name, **more)
@@ -92,8 +88,7 @@ class Scene:
         return virtualtime.run(self.api.get(CLAIMS, ObjectKey("ns", name)))
 
     def devices(self, name: str) -> list[str]:
-        allocation = self.get(name).get("status", {}).get("allocation") or {"devices": {"results": []}}
-        return [f"{result['pool']}/{result['device']}" for result in allocation["devices"]["results"]]
+        return devices_of(self.get(name))
 
     def users(self, name: str) -> list[str]:
         return [consumer["name"] for consumer in self.get(name).get("status", {}).get("reservedFor", [])]
@@ -105,8 +100,7 @@ class Scene:
 
     @property
     def held(self) -> set[str]:
-        pools = self.state.snapshot.usage.pools.items()
-        return {f"{pool.pool}/{device}" for pool, devices in pools for device in devices}
+        return held(self.state)
 
 
 def action(what: Callable[[], Any]) -> Fault:

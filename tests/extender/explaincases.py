@@ -7,7 +7,6 @@ from allocator import BEST_FIT, Limits
 from allocator.model.features import ALL_FEATURES
 from tests.extender.explaining import (
     BROKEN,
-    CLASS,
     EXTENDED,
     MEMORY,
     MODEL,
@@ -27,7 +26,6 @@ from tests.extender.explaining import (
     pool,
     root,
     shared_claim,
-    template,
     templated,
     two_gpus,
     with_fields,
@@ -35,7 +33,9 @@ from tests.extender.explaining import (
 from tests.kit.clusters import (
     CREATED,
     DRIVER,
+    GPU,
     claim,
+    claim_template,
     device_class,
     node,
     pod,
@@ -247,7 +247,7 @@ EXPLAINED: Mapping[str, Case] = {
     "requests that compete": Case((*asking(request("one"), request("two")), node("a"), pool("a", *gpus(1)))),
     "alternatives": Case(
         (
-            CLASS,
+            GPU,
             claim(
                 "mine",
                 {
@@ -280,29 +280,31 @@ EXPLAINED: Mapping[str, Case] = {
     ),
     # of the pod as a whole
     "no such class": Case((*asking(request(device_class="gpus")), node("a"), pool("a", *gpus(1)))),
-    "no such claim": Case((CLASS, node("a"), pool("a", *gpus(1)), claim("mine-1"), pod("p", "mine"))),
-    "no such claim, and nothing like it": Case((CLASS, node("a"), pod("p", "mine"))),
-    "a template's name for a claim": Case((CLASS, node("a"), pool("a", *gpus(1)), template("mine"), pod("p", "mine"))),
-    "no such template": Case((CLASS, node("a"), pool("a", *gpus(1)), template("gpu-1"), templated("gpu-2"))),
-    "a claim that is not yet made": Case((CLASS, node("a"), pool("a", *gpus(1)), template("gpu"), templated())),
-    "a claim that is not yet made, and does not fit": Case((CLASS, node("a"), template("gpu"), templated())),
-    "a claim of another pod": Case((CLASS, node("a"), pool("a", *gpus(1)), claim("mine"), templated(made=True))),
+    "no such claim": Case((GPU, node("a"), pool("a", *gpus(1)), claim("mine-1"), pod("p", "mine"))),
+    "no such claim, and nothing like it": Case((GPU, node("a"), pod("p", "mine"))),
+    "a template's name for a claim": Case(
+        (GPU, node("a"), pool("a", *gpus(1)), claim_template("mine"), pod("p", "mine"))
+    ),
+    "no such template": Case((GPU, node("a"), pool("a", *gpus(1)), claim_template("gpu-1"), templated("gpu-2"))),
+    "a claim that is not yet made": Case((GPU, node("a"), pool("a", *gpus(1)), claim_template("gpu"), templated())),
+    "a claim that is not yet made, and does not fit": Case((GPU, node("a"), claim_template("gpu"), templated())),
+    "a claim of another pod": Case((GPU, node("a"), pool("a", *gpus(1)), claim("mine"), templated(made=True))),
     "a claim that is being deleted": Case(
-        (CLASS, *two_gpus("a"), claim("mine", metadata={"deletionTimestamp": CREATED}), pod("p", "mine"))
+        (GPU, *two_gpus("a"), claim("mine", metadata={"deletionTimestamp": CREATED}), pod("p", "mine"))
     ),
     "a claim that is being allocated for another pod": Case(
-        (CLASS, *two_gpus("a"), *held("other", "a/gpu-0"), pod("p", "other-gpu")), change=being_allocated
+        (GPU, *two_gpus("a"), *held("other", "a/gpu-0"), pod("p", "other-gpu")), change=being_allocated
     ),
-    "a claim with too many pods": Case((CLASS, node("a"), pool("a", *gpus(1)), shared_claim(256), pod("p", "mine"))),
+    "a claim with too many pods": Case((GPU, node("a"), pool("a", *gpus(1)), shared_claim(256), pod("p", "mine"))),
     "a claim that is allocated elsewhere": Case(
-        (CLASS, node("b"), pool("b", *gpus(1)), claim("mine", allocated=["a/gpu-0"], at="a"), pod("p", "mine"))
+        (GPU, node("b"), pool("b", *gpus(1)), claim("mine", allocated=["a/gpu-0"], at="a"), pod("p", "mine"))
     ),
     "extended resources": Case((*EXTENDED, *two_gpus("a"), *held("x", "a/gpu-0"), *held("y", "a/gpu-1"))),
     "extended resources that device plugins serve, too": Case(
         (*EXTENDED, node("a", allocatable={"example.com/gpu": "1"}), node("b"))
     ),
     "an extended resource that nothing offers": Case(
-        (CLASS, node("a"), pod("p", resources={"example.com/other": "1"}))
+        (GPU, node("a"), pod("p", resources={"example.com/other": "1"}))
     ),
     "an unknown node": Case((*asking(), node("worker-1"), pool("worker-1", *gpus(1))), nodes=("worker1",)),
     "no nodes": Case(asking()),
@@ -320,5 +322,5 @@ EXPLAINED: Mapping[str, Case] = {
         solver=replace(solver(), policy=BEST_FIT),
     ),
     "fits, by another policy": Case((*asking(), node("a"), pool("a", *gpus(1)))),
-    "bound": Case((CLASS, *two_gpus("a"), *held("p", "a/gpu-0"))),
+    "bound": Case((GPU, *two_gpus("a"), *held("p", "a/gpu-0"))),
 }  # fmt: skip

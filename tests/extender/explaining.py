@@ -14,17 +14,17 @@ from extender.state.snapshot import AssumedAllocation, Snapshot
 from tests.kit.clusters import (
     CREATED,
     DRIVER,
+    GPU,
     Object,
     claim,
     device_class,
     node,
     pod,
-    request,
     snapshot_of,
     solver,
 )
+from tests.kit.objects.parts import api_object, slice_spec
 
-CLASS = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 MODEL = f'device.attributes["{DRIVER}"].model'
 MEMORY = f'device.capacity["{DRIVER}"].memory'
 
@@ -56,16 +56,12 @@ def pool(
 ) -> Object:
     """The slice of a node, whose devices are its pool, or a part of them."""
     published: Object = {"sharedCounters": [{"name": "silicon", "counters": counters}]} if counters else {}
-    whole: Object = {
-        "driver": DRIVER,
-        "nodeName": at,
-        "pool": {"name": at, "generation": 1, "resourceSliceCount": 1, **fields},
-        **(published or {"devices": list(devices)}),
-        **(spec or {}),
-    }
-    suffix = f"-{part}" if part else "-counters" if counters else ""
-    metadata = {"name": f"slice-{at}{suffix}", "uid": f"uid-slice-{at}{suffix}", "creationTimestamp": CREATED}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": whole}
+    whole = slice_spec(at, devices, nodeName=at)
+    if published:
+        del whole["devices"]
+    whole |= published | {"pool": whole["pool"] | fields} | (spec or {})
+    name = f"slice-{at}" + (f"-{part}" if part else "-counters" if counters else "")
+    return api_object("ResourceSlice", name, metadata={"uid": f"uid-{name}", "creationTimestamp": CREATED}, spec=whole)
 
 
 def gpu(name: str, model: str = "a100", memory: str = "40Gi", **fields: Any) -> Object:
@@ -87,7 +83,7 @@ def asking(*requests: Object, constraints: tuple[Object, ...] = ()) -> tuple[Obj
     mine = claim("mine", *requests)
     if constraints:
         mine["spec"]["devices"]["constraints"] = list(constraints)
-    return (CLASS, mine, pod("p", "mine"))
+    return (GPU, mine, pod("p", "mine"))
 
 
 def held(name: str, *devices: str, at: str = "a", priority: int = 0) -> tuple[Object, Object]:
@@ -107,12 +103,6 @@ def templated(template: str = "gpu", made: bool = False) -> Object:
     if made:
         found["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "mine"}]
     return found
-
-
-def template(name: str, *requests: Object) -> Object:
-    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "creationTimestamp": CREATED}
-    spec = {"spec": {"devices": {"requests": list(requests) or [request()]}}}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
 
 def featured(**features: bool) -> Solver:

@@ -8,14 +8,10 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import ObjectKey, Resource
+from extender.kube.api import Resource
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder, BindError
-from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.writer import Writer
-from tests.kit import virtualtime
-from tests.kit.clusters import solver
-from tests.kit.servers.memory import NOW, Transport
+from tests.kit.binders import bind_error, binder_over
+from tests.kit.servers.memory import Transport
 
 _T = TypeVar("_T")
 
@@ -70,24 +66,11 @@ class Process:
         self.state = ClusterState()
         api.follow(self.state)
         self.transport = Mortal(api, end)
-        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
-        writer = Writer(self.transport, self.state, lambda: NOW)
-        self.binder = Binder(
-            self.state,
-            writer,
-            solver(),
-            deadline=4,
-            double_allocations=double_allocations,
-            off_loop=virtualtime.at_once,
-        )
+        self.binder = binder_over(self.transport, self.state)
 
     async def bind(self, name: str, on: str) -> str:
         """The error; empty for a success."""
-        try:
-            await self.binder.bind(ObjectKey("ns", name), f"uid-{name}", on)
-        except BindError as error:
-            return str(error)
-        return ""
+        return await bind_error(self.binder, name, on)
 
 
 async def killed(*tasks: asyncio.Task[str]) -> None:

@@ -25,14 +25,12 @@ from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder, BindError
-from extender.writes.double_allocations import DoubleAllocations
+from extender.verbs.bind import BindError
 from extender.writes.reservation import is_reserved
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check
 from tests.extender.interleaving import Step
-from tests.kit import virtualtime
-from tests.kit.clusters import solver
+from tests.kit.binders import binder_over
 from tests.kit.servers.memory import NOW, Transport
 
 _T = TypeVar("_T")
@@ -236,16 +234,8 @@ class Replica:
         self.watch = Watch(self.state)
         api.follow(self.watch)
         self.gate = self.state.gate = Gate(api, records, self.note)
-        double_allocations = DoubleAllocations(count=lambda: None, tell=lambda _pod, _note: None)
         writer = Writer(self.gate, self.state, lambda: NOW)
-        self.binder = Binder(
-            self.state,
-            writer,
-            solver(),
-            deadline=1000,
-            double_allocations=double_allocations,
-            off_loop=virtualtime.at_once,
-        )
+        self.binder = binder_over(self.gate, self.state, deadline=1000)
         self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults(), lambda _: None)
         self.tasks = [asyncio.ensure_future(self._work(each)) for each in program]
 

@@ -12,10 +12,9 @@ from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
 from extender.verbs.filter import filter_nodes
 from extender.writes.conditions import DEVICES_CHANGED
 from extender.writes.writer import Writer
-from tests.kit.clusters import DRIVER, NOW, Cluster, Object, claim, device_class, node, pod, solver
+from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, node, pod, solver
 from tests.kit.servers.memory import Transport
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 NODE_NAMES = ("a", "b")
 WORLD = (GPU, *map(node, NODE_NAMES))
 

@@ -7,13 +7,11 @@ from allocator import Features
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.objects import SPECIAL
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder, BindError
 from extender.verbs.filter import filter_nodes
-from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.writer import Writer
 from tests.kit import virtualtime
+from tests.kit.binders import bind_error, binder_over, held
 from tests.kit.clusters import device_class, local_slice, node, pod, solver
-from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
+from tests.kit.servers.memory import Fault, Transport, memory_api
 
 EVERYTHING = Features()
 GPU = "example.com/gpu"
@@ -46,16 +44,7 @@ class Scene:
         self.state = ClusterState()
         self.api.follow(self.state)
         self.transport = Transport(self.api)
-        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
-        writer = Writer(self.transport, self.state, lambda: NOW)
-        self.binder = Binder(
-            self.state,
-            writer,
-            solver(),
-            deadline=4,
-            double_allocations=double_allocations,
-            off_loop=virtualtime.at_once,
-        )
+        self.binder = binder_over(self.transport, self.state)
 
     def filter(
         self, name: str = "p", nodes: Sequence[str] = ("n", "m", "o"), features: Features = EVERYTHING
@@ -66,14 +55,7 @@ class Scene:
         return dict.fromkeys(result.passed, "") | dict(result.unresolvable) | dict(result.failed)
 
     def bind(self, on: str = "n", name: str = "p") -> str:
-        return virtualtime.run(self._bind(on, name))
-
-    async def _bind(self, on: str, name: str = "p") -> str:
-        try:
-            await self.binder.bind(ObjectKey("ns", name), f"uid-{name}", on)
-        except BindError as error:
-            return str(error)
-        return ""
+        return virtualtime.run(bind_error(self.binder, name, on))
 
     @property
     def special(self) -> list[RawObject]:
@@ -86,13 +68,7 @@ class Scene:
 
     @property
     def held(self) -> set[str]:
-        pools = self.state.snapshot.usage.pools.items()
-        return {f"{pool.pool}/{device}" for pool, devices in pools for device in devices}
-
-
-def devices(raw: RawObject) -> list[str]:
-    results = (raw["status"].get("allocation") or {"devices": {"results": []}})["devices"]["results"]
-    return [f"{each['pool']}/{each['device']}" for each in results]
+        return held(self.state)
 
 
 def left_behind(scene: Scene) -> str:

@@ -17,7 +17,6 @@ from extender.decisions.solver import No, Solver
 from extender.state.objects import NodeObject
 from tests.extender.autoscaling import (
     GROUP,
-    claim_template,
     group_of,
     machine,
     node_template,
@@ -29,6 +28,7 @@ from tests.kit.clusters import (
     DRIVER,
     Object,
     claim,
+    claim_template,
     device_class,
     local_slice,
     network_slice,

@@ -19,14 +19,23 @@ from extender.http.app import create_app
 from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.state.state import ClusterState
 from tests.extender.autoscaling import (
-    GPU,
     autoscaler_over,
-    claim_template,
     machine,
     node_template,
     pod_of,
 )
-from tests.kit.clusters import Cluster, Object, claim, client_of, local_slice, network_slice, pod, solver
+from tests.kit.clusters import (
+    GPU,
+    Cluster,
+    Object,
+    claim,
+    claim_template,
+    client_of,
+    local_slice,
+    network_slice,
+    pod,
+    solver,
+)
 
 OBJECTS = (GPU, claim_template(), machine("a"), local_slice("a"), pod_of("pending", "gpu"))
 NEW = node_template("g", 1)

@@ -19,16 +19,24 @@ from extender.autoscaler.sessions import (
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No
 from tests.extender.autoscaling import (
-    GPU,
     GROUP,
-    claim_template,
     machine,
     made_up,
     node_template,
     pod_of,
     world_of,
 )
-from tests.kit.clusters import DRIVER, Object, local_slice, network_slice, parsed, snapshot_of, solver
+from tests.kit.clusters import (
+    DRIVER,
+    GPU,
+    Object,
+    claim_template,
+    local_slice,
+    network_slice,
+    parsed,
+    snapshot_of,
+    solver,
+)
 
 UNKNOWN = "it has expired or made room for others, or the service was started again since; start another one"
 

@@ -10,8 +10,8 @@ from allocator import Features, Node
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.templates import NODE_NAME, TemplateError, load_templates
-from tests.extender.autoscaling import GPU, GROUP, machine, node_template, templates_of, world_of
-from tests.kit.clusters import DRIVER, Object, claim, local_slice, network_slice, node, snapshot_of
+from tests.extender.autoscaling import GROUP, machine, node_template, templates_of, world_of
+from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, snapshot_of
 
 
 def brings(supply: Supply, name: str, **labels: str) -> dict[str, list[str]]:

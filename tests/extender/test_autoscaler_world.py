@@ -18,8 +18,6 @@ from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
 from extender.verbs.wire import BindArgs
 from tests.extender.autoscaling import (
-    GPU,
-    claim_template,
     machine,
     made_up,
     node_template,
@@ -28,9 +26,11 @@ from tests.extender.autoscaling import (
 )
 from tests.kit.clusters import (
     DRIVER,
+    GPU,
     Cluster,
     Object,
     claim,
+    claim_template,
     local_slice,
     network_slice,
     parsed,

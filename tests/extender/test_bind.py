@@ -10,8 +10,9 @@ from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import parse_pod
 from extender.verbs.bind import BindError
 from extender.writes.pods import ATTEMPTS
-from tests.extender.binding_scene import ALLOCATE, BIND, DEADLINE, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
+from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
 from tests.kit import virtualtime
+from tests.kit.binders import DEADLINE
 from tests.kit.clusters import claim, pod
 from tests.kit.servers.memory import Fault, writes
 

@@ -11,16 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import CLAIMS, PODS, ApiError, RawObject, Resource
 from extender.kube.raw import Event
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder, BindError
-from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.writer import Writer
+from extender.verbs.bind import Binder
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
 from tests.kit import virtualtime
-from tests.kit.clusters import solver
-from tests.kit.servers.memory import NOW, Fault, Transport
+from tests.kit.binders import bind_error, binder_over
+from tests.kit.servers.memory import Fault, Transport
 
 TURN = {"p": 0, "q": 0, "r": 1, "s": 1, "t": 0}
 """Which of the two binds a pod: only one scheduler at a time has it."""
@@ -80,23 +78,11 @@ class Extender:
     def over(cls, api: MemoryApi, random: Random) -> "Extender":
         state, transport = ClusterState(), Transport(api)
         api.follow(LateWatch(state, random))
-        double_allocations = DoubleAllocations(count=lambda: None, tell=lambda _pod, _note: None)
-        writer = Writer(transport, state, lambda: NOW)
-        return cls(
-            state,
-            transport,
-            Binder(
-                state, writer, solver(), deadline=4, double_allocations=double_allocations, off_loop=virtualtime.at_once
-            ),
-        )
+        return cls(state, transport, binder_over(transport, state))
 
     async def bind(self, name: str, node_name: str, *, after: float = 0) -> str:
         await asyncio.sleep(after)
-        try:
-            await self.binder.bind(ObjectKey("ns", name), f"uid-{name}", node_name)
-        except BindError as error:
-            return str(error)
-        return ""
+        return await bind_error(self.binder, name, node_name)
 
 
 async def run(random: Random, plan: list[tuple[str, str, int]], faults: list[tuple[int, str, Any]]) -> None:

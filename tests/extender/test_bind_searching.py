@@ -11,9 +11,8 @@ import pytest
 from extender.decisions.solver import Solver
 from extender.kube.api import RESOURCES, RawObject
 from extender.kube.raw import Event, EventType
-from extender.verbs.bind import MOST_TRIES, Binder
-from extender.writes.writer import Writer
-from tests.extender.binding_scene import DEADLINE, Scene
+from extender.verbs.bind import MOST_TRIES
+from tests.extender.binding_scene import Scene
 from tests.kit.clusters import (
     Object,
     claim,
@@ -48,15 +47,7 @@ class Searching(Scene):
         self.searches = 0
         self.latest = 1_000_000
         self._meanwhile = meanwhile
-        writer = Writer(self.transport, self.state, lambda: self.now)
-        self.binder = Binder(
-            self.state,
-            writer,
-            by or solver(),
-            deadline=DEADLINE,
-            double_allocations=self.double_allocations,
-            off_loop=self._search,
-        )
+        self.binder = self.binder_by(by=by, off_loop=self._search)
 
     async def _search(self, work: Callable[[], _T]) -> _T:
         self.searches += 1

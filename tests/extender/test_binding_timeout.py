@@ -12,13 +12,11 @@ from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.binding_conditions import BINDING_TIMEOUT
-from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
-from extender.writes.writer import Writer
 from tests.kit import virtualtime
+from tests.kit.binders import binder_over, unheard
 from tests.kit.clusters import DRIVER, claim, device_class, local_slice, node, pod, solver
 from tests.kit.servers.memory import NOW, NOW_TEXT, Transport, memory_api, writes
 
@@ -46,16 +44,8 @@ class Scene:
         self.transport = Transport(self.api)
         self.now = NOW
         self.told: list[tuple[str, str]] = []
-        writer = Writer(self.transport, self.state, lambda: self.now)
-        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
-        binder = Binder(
-            self.state,
-            writer,
-            solver(),
-            deadline=4,
-            double_allocations=double_allocations,
-            off_loop=virtualtime.at_once,
-        )
+        double_allocations = unheard()
+        binder = binder_over(self.transport, self.state, now=lambda: self.now, double_allocations=double_allocations)
         self.patience = BindingTimeout(
             self.state, Features(), binder, double_allocations, lambda: self.now, self._tell, Faults()
         )

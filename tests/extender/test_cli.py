@@ -15,7 +15,7 @@ from extender import __version__
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.cli.options import spread
 from extender.config.settings import load
-from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
+from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod
 
 RUNNER = CliRunner()
 NO_LABEL = (
@@ -28,7 +28,7 @@ NO_LABEL = (
 def manifests(tmp_path: Path) -> Path:
     return written(
         tmp_path / "cluster.yaml",
-        device_class(selectors=[f'device.driver == "{DRIVER}"']),
+        GPU,
         node("a"),
         local_slice("a"),
         claim("c"),

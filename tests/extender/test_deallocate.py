@@ -10,11 +10,10 @@ from extender.state.objects import RELEASED
 from extender.verbs.filter import filter_nodes
 from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import (
-    DRIVER,
+    GPU,
     Cluster,
     Object,
     claim,
-    device_class,
     local_slice,
     node,
     parsed,
@@ -23,7 +22,6 @@ from tests.kit.clusters import (
     solver,
 )
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 WORLD = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
 MINE = pod("p", "c")
 ELSEWHERE = claim("c", allocated=["b/gpu-0"], at="b")

@@ -10,9 +10,8 @@ from allocator import Allocation, SelectorError
 from allocator.model.features import ALL_FEATURES
 from extender.kube.raw import EventType
 from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, texts, tolerates, wants, zone
-from tests.kit.clusters import DRIVER, Object, device_class, network_slice, node, request, taint_rule
+from tests.kit.clusters import DRIVER, GPU, Object, network_slice, node, request, taint_rule
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 VALUE = f"device.attributes['{DRIVER}'].model"
 ROOT = f"{DRIVER}/root"
 HAS_ROOM = {"capacity": {"memory": {"value": "4Gi"}}}

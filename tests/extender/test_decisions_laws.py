@@ -33,7 +33,7 @@ from extender.kube.raw import Event, EventType
 from extender.state.objects import NodeObject
 from extender.state.snapshot import AssumedAllocation, Snapshot
 from extender.state.state import ClusterState
-from tests.kit.clusters import DRIVER, claim, device_class, node, solver, taint_rule
+from tests.kit.clusters import DRIVER, GPU, claim, device_class, node, solver, taint_rule
 
 EXAMPLES = int(os.environ.get("DECIDING_EXAMPLES", "300"))
 NODES = ("n0", "n1", "n2", "n3")
@@ -361,7 +361,7 @@ def synced(beginning: Sequence[RawObject]) -> ClusterState:
     state = ClusterState(log_size=5)
     for resource in RESOURCES.values():
         state.replace(resource, [], 0)
-    for raw in (device_class(selectors=[f'device.driver == "{DRIVER}"']), *FIRST_NODES, *beginning):
+    for raw in (GPU, *FIRST_NODES, *beginning):
         state.apply(Event(EventType.ADDED, RESOURCES[raw["kind"]], raw))
     return state
 

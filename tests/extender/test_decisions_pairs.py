@@ -16,10 +16,9 @@ from allocator import Allocation, AllocatorError, Features
 from allocator.model.features import ALL_FEATURES
 from extender.kube.raw import EventType
 from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
-from tests.kit.clusters import DRIVER, Object, device_class, node, taint_rule
+from tests.kit.clusters import DRIVER, GPU, Object, node, taint_rule
 
 EXAMPLES: Final = int(os.environ.get("DECIDING_EXAMPLES", "300"))
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 MODEL = f"device.attributes['{DRIVER}'].model"
 ROOT = f"{DRIVER}/root"
 HAS_MODEL = f"'model' in device.attributes['{DRIVER}']"

@@ -19,6 +19,7 @@ from extender.state.objects import parse_node_object
 from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
 from tests.kit.clusters import (
     DRIVER,
+    GPU,
     Object,
     device_class,
     local_slice,
@@ -30,7 +31,6 @@ from tests.kit.clusters import (
     taint_rule,
 )
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 MODEL = f'device.attributes["{DRIVER}"].model == "x"'
 ROOT = f"{DRIVER}/root"
 

@@ -20,12 +20,11 @@ from extender.explain.verb_priority import VerbPriority
 from extender.kube.api import PODS, ObjectKey
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
-    DRIVER,
+    GPU,
     Cluster,
     Object,
     claim,
     client_of,
-    device_class,
     local_slice,
     node,
     pod,
@@ -33,7 +32,7 @@ from tests.kit.clusters import (
 
 ALLOCATED: Object = {"finalizers": ["resource.kubernetes.io/delete-protection"]}
 OBJECTS = (
-    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    GPU,
     *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
     claim("c"),
     claim("taken", allocated=["a/gpu-0"], at="a", users=["somebody"], metadata=ALLOCATED),

@@ -9,10 +9,9 @@ from allocator import Limits, SelectorError
 from extender.pods.case import held_for_nominated
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
 from tests.kit.clusters import (
-    DRIVER,
+    GPU,
     Object,
     claim,
-    device_class,
     local_slice,
     network_slice,
     node,
@@ -24,7 +23,6 @@ from tests.kit.clusters import (
     taint_rule,
 )
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 TWO_NODES = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
 
 

@@ -21,12 +21,12 @@ from extender.serving.run import make_service
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
     DRIVER,
+    GPU,
     Cluster,
     Object,
     app_over,
     claim,
     client_of,
-    device_class,
     local_slice,
     node,
     pod,
@@ -35,7 +35,7 @@ from tests.kit.clusters import (
 
 VERBS = [each.name for each in REGISTERED]
 OBJECTS = (
-    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    GPU,
     *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
     claim("c"),
     claim("taken", allocated=["b/gpu-0"], at="b", users=["somebody"]),

@@ -9,11 +9,10 @@ import pytest
 
 from extender.verbs.preempt import MAX_TRIALS, Victims, choose_victims
 from tests.kit.clusters import (
-    DRIVER,
+    GPU,
     Object,
     budget,
     claim,
-    device_class,
     local_slice,
     network_slice,
     node,
@@ -24,7 +23,6 @@ from tests.kit.clusters import (
     solver,
 )
 
-CLASS = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 MINE = pod("p", "c", priority=100)
 
 
@@ -40,7 +38,7 @@ def runs(name: str, *devices: str, on: str, priority: int = 10, **more: Any) -> 
 
 def world(devices: int = 1, *, wants: int = 1, nodes: tuple[str, ...] = ("a",)) -> tuple[Object, ...]:
     slices = [each for name in nodes for each in (node(name), local_slice(name, devices))]
-    return (CLASS, *slices, claim("c", request(count=wants)))
+    return (GPU, *slices, claim("c", request(count=wants)))
 
 
 GIVEN = {"a": Victims(("uid-cpu",), 2), "b": Victims(("uid-cpu-b",))}
@@ -79,7 +77,7 @@ def test_whose_devices_are_needed_joins_the_victims() -> None:
 
 
 def test_a_pod_on_another_node_is_never_added() -> None:
-    objects = (CLASS, node("a"), node("b"), network_slice("net"), claim("c"))
+    objects = (GPU, node("a"), node("b"), network_slice("net"), claim("c"))
     assert chosen(MINE, {"a": Victims(("uid-cpu",))}, *objects, *runs("v", "net/gpu-0", on="b")) == {}
 
 
@@ -169,13 +167,13 @@ def test_a_pod_within_its_budget_dies_before_one_that_is_less_important_but_prot
 
 
 def test_nobody_dies_for_a_claim_that_cannot_be_served_anywhere() -> None:
-    assert chosen(MINE, GIVEN, CLASS, node("a"), local_slice("a")) == {}
+    assert chosen(MINE, GIVEN, GPU, node("a"), local_slice("a")) == {}
     broken = claim("c", request(selectors=["device.attributes['gpu.example.com'].boom"]))
-    assert chosen(MINE, GIVEN, CLASS, node("a"), local_slice("a"), broken) == {}
+    assert chosen(MINE, GIVEN, GPU, node("a"), local_slice("a"), broken) == {}
 
 
 def test_a_claim_allocated_elsewhere_drops_the_node() -> None:
-    objects = (CLASS, node("a"), node("b"), local_slice("a"), local_slice("b"))
+    objects = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
     taken = claim("c", allocated=["b/gpu-0"], at="b", users=["somebody"])
     assert set(chosen(MINE, GIVEN, *objects, taken, pod("somebody", "c", on="b", priority=100))) == {"b"}
 

@@ -12,7 +12,7 @@ from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import (
-    DRIVER,
+    GPU,
     Object,
     claim,
     device_class,
@@ -27,7 +27,6 @@ from tests.kit.clusters import (
     taint_rule,
 )
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 ON_A = QueueingHint(nodes=frozenset("a"))
 
 

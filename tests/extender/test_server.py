@@ -12,10 +12,10 @@ import yaml
 from httpx import AsyncClient
 
 from tests.extender.process import serving, start
-from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
+from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
 
 OBJECTS = (
-    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    GPU,
     node("a"),
     local_slice("a"),
     claim("c"),

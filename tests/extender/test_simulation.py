@@ -15,9 +15,8 @@ from extender.observe.metrics import Metrics
 from extender.pods.extended_resources.plugins import asked
 from extender.serving.run import make_service
 from extender.state.objects import parse_pod
-from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, solver
+from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request, solver
 
-GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
 PLUGIN = "plugin.example.com/gpu"
 SERVED_HERE = "example.com/gpu"
 
@@ -68,7 +67,14 @@ async def test_pods_go_in_order_of_their_age_until_nothing_is_left() -> None:
 async def test_equal_reasons_of_nodes_are_counted() -> None:
     cordoned = {**node("d"), "spec": {"unschedulable": True}}
     found = await placed(
-        GPU, node("a"), node("b"), node("c"), cordoned, local_slice("c"), claim("c", request(count=2)), pod("p", "c")
+        GPU,
+        node("a"),
+        node("b"),
+        node("c"),
+        cordoned,
+        local_slice("c"),
+        claim("c", request(count=2)),
+        pod("p", "c"),
     )
     assert found["ns/p"].reason == (
         "2 no device for request gpu, 1 node is unschedulable, 1 not enough free devices for request gpu"

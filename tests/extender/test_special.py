@@ -10,10 +10,7 @@ from extender.kube.api import CLAIMS, CLASSES, PODS, ApiError, ObjectKey, RawObj
 from extender.kube.claim_rules import FINALIZER
 from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import parse_claim_object
-from extender.verbs.bind import Binder
 from extender.verbs.preempt import Victims, choose_victims
-from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.writer import Writer
 from tests.extender.special_scene import (
     ALLOCATE,
     BIND,
@@ -25,11 +22,11 @@ from tests.extender.special_scene import (
     TELL,
     Scene,
     asking,
-    devices,
 )
 from tests.kit import virtualtime
+from tests.kit.binders import bind_error, binder_over, devices_of
 from tests.kit.clusters import claim, node, pod, solver
-from tests.kit.servers.memory import NOW, Fault, Transport, writes
+from tests.kit.servers.memory import Fault, Transport, writes
 
 
 class TestPerNode:
@@ -102,7 +99,7 @@ class TestBind:
         assert made["spec"]["devices"]["requests"] == [
             {"name": "container-0-request-1", "exactly": {"deviceClassName": "gpu", "count": 2}}
         ]
-        assert devices(made) == ["n/gpu-0", "n/gpu-1"]
+        assert devices_of(made) == ["n/gpu-0", "n/gpu-1"]
         assert [user["name"] for user in made["status"]["reservedFor"]] == ["p"]
         mapping = {"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-1"}
         assert scene.status() == {
@@ -123,9 +120,9 @@ class TestBind:
         scene.transport.script(CREATE, Fault(seconds=1))
 
         async def both() -> list[str]:
-            first = asyncio.create_task(scene._bind("n"))
+            first = asyncio.create_task(bind_error(scene.binder, "p", "n"))
             await asyncio.sleep(0.5)
-            return [await scene._bind("n", "q"), await first]
+            return [await bind_error(scene.binder, "q", "n"), await first]
 
         assert virtualtime.run(both()) == ["node n: no free device for request container-0-request-1", ""]
 
@@ -155,16 +152,7 @@ class TestBind:
             def api_version(self, resource: Resource) -> str:
                 return "resource.k8s.io/v1beta1" if resource == CLAIMS else super().api_version(resource)
 
-        writer = Writer(Old(scene.api), scene.state, lambda: NOW)
-        double_allocations = DoubleAllocations(lambda: None, lambda _pod, _note: None)
-        scene.binder = Binder(
-            scene.state,
-            writer,
-            solver(),
-            deadline=4,
-            double_allocations=double_allocations,
-            off_loop=virtualtime.at_once,
-        )
+        scene.binder = binder_over(Old(scene.api), scene.state)
         assert scene.bind() == ""
         (made,) = scene.special
         assert made["apiVersion"] == "resource.k8s.io/v1beta1"
@@ -182,7 +170,7 @@ class TestOnce:
         scene = Scene(asking())
         scene.transport.script(call, fault)
         assert scene.bind() == ""
-        assert [devices(each) for each in scene.special] == [["n/gpu-0"]]
+        assert [devices_of(each) for each in scene.special] == [["n/gpu-0"]]
 
     @pytest.mark.parametrize("call", [CREATE, PROTECT, ALLOCATE])
     def test_an_error_that_nobody_foresees_leaves_nothing_in_flight(self, call: str) -> None:
@@ -196,7 +184,7 @@ class TestOnce:
             scene.bind()
         assert not scene.state.snapshot.assumed
         assert scene.bind() == ""
-        assert [devices(each) for each in scene.special] == [["n/gpu-0"]]
+        assert [devices_of(each) for each in scene.special] == [["n/gpu-0"]]
 
     def test_told_but_not_heard_the_next_bind_goes_on(self) -> None:
         scene = Scene(asking())
@@ -209,7 +197,7 @@ class TestOnce:
         scene = Scene(asking())
 
         async def thrice() -> list[str]:
-            return list(await asyncio.gather(*(scene._bind("n") for _ in range(3))))
+            return list(await asyncio.gather(*(bind_error(scene.binder, "p", "n") for _ in range(3))))
 
         assert virtualtime.run(thrice()) == ["", "", ""]
         assert len(scene.special) == 1

@@ -9,8 +9,9 @@ from extender.background.orphans import IDLE, PERIOD, OrphanCollector
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from extender.pods.extended_resources.requests import demand, special_claim
-from tests.extender.special_scene import BIND, GPU, PROTECT, Scene, asking, devices, left_behind
+from tests.extender.special_scene import BIND, GPU, PROTECT, Scene, asking, left_behind
 from tests.kit import virtualtime
+from tests.kit.binders import devices_of
 from tests.kit.clusters import claim, device_class, local_slice, node
 from tests.kit.servers.memory import NOW, Fault, writes
 
@@ -30,7 +31,7 @@ class TestLeftFromAnEarlierTry:
         assert scene.bind("o") == ""
         (made,) = scene.special
         assert made["metadata"]["uid"] != uid
-        assert devices(made) == ["o/gpu-0", "o/gpu-1"]
+        assert devices_of(made) == ["o/gpu-0", "o/gpu-1"]
 
     def test_where_a_plugin_serves_it_is_deleted_and_the_pods_status_cleared(self) -> None:
         scene = Scene(asking())
@@ -79,7 +80,7 @@ class TestLeftFromAnEarlierTry:
         scene.new_process()
         assert scene.filter()["n"] == "not enough free devices for request container-0-request-1"
         assert scene.bind("o") == ""
-        assert [devices(each) for each in scene.special] == [["o/gpu-0", "o/gpu-1"]]
+        assert [devices_of(each) for each in scene.special] == [["o/gpu-0", "o/gpu-1"]]
 
 
 class TestSweep:

@@ -17,10 +17,10 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.serving import run as serving
 from extender.state.state import ClusterState
-from tests.kit.clusters import DRIVER, NOW, claim, device_class, local_slice, node, pod
+from tests.kit.clusters import GPU, NOW, claim, local_slice, node, pod
 
 OBJECTS = (
-    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    GPU,
     node("a"),
     local_slice("a"),
     claim("c"),

@@ -27,12 +27,11 @@ from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.tracing.spans import Spans
 from tests.extender.livecluster import SERVED, default, half, make_claim
 from tests.kit.clusters import (
-    DRIVER,
+    GPU,
     Cluster,
     Object,
     claim,
     client_of,
-    device_class,
     local_slice,
     node,
     pod,
@@ -44,7 +43,7 @@ from tests.kit.virtualtime import run
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
 OBJECTS = (
-    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    GPU,
     *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
     claim("c"),
     claim("taken", allocated=["b/gpu-0"], at="b", users=["somebody"]),

@@ -21,20 +21,13 @@ from extender.config.settings import TracingSettings
 from extender.offload import in_thread
 from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
 from tests.extender.process import ROOT, serving
-from tests.kit.clusters import (
-    DRIVER,
-    claim,
-    device_class,
-    local_slice,
-    node,
-    pod,
-)
+from tests.kit.clusters import GPU, claim, local_slice, node, pod
 from tests.kit.servers.transport import FakeApi
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 OBJECTS = (
-    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    GPU,
     node("a"),
     local_slice("a"),
     claim("c"),

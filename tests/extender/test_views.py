@@ -12,11 +12,11 @@ from extender.kube.api import NODES, SLICES, ObjectKey
 from extender.kube.raw import Event, EventType
 from tests.kit.clusters import (
     DRIVER,
+    GPU,
     Cluster,
     Object,
     claim,
     client_of,
-    device_class,
     local_slice,
     node,
     pod,
@@ -24,7 +24,7 @@ from tests.kit.clusters import (
 )
 
 OBJECTS = (
-    device_class(selectors=[f'device.driver == "{DRIVER}"']),
+    GPU,
     *(each for name in ("a", "b", "c") for each in (node(name), local_slice(name, devices=2))),
     claim("wanted"),
     claim("held", allocated=["a/gpu-0"], at="a", users=["somebody"]),

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.extender.explaining import (
-    CLASS,
     MODEL,
     PARTITIONS,
     SAME_ROOT,
@@ -19,7 +18,7 @@ from tests.extender.explaining import (
     two_gpus,
     with_fields,
 )
-from tests.kit.clusters import DRIVER, claim, device_class, node, pod, request
+from tests.kit.clusters import DRIVER, GPU, claim, device_class, node, pod, request
 
 OF_DRIVER = f'device.driver == "{DRIVER}"'
 NODE_OPERATIONS = {"skipNodeOperations": ["NodePrepareResources"]}
@@ -53,7 +52,7 @@ UPKEEP: Mapping[str, Case] = {
     ),
     "alternatives are off": Case(
         (
-            CLASS,
+            GPU,
             claim("mine", {"name": "gpu", "firstAvailable": [{"name": "a", **request()["exactly"]}]}),
             pod("p", "mine"),
             *two_gpus("a"),

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from tests.hostile.requests import SELECTOR_CLAIM
 from tests.hostile.selectors import HostileSelector, hostile_selectors
 from tests.hostile.specimens import DRIVER, NAMESPACE, Object
+from tests.kit.objects.parts import api_object, claim_spec, exactly, of_driver, slice_spec
 from tests.kit.objects.synthetic import node_name
 from tests.kit.objects.worlds import Machine, Wish, pending_claim, waiting_pod, world
 
@@ -38,8 +39,7 @@ def scene(selectors: Sequence[HostileSelector]) -> Iterator[Object]:
     for objects in world(_NODES, Machine(), Wish()).values():
         yield from objects
     yield from (_tolerant(pending_claim(Wish(), f"claim-{number}")) for number in range(_ORDINARY))
-    mine = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    yield _object("DeviceClass", "hostile", spec={"selectors": [mine]})
+    yield _object("DeviceClass", "hostile", spec={"selectors": of_driver(DRIVER)})
     yield _object("ResourceSlice", "hostile-devices", spec=_devices())
     for number, selector in enumerate(selectors):
         yield selector_claim(SELECTOR_CLAIM.format(number), selector.expression)
@@ -65,13 +65,7 @@ def write_requests(file: Path) -> None:
 
 def selector_claim(name: str, expression: str) -> Object:
     """A claim for one device that an expression picks."""
-    exactly = {
-        "deviceClassName": "hostile",
-        "allocationMode": "ExactCount",
-        "count": 1,
-        "selectors": [{"cel": {"expression": expression}}],
-    }
-    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    spec = claim_spec([exactly("r", "hostile", 1, expression)])
     return _object("ResourceClaim", name, namespace=NAMESPACE, spec=spec)
 
 
@@ -91,11 +85,8 @@ def _devices() -> Object:
     }
     device = {"attributes": attributes, "capacity": {"memory": {"value": "8Gi"}}}
     devices = [{"name": f"device-{number}", **device} for number in range(4)]
-    pool = {"name": "hostile", "generation": 1, "resourceSliceCount": 1}
-    return {"driver": DRIVER, "pool": pool, "nodeName": node_name(0), "devices": devices}
+    return slice_spec("hostile", devices, driver=DRIVER, nodeName=node_name(0))
 
 
-def _object(kind: str, name: str, *, namespace: str = "", **fields: object) -> Object:
-    metadata = {"name": name, "uid": f"uid-{kind}-{name}", "resourceVersion": "1"}
-    metadata |= {"namespace": namespace} if namespace else {}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, **fields}
+def _object(kind: str, name: str, **fields: Any) -> Object:
+    return api_object(kind, name, metadata={"uid": f"uid-{kind}-{name}", "resourceVersion": "1"}, **fields)

@@ -23,30 +23,28 @@ from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
+from tests.kit.objects import parts
+from tests.kit.objects.parts import allocation, api_object, claim_spec, exactly, slice_spec
 
-Object = dict[str, Any]
-
-DRIVER = "gpu.example.com"
+Object = parts.Object
+DRIVER = parts.DRIVER
 CREATED = "2026-01-01T00:00:00Z"
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
 
-def _object(kind: str, api_version: str, name: str, *, namespace: str = "", **fields: Any) -> Object:
-    metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": CREATED, "resourceVersion": "1"}
-    metadata |= {"namespace": namespace} if namespace else {}
-    metadata |= fields.pop("metadata", {})
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+def _object(kind: str, name: str, *, namespace: str = "", metadata: Object | None = None, **fields: Any) -> Object:
+    stored = {"uid": f"uid-{name}", "creationTimestamp": CREATED, "resourceVersion": "1", **(metadata or {})}
+    return api_object(kind, name, namespace=namespace, metadata=stored, **fields)
 
 
 def node(name: str, *, labels: dict[str, str] | None = None, allocatable: dict[str, str] | None = None) -> Object:
-    fields: Object = {"metadata": {"labels": {"kubernetes.io/hostname": name, **(labels or {})}}}
-    return _object("Node", "v1", name, **fields, status={"allocatable": allocatable or {}})
+    metadata = {"labels": {"kubernetes.io/hostname": name, **(labels or {})}}
+    return _object("Node", name, metadata=metadata, status={"allocatable": allocatable or {}})
 
 
 def device_class(name: str = "gpu", *, selectors: Sequence[str] = (), extended: str | None = None) -> Object:
-    spec: Object = {"selectors": [{"cel": {"expression": each}} for each in selectors]}
-    spec |= {"extendedResourceName": extended} if extended else {}
-    return _object("DeviceClass", "resource.k8s.io/v1", name, spec=spec)
+    spec: Object = {"selectors": parts.selectors(*selectors)}
+    return _object("DeviceClass", name, spec=spec | ({"extendedResourceName": extended} if extended else {}))
 
 
 def local_slice(node_name: str, devices: int = 1, **device: Any) -> Object:
@@ -60,16 +58,12 @@ def network_slice(name: str, devices: int = 1, **device: Any) -> Object:
 
 
 def _slice(name: str, devices: int, device: Object, **placement: Any) -> Object:
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     published = [{"name": f"gpu-{index}", **device} for index in range(devices)]
-    spec = {"driver": DRIVER, "pool": pool, "devices": published, **placement}
-    return _object("ResourceSlice", "resource.k8s.io/v1", f"slice-{name}", spec=spec)
+    return _object("ResourceSlice", f"slice-{name}", spec=slice_spec(name, published, **placement))
 
 
 def request(name: str = "gpu", *, device_class: str = "gpu", count: int = 1, selectors: Sequence[str] = ()) -> Object:
-    expressions = [{"cel": {"expression": each}} for each in selectors]
-    exactly = {"deviceClassName": device_class, "count": count, "allocationMode": "ExactCount"}
-    return {"name": name, "exactly": {**exactly, **({"selectors": expressions} if expressions else {})}}
+    return exactly(name, device_class, count, *selectors)
 
 
 def claim(
@@ -85,20 +79,19 @@ def claim(
     Args:
         users: names of the pods that it is reserved for.
     """
-    spec = {"devices": {"requests": list(requests) or [request()]}}
     status: Object = {}
     if allocated:
-        pairs = [each.split("/") for each in allocated]
-        results = [{"request": "gpu", "driver": DRIVER, "pool": pool, "device": device} for pool, device in pairs]
-        status["allocation"] = {"devices": {"results": results}}
-        if at:
-            fields = [{"key": "metadata.name", "operator": "In", "values": [at]}]
-            status["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+        results = [(pool, device) for pool, _, device in (each.partition("/") for each in allocated)]
+        status["allocation"] = allocation(results, at=at)
     if users:
         status["reservedFor"] = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in users]
-    obj = _object("ResourceClaim", "resource.k8s.io/v1", name, namespace="ns", spec=spec, status=status)
-    obj["metadata"] |= metadata or {}
-    return obj
+    spec = claim_spec(requests or [request()])
+    return _object("ResourceClaim", name, namespace="ns", metadata=metadata, spec=spec, status=status)
+
+
+def claim_template(name: str = "gpu", *requests: Object) -> Object:
+    """A template in namespace "ns"."""
+    return _object("ResourceClaimTemplate", name, namespace="ns", spec={"spec": claim_spec(requests or [request()])})
 
 
 def pod(
@@ -123,19 +116,23 @@ def pod(
     spec |= {"nodeName": on} if on else {}
     status: Object = {"phase": "Running" if on else "Pending"}
     status |= {"nominatedNodeName": nominated} if nominated else {}
-    return _object("Pod", "v1", name, namespace="ns", metadata=metadata, spec=spec, status=status)
+    return _object("Pod", name, namespace="ns", metadata=metadata, spec=spec, status=status)
 
 
 def budget(name: str, labels: dict[str, str], allowed: int) -> Object:
     spec = {"selector": {"matchLabels": labels}}
     status = {"disruptionsAllowed": allowed}
-    return _object("PodDisruptionBudget", "policy/v1", name, namespace="ns", spec=spec, status=status)
+    return _object("PodDisruptionBudget", name, namespace="ns", spec=spec, status=status)
 
 
 def taint_rule(name: str, **selector: str) -> Object:
     taint = {"key": "broken", "effect": "NoSchedule"}
     spec = {"deviceSelector": selector, "taint": taint}
-    return _object("DeviceTaintRule", "resource.k8s.io/v1", name, spec=spec)
+    return _object("DeviceTaintRule", name, spec=spec)
+
+
+GPU = device_class(selectors=[f'device.driver == "{DRIVER}"'])
+"""The class "gpu": all devices of the driver."""
 
 
 def parsed(raw: Object) -> Pod:

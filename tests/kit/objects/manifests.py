@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from extender.kube.api import NODES, ObjectKey, RawObject
 from tests.kit.controlplane.client import Client
+from tests.kit.objects import parts
+from tests.kit.objects.parts import api_object, exactly, of_driver, slice_spec
 
-DRIVER: Final = "gpu.example.com"
-DEVICE_CLASS: Final = "gpu.example.com"
-_DRA: Final = "resource.k8s.io/v1"
+DRIVER: Final = parts.DRIVER
+DEVICE_CLASS: Final = parts.DRIVER
 
 
 async def add_node(client: Client, name: str, **capacity: str) -> RawObject:
@@ -17,7 +18,7 @@ async def add_node(client: Client, name: str, **capacity: str) -> RawObject:
     Args:
         capacity: resources beyond CPU, memory and pods.
     """
-    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    await client.create(NODES, api_object("Node", name))
     resources = {"cpu": "32", "memory": "64Gi", "pods": "110"} | capacity
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     key = ObjectKey("", name)
@@ -29,7 +30,7 @@ async def add_node(client: Client, name: str, **capacity: str) -> RawObject:
 
 
 def namespace(name: str) -> RawObject:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return api_object("Namespace", name)
 
 
 def pod(
@@ -43,12 +44,8 @@ def pod(
     """
     used = [{"name": claim["name"]} for claim in claims]
     container = {"name": "main", "image": "none", "resources": {"claims": used}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {"schedulerName": scheduler, "containers": [container], "resourceClaims": list(claims), **spec},
-    }
+    whole = {"schedulerName": scheduler, "containers": [container], "resourceClaims": list(claims), **spec}
+    return api_object("Pod", name, namespace=namespace, spec=whole)
 
 
 def is_bound(pod: RawObject | None) -> bool:
@@ -57,29 +54,17 @@ def is_bound(pod: RawObject | None) -> bool:
 
 
 def priority_class(name: str, value: int) -> RawObject:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-    }
+    return api_object("PriorityClass", name, apiVersion="scheduling.k8s.io/v1", value=value)
 
 
 def device_class(name: str = DEVICE_CLASS, driver: str = DRIVER) -> RawObject:
     """All devices of one driver."""
-    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
-    return {
-        "apiVersion": _DRA,
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": [selector]},
-    }
+    return api_object("DeviceClass", name, spec={"selectors": of_driver(driver)})
 
 
 def claim_spec(count: int = 1, device_class: str = DEVICE_CLASS) -> RawObject:
     """One request, named ``gpu``."""
-    exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
-    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return requests(exactly("gpu", device_class, count))
 
 
 def request(name: str, device_class: str, **exactly: Any) -> RawObject:
@@ -97,50 +82,25 @@ def requests(*requests: RawObject, **devices: Any) -> RawObject:
     Args:
         devices: further fields beside the requests, e.g. ``constraints``.
     """
-    return {"devices": {"requests": list(requests), **devices}}
+    return parts.claim_spec(requests, **devices)
 
 
 def claim(namespace: str, name: str, spec: RawObject | None = None) -> RawObject:
-    return {
-        "apiVersion": _DRA,
-        "kind": "ResourceClaim",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": spec or claim_spec(),
-    }
+    return api_object("ResourceClaim", name, namespace=namespace, spec=spec or claim_spec())
 
 
 def template(namespace: str, name: str, spec: RawObject | None = None) -> RawObject:
-    return {
-        "apiVersion": _DRA,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {"spec": spec or claim_spec()},
-    }
+    return api_object("ResourceClaimTemplate", name, namespace=namespace, spec={"spec": spec or claim_spec()})
 
 
 def resource_slice(name: str, node: str, devices: Sequence[RawObject], *, driver: str = DRIVER) -> RawObject:
     """The whole pool of one node: the only slice of its first generation."""
-    return {
-        "apiVersion": _DRA,
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {
-            "driver": driver,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": list(devices),
-        },
-    }
+    return api_object("ResourceSlice", name, spec=slice_spec(node, devices, driver=driver, nodeName=node))
 
 
 def allocation(*devices: str, node: str = "node-0", driver: str = DRIVER) -> RawObject:
     """What a scheduler writes for the request ``gpu``: devices of a node's pool."""
-    results = [{"request": "gpu", "driver": driver, "pool": node, "device": device} for device in devices]
-    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-    return {
-        "devices": {"results": results},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
-    }
+    return parts.allocation([(node, device) for device in devices], driver=driver, at=node)
 
 
 def as_version(obj: RawObject, version: str) -> RawObject:

@@ -4,10 +4,11 @@ from typing import Any, Final
 
 import orjson
 
+from tests.kit.objects.parts import DRIVER, allocation, api_object, claim_spec, exactly, of_driver, slice_spec
+
 RawObject = dict[str, Any]
 
 _TIME: Final = "2026-01-01T00:00:00Z"
-DRIVER: Final = "gpu.example.com"
 _DIGEST: Final = "a" * 64
 DEVICES_PER_NODE: Final = 8
 
@@ -15,8 +16,7 @@ DEVICES_PER_NODE: Final = 8
 def node(number: int, revision: int) -> RawObject:
     """A node, with the images that kubelets report."""
     name = node_name(number)
-    metadata = _metadata(name, revision, fields=10)
-    metadata["labels"] = {
+    labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
@@ -31,61 +31,44 @@ def node(number: int, revision: int) -> RawObject:
         "conditions": [_condition(kind) | {"lastHeartbeatTime": _TIME} for kind in conditions],
         "images": images,
     }
-    return _object("Node", "v1", metadata, spec={"podCIDR": "10.0.0.0/24"}, status=status)
+    more = {"labels": labels}
+    return _object("Node", name, revision, fields=10, more=more, spec={"podCIDR": "10.0.0.0/24"}, status=status)
 
 
 def resource_slice(number: int, revision: int) -> RawObject:
     """The slice of a node: its devices, each with a uuid of its own."""
     name = node_name(number)
-    spec = {
-        "driver": DRIVER,
-        "nodeName": name,
-        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-        "devices": [_device(number, index) for index in range(DEVICES_PER_NODE)],
-    }
-    return _object("ResourceSlice", _DRA, _metadata(f"{name}-{DRIVER}-abcde", revision, fields=10), spec=spec)
+    devices = [_device(number, index) for index in range(DEVICES_PER_NODE)]
+    spec = slice_spec(name, devices, nodeName=name)
+    return _object("ResourceSlice", f"{name}-{DRIVER}-abcde", revision, fields=10, spec=spec)
 
 
 def device_class(number: int, revision: int) -> RawObject:
     """A device class; the first one is that of all claims."""
     name = DRIVER if number == 0 else f"class-{number}.example.com"
-    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
-    return _object("DeviceClass", _DRA, _metadata(name, revision, fields=3), spec={"selectors": [selector]})
+    return _object("DeviceClass", name, revision, fields=3, spec={"selectors": of_driver()})
 
 
 def claim(number: int, revision: int) -> RawObject:
     """A claim, allocated and reserved: device by device, node by node."""
-    metadata = _metadata(_claim_name(number), revision, fields=20) | {
-        "namespace": "default",
+    more = {
         "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
         "finalizers": ["resource.kubernetes.io/delete-protection"],
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "controller": True, **_pod_reference(number)}],
     }
     expression = f"device.attributes['{DRIVER}'].productName.startsWith('Example A')"
-    exactly = {
-        "deviceClassName": DRIVER,
-        "allocationMode": "ExactCount",
-        "count": 1,
-        "selectors": [{"cel": {"expression": expression}}],
-    }
+    spec = claim_spec([exactly("gpu", DRIVER, 1, expression)])
     at = node_name(number // DEVICES_PER_NODE)
-    result = {"request": "gpu", "driver": DRIVER, "pool": at, "device": f"gpu-{number % DEVICES_PER_NODE}"}
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [at]}]}
-    allocation = {
-        "devices": {"results": [result]},
-        "nodeSelector": {"nodeSelectorTerms": [term]},
-        "allocationTimestamp": _TIME,
-    }
-    status = {"allocation": allocation, "reservedFor": [{"resource": "pods", **_pod_reference(number)}]}
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    return _object("ResourceClaim", _DRA, metadata, spec=spec, status=status)
+    held = allocation([(at, f"gpu-{number % DEVICES_PER_NODE}")], at=at) | {"allocationTimestamp": _TIME}
+    status = {"allocation": held, "reservedFor": [{"resource": "pods", **_pod_reference(number)}]}
+    name = _claim_name(number)
+    return _object("ResourceClaim", name, revision, fields=20, namespace="default", more=more, spec=spec, status=status)
 
 
 def pod(number: int, revision: int, *, claims: bool) -> RawObject:
     """A running pod, with or without a claim from a template."""
-    metadata = _metadata(_pod_reference(number)["name"], revision, fields=40) | {"namespace": "default"}
     last_applied = orjson.dumps({"spec": {"padding": "x" * 200}}).decode()
-    metadata["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": last_applied}
+    more = {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": last_applied}}
     container: RawObject = {
         "name": "main",
         "image": "registry.example.com/image:1",
@@ -112,10 +95,8 @@ def pod(number: int, revision: int, *, claims: bool) -> RawObject:
         spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
         container["resources"]["claims"] = [{"name": "gpu"}]
         status["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": _claim_name(number)}]
-    return _object("Pod", "v1", metadata, spec=spec, status=status)
-
-
-_DRA: Final = "resource.k8s.io/v1"
+    name = _pod_reference(number)["name"]
+    return _object("Pod", name, revision, fields=40, namespace="default", more=more, spec=spec, status=status)
 
 
 def node_name(number: int) -> str:
@@ -152,27 +133,33 @@ def _condition(kind: str) -> RawObject:
     return {"type": kind, "status": "True", "lastTransitionTime": _TIME, "reason": "Reported", "message": "as expected"}
 
 
-def _metadata(name: str, revision: int, *, fields: int) -> RawObject:
+def _object(
+    kind: str,
+    name: str,
+    revision: int,
+    *,
+    fields: int,
+    namespace: str = "",
+    more: RawObject | None = None,
+    **parts: RawObject,
+) -> RawObject:
+    """An object with managed fields; ``more`` is what else its metadata has."""
     names: RawObject = {f"f:field-{index}": {} for index in range(fields)}
-    return {
-        "name": name,
+    entry = {
+        "manager": "manager",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "time": _TIME,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:labels": {".": {}, **names}}, "f:spec": names},
+    }
+    metadata = {
         "uid": f"00000000-0000-0000-0000-{revision:012d}",
         "resourceVersion": str(revision),
         "generation": 1,
         "creationTimestamp": _TIME,
         "labels": {f"example.com/label-{index}": "value" for index in range(5)},
-        "managedFields": [
-            {
-                "manager": "manager",
-                "operation": "Update",
-                "apiVersion": "v1",
-                "time": _TIME,
-                "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:metadata": {"f:labels": {".": {}, **names}}, "f:spec": names},
-            }
-        ],
+        "managedFields": [entry],
+        **(more or {}),
     }
-
-
-def _object(kind: str, api_version: str, metadata: RawObject, **parts: RawObject) -> RawObject:
-    return {"kind": kind, "apiVersion": api_version, "metadata": metadata, **parts}
+    return api_object(kind, name, namespace=namespace, metadata=metadata, **parts)

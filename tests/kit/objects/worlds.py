@@ -8,14 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.kit.objects.parts import (
+    DRIVER,
+    allocation,
+    api_object,
+    claim_spec,
+    exactly,
+    of_driver,
+    slice_spec,
+)
+
 RawObject = dict[str, Any]
 
 NAMESPACE: Final = "default"
-DRIVER: Final = "gpu.example.com"
 ROOT: Final = "resource.kubernetes.io/pcieRoot"
 WHOLE_GPUS: Final = f'device.attributes["{DRIVER}"].model == "a100"'
 SLICES_OF_GPUS: Final = f'device.attributes["{DRIVER}"].profile == "1g.10gb"'
-_DRA: Final = "resource.k8s.io/v1"
 _PARTS: Final = 7
 
 
@@ -69,7 +77,7 @@ def world(
     return {
         "nodes": [_node(name) for name in names],
         "slices": [each for name in names for each in _slices(name, machine)],
-        "classes": [_class()],
+        "classes": [_object("DeviceClass", DRIVER, spec={"selectors": of_driver()})],
         "allocated": [
             allocated_claim(f"{name}-{device}", name, [device])
             for number, name in enumerate(names)
@@ -83,24 +91,17 @@ def world(
 def pending_claim(wish: Wish, name: str = "pending") -> RawObject:
     """A claim without an allocation."""
     requests = [
-        {"name": f"request-{number}", "exactly": _exactly(count, wish)} for number, count in enumerate(wish.counts)
+        exactly(f"request-{number}", wish.device_class, count, wish.selector)
+        for number, count in enumerate(wish.counts)
     ]
-    devices: RawObject = {"requests": requests}
-    if wish.match:
-        devices["constraints"] = [{"matchAttribute": wish.match}]
-    return _object("ResourceClaim", name, namespace=NAMESPACE, spec={"devices": devices})
+    more = {"constraints": [{"matchAttribute": wish.match}]} if wish.match else {}
+    return _object("ResourceClaim", name, namespace=NAMESPACE, spec=claim_spec(requests, **more))
 
 
 def allocated_claim(name: str, node: str, devices: Sequence[str]) -> RawObject:
     """A claim that holds devices of a node."""
-    results = [{"request": "request-0", "driver": DRIVER, "pool": node, "device": device} for device in devices]
-    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-    allocation = {
-        "devices": {"results": results},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
-    }
-    claim = pending_claim(Wish(), name)
-    return claim | {"status": {"allocation": allocation}}
+    held = allocation([(node, device) for device in devices], request="request-0", at=node)
+    return pending_claim(Wish(), name) | {"status": {"allocation": held}}
 
 
 def waiting_pod(name: str, claim: str = "") -> RawObject:
@@ -123,37 +124,22 @@ def waiting_pod(name: str, claim: str = "") -> RawObject:
     if claim:
         spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
         container["resources"]["claims"] = [{"name": "gpu"}]
-    metadata = {"namespace": NAMESPACE, "name": name, "uid": f"uid-{name}", "labels": {"app": "example"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
-
-
-def _exactly(count: int, wish: Wish) -> RawObject:
-    selectors = [{"cel": {"expression": wish.selector}}]
-    return {
-        "deviceClassName": wish.device_class,
-        "allocationMode": "ExactCount",
-        "count": count,
-        "selectors": selectors,
-    }
+    metadata = {"uid": f"uid-{name}", "labels": {"app": "example"}}
+    return api_object("Pod", name, namespace=NAMESPACE, metadata=metadata, spec=spec, status={"phase": "Pending"})
 
 
 def _node(name: str) -> RawObject:
-    return _object("Node", name, labels={"kubernetes.io/hostname": name})
-
-
-def _class() -> RawObject:
-    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    return _object("DeviceClass", DRIVER, spec={"selectors": [selector]})
+    return _object("Node", name, metadata={"labels": {"kubernetes.io/hostname": name}})
 
 
 def _slices(node: str, machine: Machine) -> Iterator[RawObject]:
     counters = [_counter_set(gpu) for gpu in range(machine.gpus)] if machine.partitioned else []
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 2 if counters else 1}
-    spec = {"driver": DRIVER, "nodeName": node, "pool": pool}
     devices = [each for gpu in range(machine.gpus) for each in _devices(node, gpu, machine)]
-    yield _object("ResourceSlice", f"{node}-devices", spec=spec | {"devices": devices})
+    spec = slice_spec(node, devices, slices=2 if counters else 1, nodeName=node)
+    yield _object("ResourceSlice", f"{node}-devices", spec=spec)
     if counters:
-        yield _object("ResourceSlice", f"{node}-counters", spec=spec | {"sharedCounters": counters})
+        without = {name: value for name, value in spec.items() if name != "devices"}
+        yield _object("ResourceSlice", f"{node}-counters", spec=without | {"sharedCounters": counters})
 
 
 def _devices(node: str, gpu: int, machine: Machine) -> Iterator[RawObject]:
@@ -182,10 +168,6 @@ def _consumes(gpu: int, parts: int) -> RawObject:
     return {"consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": {"parts": {"value": str(parts)}}}]}
 
 
-def _object(kind: str, name: str, *, labels: dict[str, str] | None = None, **fields: Any) -> RawObject:  # JSON
-    metadata: RawObject = {"name": name, "uid": f"uid-{kind}-{name}", "resourceVersion": "1"}
-    if "namespace" in fields:
-        metadata["namespace"] = fields.pop("namespace")
-    if labels:
-        metadata["labels"] = labels
-    return {"apiVersion": "v1" if kind == "Node" else _DRA, "kind": kind, "metadata": metadata, **fields}
+def _object(kind: str, name: str, *, metadata: RawObject | None = None, **fields: Any) -> RawObject:
+    stored = {"uid": f"uid-{kind}-{name}", "resourceVersion": "1", **(metadata or {})}
+    return api_object(kind, name, metadata=stored, **fields)

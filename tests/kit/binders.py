@@ -1,0 +1,58 @@
+"""Binders of pods over an API server of a test."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from extender.decisions.solver import Solver
+from extender.kube.api import Api, ObjectKey
+from extender.offload import Offload
+from extender.state.state import ClusterState
+from extender.verbs.bind import Binder, BindError
+from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.writer import Writer
+from tests.kit import virtualtime
+from tests.kit.clusters import solver
+from tests.kit.servers.memory import NOW
+
+DEADLINE = 4.0
+
+
+def unheard() -> DoubleAllocations:
+    """Double allocations that nobody is told of."""
+    return DoubleAllocations(count=lambda: None, tell=lambda _pod, _note: None)
+
+
+def binder_over(
+    api: Api,
+    state: ClusterState,
+    *,
+    now: Callable[[], datetime] = lambda: NOW,
+    by: Solver | None = None,
+    deadline: float = DEADLINE,
+    double_allocations: DoubleAllocations | None = None,
+    off_loop: Offload = virtualtime.at_once,
+) -> Binder:
+    """A binder that searches first-fit, in virtual time."""
+    writer, told = Writer(api, state, now), double_allocations or unheard()
+    return Binder(state, writer, by or solver(), deadline=deadline, double_allocations=told, off_loop=off_loop)
+
+
+def held(state: ClusterState) -> set[str]:
+    """The devices in use, as pool/device."""
+    return {f"{pool.pool}/{device}" for pool, devices in state.snapshot.usage.pools.items() for device in devices}
+
+
+def devices_of(claim: dict[str, Any]) -> list[str]:
+    """The devices that a raw claim is allocated, as pool/device."""
+    allocation = claim.get("status", {}).get("allocation") or {"devices": {"results": []}}
+    return [f"{result['pool']}/{result['device']}" for result in allocation["devices"]["results"]]
+
+
+async def bind_error(binder: Binder, name: str, on: str, **more: Any) -> str:
+    """Bind a pod of namespace "ns" to a node; the error, empty for a success."""
+    try:
+        await binder.bind(ObjectKey("ns", name), more.pop("uid", f"uid-{name}"), on, **more)
+    except BindError as error:
+        return str(error)
+    return ""
