@@ -120,6 +120,15 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
+def dotted(node: Node) -> str | None:
+    """``a.b.c`` as text; None for anything else."""
+    names = []
+    while isinstance(node, Select) and not node.optional and not node.test:
+        names.append(node.field)
+        node = node.operand
+    return ".".join([node.name, *reversed(names)]) if isinstance(node, Ident) else None
+
+
 def extent(root: Node) -> tuple[int, int]:
     """How deep the tree nests, and how many nodes it has; one that a macro put in two places counts twice.
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocator.cel.checked import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
-from allocator.cel.errors import no_such_overload
+from allocator.cel.cost import FOLDED_AT_MOST, ONE, Cost
+from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.cel.functions.conversions import CONVERSIONS
 from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
@@ -101,6 +102,28 @@ def implementation(call: Invoke) -> Implementation:
         return _dispatch(call.candidates)
     alike = (only.member, len(only.parameters))
     return _dispatch(tuple(o for o in call.function.overloads if (o.member, len(o.parameters)) == alike))
+
+
+def cost_of(call: Invoke) -> Cost:
+    """The cost of the function, or else of the overload if types tell which one it is."""
+    if call.function.cost is not None:
+        return call.function.cost
+    only = call.candidates[0].cost if len(call.candidates) == 1 else None
+    return ONE if only is None else only
+
+
+def folded(call: Invoke) -> Constant | None:
+    """The result of a cheap call of constants, computed once; None for any other call.
+
+    A call that fails is not folded, because it fails at each evaluation.
+    """
+    values = [argument.value for argument in call.arguments if isinstance(argument, Constant)]
+    if len(values) < len(call.arguments) or cost_of(call).of(values, None) > FOLDED_AT_MOST:
+        return None
+    try:
+        return Constant(implementation(call)(*values), call.type)
+    except EvaluationError:
+        return None
 
 
 def _may_be_null(argument: Plan) -> bool:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from allocator.cel import ast
+from allocator.cel.ast import dotted
 from allocator.cel.calls import Calls
 from allocator.cel.checked import (
     Append,
@@ -22,9 +23,10 @@ from allocator.cel.checked import (
     Path,
     Plan,
     Variable,
+    constant_map,
 )
 from allocator.cel.errors import CompileError, EvaluationError
-from allocator.cel.functions.declare import Function
+from allocator.cel.functions.declare import Declarations
 from allocator.cel.macros import RESULT
 from allocator.cel.templates import check_template
 from allocator.cel.types import (
@@ -41,25 +43,13 @@ from allocator.cel.types import (
     map_of,
     optional_of,
 )
-from allocator.cel.values import TypeValue, Value, to_key, type_name
+from allocator.cel.values import TypeValue, type_name
 
 _LITERALS: Final[Mapping[str, Type]] = {
     name: Type(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "null_type")
 }
 _LONGEST_NAME: Final = 64
 """Names that are longer are not compared, which takes time that grows with the product of their lengths."""
-
-
-@dataclass(frozen=True, slots=True)
-class Declarations:
-    """What an expression may use.
-
-    Attributes:
-        device: the fields of the variable ``device``.
-    """
-
-    functions: Mapping[str, Function]
-    device: Mapping[str, Type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +92,18 @@ class _Checker:
         close = get_close_matches(name, likely, n=1, cutoff=0.6) if name else []
         hint = f"; did you mean '{close[0]}'?" if close else ""
         return CompileError(self._expression, position, message + hint)
+
+    def _no_overload(
+        self, position: int, function: str, given: Sequence[Type], *, member: bool = False
+    ) -> CompileError:
+        shown = [str(self.solution.final(kind)) for kind in given]
+        applied = f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
+        return self._error(position, f"found no matching overload for '{function}' applied to '{applied}'")
+
+    def _accept(self, position: int, want: Type, have: Type) -> None:
+        if not self.solution.accept((want,), (have,)):
+            want, have = self.solution.final(want), self.solution.final(have)
+            raise self._error(position, f"expected type '{want}' but found '{have}'")
 
     def visit(self, node: ast.Node, scope: Scope) -> Plan:
         """The plan of a node, with variables in scope."""
@@ -157,7 +159,7 @@ class _Checker:
 
     def _qualified_type(self, node: ast.Select | ast.Index, scope: Scope) -> Plan | None:
         """``google.protobuf.Timestamp`` and the like."""
-        name = _dotted(node)
+        name = dotted(node)
         if name is None or name.partition(".")[0] in scope or name not in TYPE_NAMES:
             return None
         return Constant(TypeValue(name), TYPE_NAMES[name])
@@ -186,10 +188,9 @@ class _Checker:
         elif kind.is_dynamic or kind.is_parameter:
             wanted, found = DYN, DYN
         else:
-            raise self._error(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {key.type})'")
+            raise self._no_overload(node.position, "_[_]", (kind, key.type))
         if not self.solution.accept((wanted,), (key.type,)):
-            given = self.solution.final(key.type)
-            raise self._error(node.position, f"found no matching overload for '_[_]' applied to '({kind}, {given})'")
+            raise self._no_overload(node.position, "_[_]", (kind, key.type))
         return optional_of(found) if optional else found
 
     def _unwrapped(self, kind: Type) -> tuple[Type, bool]:
@@ -228,9 +229,7 @@ class _Checker:
         except EvaluationError as error:
             raise self._error(node.position, error.message) from None
         if plan is None:
-            given = [str(self.solution.final(plan.type)) for plan in plans]
-            shown = f"{given[0]}.({', '.join(given[1:])})" if member else f"({', '.join(given)})"
-            raise self._error(node.position, f"found no matching overload for '{name}' applied to '{shown}'")
+            raise self._no_overload(node.position, name, [plan.type for plan in plans], member=member)
         if name == "format" and member:
             self._check_format(node, arguments)
         return plan
@@ -249,7 +248,7 @@ class _Checker:
         """The function's name, its arguments, and whether it is a member: ``math.abs(x)`` is not."""
         if node.target is None:
             return node.function, node.arguments, False
-        prefix = _dotted(node.target)
+        prefix = dotted(node.target)
         if prefix is not None and prefix.partition(".")[0] not in scope:
             name = f"{prefix}.{node.function}"
             if name in self._declarations.functions:
@@ -259,18 +258,14 @@ class _Checker:
     def _expect(self, node: ast.Node, kind: Type, parent: ast.Call, scope: Scope) -> Plan:
         plan = self.visit(node, scope)
         if not self.solution.accept((kind,), (plan.type,)):
-            given = self.solution.final(plan.type)
-            raise self._error(
-                parent.position, f"found no matching overload for '{parent.function}' applied to '{given}'"
-            )
+            raise self._no_overload(parent.position, parent.function, (plan.type,))
         return plan
 
     def _choice(self, node: ast.Call, scope: Scope) -> Plan:
         condition = self._expect(node.arguments[0], BOOL, node, scope)
         yes, no = self.visit(node.arguments[1], scope), self.visit(node.arguments[2], scope)
         if not self.solution.accept((yes.type,), (no.type,)):
-            kinds = ", ".join(str(self.solution.final(plan.type)) for plan in (condition, yes, no))
-            raise self._error(node.position, f"found no matching overload for '_?_:_' applied to '({kinds})'")
+            raise self._no_overload(node.position, "_?_:_", (condition.type, yes.type, no.type))
         return Choice(condition, yes, no, self.solution.join(yes.type, no.type))
 
     def _or_else(self, node: ast.Call, optional: Plan, other: Plan) -> Plan:
@@ -278,8 +273,7 @@ class _Checker:
         unwrap = node.function == "orValue"
         wanted = (optional_of(inner), inner if unwrap else optional_of(inner))
         if not self.solution.accept(wanted, (optional.type, other.type)):
-            kinds = f"{self.solution.final(optional.type)}.({self.solution.final(other.type)})"
-            raise self._error(node.position, f"found no matching overload for '{node.function}' applied to '{kinds}'")
+            raise self._no_overload(node.position, node.function, (optional.type, other.type), member=True)
         return OrElse(optional, other, unwrap, self.solution.resolve(wanted[1]))
 
     # --- aggregates ------------------------------------------------------------------------------------------
@@ -327,7 +321,7 @@ class _Checker:
         )
         flags = [optional for _, _, optional in node.entries]
         plans = [plan for plan, _ in values]
-        constant = _constant_map(keys, plans) if not any(flags) else None
+        constant = constant_map(keys, plans) if not any(flags) else None
         return (
             Constant(constant, kind)
             if constant is not None
@@ -353,9 +347,7 @@ class _Checker:
             inner[node.second] = other
         condition = self.visit(node.condition, inner)
         step = self.visit(node.step, inner)
-        if not self.solution.accept((accumulator.type,), (step.type,)):
-            want, have = self.solution.final(accumulator.type), self.solution.final(step.type)
-            raise self._error(node.position, f"expected type '{want}' but found '{have}'")
+        self._accept(node.position, accumulator.type, step.type)
         result = self.visit(node.result, with_result)
         return Loop(
             source, variable.slot, None if other is None else other.slot, accumulator.slot, initial, condition, step,
@@ -377,40 +369,12 @@ class _Checker:
 
     def _append(self, node: ast.Call, scope: Scope) -> Plan:
         accumulator, element = scope[RESULT], self.visit(node.arguments[1], scope)
-        if not self.solution.accept((accumulator.type,), (list_of(element.type),)):
-            raise self._error(node.position, f"expected type '{accumulator.type}' but found '{element.type}'")
+        self._accept(node.position, accumulator.type, list_of(element.type))
         return Append(accumulator, element, accumulator.type)
 
     def _insert(self, node: ast.Call, scope: Scope) -> Plan:
         accumulator = scope[RESULT]
         arguments = [self.visit(argument, scope) for argument in node.arguments[1:]]
         kind = arguments[0].type if len(arguments) == 1 else map_of(arguments[0].type, arguments[1].type)
-        if not self.solution.accept((accumulator.type,), (kind,)):
-            want, have = self.solution.final(accumulator.type), self.solution.final(kind)
-            raise self._error(node.position, f"expected type '{want}' but found '{have}'")
+        self._accept(node.position, accumulator.type, kind)
         return Insert(accumulator, tuple(arguments), accumulator.type)
-
-
-def _dotted(node: ast.Node) -> str | None:
-    """``a.b.c`` as text; None for anything else."""
-    names = []
-    while isinstance(node, ast.Select) and not node.optional and not node.test:
-        names.append(node.field)
-        node = node.operand
-    return ".".join([node.name, *reversed(names)]) if isinstance(node, ast.Ident) else None
-
-
-def _constant_map(keys: Sequence[Plan], values: Sequence[Plan]) -> dict[object, Value] | None:
-    """The map, if all of it is constant and without fault."""
-    found: dict[object, Value] = {}
-    for key, value in zip(keys, values, strict=True):
-        if not isinstance(key, Constant) or not isinstance(value, Constant) or type(key.value) is float:
-            return None
-        try:
-            name = to_key(key.value)
-        except EvaluationError:
-            return None
-        if name in found:
-            return None
-        found[name] = value.value
-    return found

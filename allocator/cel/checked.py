@@ -1,13 +1,14 @@
 """A checked expression: names resolved to slots, inputs and overloads, constants folded, types known."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Function, Overload
 from allocator.cel.types import Type
-from allocator.cel.values import Value
+from allocator.cel.values import Value, to_key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,3 +273,19 @@ def breadth(plan: Plan) -> int:
             return 1 + breadth(source) + breadth(initial) + breadth(result)
         case _:
             return 1 + sum(map(breadth, parts(plan)))
+
+
+def constant_map(keys: Sequence[Plan], values: Sequence[Plan]) -> dict[Hashable, Value] | None:
+    """The map of constant keys and values; None if one of them is no constant, or if making the map fails."""
+    found: dict[Hashable, Value] = {}
+    for key, value in zip(keys, values, strict=True):
+        if not isinstance(key, Constant) or not isinstance(value, Constant) or type(key.value) is float:
+            return None
+        try:
+            name = to_key(key.value)
+        except EvaluationError:
+            return None
+        if name in found:
+            return None
+        found[name] = value.value
+    return found

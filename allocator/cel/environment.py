@@ -6,7 +6,6 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from allocator.cel.check import Declarations
 from allocator.cel.functions import (
     conversions,
     core,
@@ -24,7 +23,7 @@ from allocator.cel.functions import (
     urls,
     versions,
 )
-from allocator.cel.functions.declare import Function, Library
+from allocator.cel.functions.declare import Declarations, Function, Library
 from allocator.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 

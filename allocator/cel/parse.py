@@ -11,7 +11,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
 from allocator.cel import literals
-from allocator.cel.ast import Call, Ident, Index, ListNode, Literal, MapNode, Node, Select, Struct, extent
+from allocator.cel.ast import Call, Ident, Index, ListNode, Literal, MapNode, Node, Select, Struct, dotted, extent
 from allocator.cel.errors import CompileError
 from allocator.cel.macros import MacroError, expand
 
@@ -134,7 +134,7 @@ class _Builder(Transformer[Token, Node]):
         return expand(Call(str(name), tuple(*arguments), _at(name), target))
 
     def message(self, parts: Parts) -> Node:
-        return Struct(_dotted(parts[0]), _at(parts[1]))
+        return Struct(dotted(parts[0]) or "?", _at(parts[1]))
 
     def call(self, parts: Parts) -> Node:
         name, *arguments = parts
@@ -168,11 +168,3 @@ class _Builder(Transformer[Token, Node]):
 
     def entry(self, parts: Parts) -> tuple[Node, Node, bool]:
         return parts[-2], parts[-1], len(parts) == 3
-
-
-def _dotted(node: Node) -> str:
-    names = []
-    while isinstance(node, Select):
-        names.append(node.field)
-        node = node.operand
-    return ".".join([node.name if isinstance(node, Ident) else "?", *reversed(names)])

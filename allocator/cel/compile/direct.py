@@ -5,12 +5,12 @@ when compiling, by the same formulas that the meter uses, so evaluation has noth
 exceptions here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, NoReturn, TypeAlias
 
-from allocator.cel.calls import implementation
+from allocator.cel.calls import cost_of, folded, implementation
 from allocator.cel.checked import (
     Choice,
     Constant,
@@ -23,7 +23,7 @@ from allocator.cel.checked import (
     Plan,
     device_input,
 )
-from allocator.cel.cost import FOLDED_AT_MOST, ONE, UNKNOWN_SIZE
+from allocator.cel.cost import UNKNOWN_SIZE
 from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
 from allocator.cel.types import Type
 from allocator.cel.values import Value, lookup, membership, size
@@ -61,6 +61,17 @@ def compile_direct(plan: Plan, depth: int = 0) -> Direct | None:
         return Direct(_has(plan.input), 4, 1)
     compiler = _COMPILERS.get(type(plan))
     return None if compiler is None else compiler(plan, depth)
+
+
+def _compiled(plans: Iterable[Plan], depth: int) -> list[Direct] | None:
+    """The parts of a plan, or None if one of them needs the meter."""
+    found: list[Direct] = []
+    for plan in plans:
+        direct = compile_direct(plan, depth + 1)
+        if direct is None:
+            return None
+        found.append(direct)
+    return found
 
 
 def _constant(value: Value) -> Direct:
@@ -130,30 +141,16 @@ def _has(wanted: Input) -> Evaluate:
 def _invoke(plan: Invoke, depth: int) -> Direct | None:
     if any(overload.grows for overload in plan.candidates):
         return None
-    arguments = [compile_direct(argument, depth + 1) for argument in plan.arguments]
-    compiled = [argument for argument in arguments if argument is not None]
-    if len(compiled) != len(arguments):
+    arguments = _compiled(plan.arguments, depth)
+    if arguments is None:
         return None
-    formula = plan.function.cost
-    if formula is None and len(plan.candidates) == 1:
-        formula = plan.candidates[0].cost
-    cost = sum(argument.cost for argument in compiled) + (formula or ONE).bound([a.size for a in compiled])
+    cost = sum(argument.cost for argument in arguments) + cost_of(plan).bound([a.size for a in arguments])
+    result = folded(plan)
+    if result is not None:
+        return Direct(_constant(result.value).evaluate, cost, _size_of(plan.type))
     call = implementation(plan)
-    if cost <= FOLDED_AT_MOST and all(isinstance(argument, Constant) for argument in plan.arguments):
-        folded = _folded(call, plan.arguments)
-        if folded is not None:
-            return Direct(folded, cost, _size_of(plan.type))
-    evaluate = _comparison(plan, compiled, call) or _call(call, [a.evaluate for a in compiled])
+    evaluate = _comparison(plan, arguments, call) or _call(call, [a.evaluate for a in arguments])
     return Direct(evaluate, cost, _size_of(plan.type))
-
-
-def _folded(call: Callable[..., Value], arguments: tuple[Plan, ...]) -> Evaluate | None:
-    """A call of constants is computed once, unless it fails: then it fails each time."""
-    try:
-        value = call(*[argument.value for argument in arguments if isinstance(argument, Constant)])
-    except EvaluationError:
-        return None
-    return lambda _device: value
 
 
 def _comparison(plan: Invoke, arguments: list[Direct], call: Callable[..., Value]) -> Evaluate | None:
@@ -201,20 +198,17 @@ def _membership(plan: Membership, depth: int) -> Direct | None:
 
 
 def _logic(plan: Logic, depth: int) -> Direct | None:
-    terms = [compile_direct(term, depth + 1) for term in plan.terms]
-    compiled = [term for term in terms if term is not None]
-    if len(compiled) != len(terms):
+    terms = _compiled(plan.terms, depth)
+    if terms is None:
         return None
-    evaluates = [term.evaluate for term in compiled]
-    if len(evaluates) > 2:
-        evaluate = _any_of(evaluates) if plan.decisive else _all_of(evaluates)
-    else:
-        evaluate = _either(*evaluates) if plan.decisive else _both(*evaluates)
-    return Direct(evaluate, sum(term.cost for term in compiled), 1)
+    evaluates, decisive = [term.evaluate for term in terms], plan.decisive
+    evaluate = _of_two(*evaluates, decisive=decisive) if len(terms) == 2 else _of_many(evaluates, decisive=decisive)
+    return Direct(evaluate, sum(term.cost for term in terms), 1)
 
 
-def _all_of(terms: list[Evaluate]) -> Evaluate:
-    """``&&`` of many."""
+def _of_many(terms: list[Evaluate], *, decisive: bool) -> Evaluate:
+    """``&&`` (decisive: false) or ``||`` (true): a term that decides makes an error of an earlier one not matter."""
+    neutral = not decisive
 
     def evaluate(device: Device) -> bool:
         for index, term in enumerate(terms):
@@ -223,86 +217,43 @@ def _all_of(terms: list[Evaluate]) -> Evaluate:
             except StoppedError:
                 raise
             except EvaluationError:
-                if any(_or_none(other, device) is False for other in terms[index + 1 :]):
-                    return False
+                if any(_or_none(other, device) is decisive for other in terms[index + 1 :]):
+                    return decisive
                 raise
-            if value is True:
+            if value is neutral:
                 continue
-            if value is False or any(_or_none(other, device) is False for other in terms[index + 1 :]):
-                return False
+            if value is decisive or any(_or_none(other, device) is decisive for other in terms[index + 1 :]):
+                return decisive
             raise no_such_overload()
-        return True
+        return neutral
 
     return evaluate
 
 
-def _any_of(terms: list[Evaluate]) -> Evaluate:
-    """``||`` of many."""
+def _of_two(left: Evaluate, right: Evaluate, *, decisive: bool) -> Evaluate:
+    """As `_of_many`, without a loop."""
+    neutral = not decisive
 
-    def evaluate(device: Device) -> bool:
-        for index, term in enumerate(terms):
-            try:
-                value = term(device)
-            except StoppedError:
-                raise
-            except EvaluationError:
-                if any(_or_none(other, device) is True for other in terms[index + 1 :]):
-                    return True
-                raise
-            if value is False:
-                continue
-            if value is True or any(_or_none(other, device) is True for other in terms[index + 1 :]):
-                return True
-            raise no_such_overload()
-        return False
-
-    return evaluate
-
-
-def _both(left: Evaluate, right: Evaluate) -> Evaluate:
-    """``&&``: a false on the right makes an error on the left not matter."""
-
-    def evaluate(device: Device) -> bool:
+    def evaluate(device: Device) -> Value:
         try:
             value = left(device)
         except StoppedError:
             raise
         except EvaluationError:
-            if _or_none(right, device) is False:
-                return False
+            if _or_none(right, device) is decisive:
+                return decisive
             raise
-        if value is True:
+        if value is neutral:
             return _bool(right(device))
-        if value is False or _or_none(right, device) is False:
-            return False
-        raise no_such_overload()
-
-    return evaluate
-
-
-def _either(left: Evaluate, right: Evaluate) -> Evaluate:
-    """``||``: a true on the right makes an error on the left not matter."""
-
-    def evaluate(device: Device) -> bool:
-        try:
-            value = left(device)
-        except StoppedError:
-            raise
-        except EvaluationError:
-            if _or_none(right, device) is True:
-                return True
-            raise
-        if value is False:
-            return _bool(right(device))
-        if value is True or _or_none(right, device) is True:
-            return True
+        if value is decisive or _or_none(right, device) is decisive:
+            return decisive
         raise no_such_overload()
 
     return evaluate
 
 
 def _or_none(evaluate: Evaluate, device: Device) -> Value:
-    """The value, if there is one: the first error is the one that counts."""
+    """The value, or None for an error: the first error of the terms is the one that counts."""
     try:
         return evaluate(device)
     except StoppedError:
@@ -318,17 +269,15 @@ def _bool(value: Value) -> bool:
 
 
 def _choice(plan: Choice, depth: int) -> Direct | None:
-    parts = [compile_direct(part, depth + 1) for part in (plan.condition, plan.yes, plan.no)]
-    compiled = [part for part in parts if part is not None]
-    if len(compiled) != len(parts):
+    parts = _compiled((plan.condition, plan.yes, plan.no), depth)
+    if parts is None:
         return None
-    condition, yes, no = (part.evaluate for part in compiled)
+    condition, yes, no = (part.evaluate for part in parts)
 
     def evaluate(device: Device) -> Value:
         return yes(device) if _bool(condition(device)) else no(device)
 
-    sizes = max(compiled[1].size, compiled[2].size)
-    return Direct(evaluate, sum(part.cost for part in compiled), sizes)
+    return Direct(evaluate, sum(part.cost for part in parts), max(part.size for part in parts[1:]))
 
 
 _COMPILERS: Final[Mapping[type, Callable[[Any, int], Direct | None]]] = {

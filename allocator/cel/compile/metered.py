@@ -7,7 +7,7 @@ an exception. What an operation costs and when is observable, so the order of th
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from allocator.cel.calls import constant_pattern, implementation
+from allocator.cel.calls import constant_pattern, cost_of, folded, implementation
 from allocator.cel.checked import (
     Append,
     Choice,
@@ -32,7 +32,7 @@ from allocator.cel.compile.collections import append_step, insert_step, make_lis
 from allocator.cel.compile.frame import ELEMENT_WORK, Frame, Step
 from allocator.cel.compile.loops import Pending, elements, frozen
 from allocator.cel.compile.paths import PathStep, known_input, walk
-from allocator.cel.cost import FOLDED_AT_MOST, LIMIT, ONE, Cost
+from allocator.cel.cost import LIMIT
 from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
 from allocator.cel.values import OptionalValue, Value, membership, nested_size
 
@@ -114,33 +114,19 @@ def _invoke(plan: Invoke) -> Step:
     arguments = [compile_plan(argument) for argument in plan.arguments]
     if any(overload.grows for overload in plan.candidates):
         return _growing(plan, call, arguments)
-    constants = [argument.value for argument in plan.arguments if isinstance(argument, Constant)]
-    foldable = len(constants) == len(arguments) > 0 and _cost(plan).of(constants, None) <= FOLDED_AT_MOST
-    folded = _folded(call, _cost(plan), constants) if foldable else None
-    return folded or _call(plan, call, arguments)
+    result = folded(plan)
+    return _call(plan, call, arguments) if result is None else _repeated(plan, result)
 
 
-def _folded(call: Callable[..., Value], cost: Cost, constants: list[Value]) -> Step | None:
-    """A call of constants is computed once, although it costs each time; not if it fails."""
-    try:
-        result = call(*constants)
-    except EvaluationError:
-        return None
-    price = cost.of(constants, result)
+def _repeated(plan: Invoke, result: Constant) -> Step:
+    """A call that was computed beforehand costs each time."""
+    price = cost_of(plan).of([a.value for a in plan.arguments if isinstance(a, Constant)], result.value)
 
     def step(frame: Frame) -> Value:
         frame.spend(price)
-        return result
+        return result.value
 
     return step
-
-
-def _cost(plan: Invoke) -> Cost:
-    """By function, else by overload if types tell which it is."""
-    if plan.function.cost is not None:
-        return plan.function.cost
-    only = plan.candidates[0].cost if len(plan.candidates) == 1 else None
-    return ONE if only is None else only
 
 
 def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
@@ -150,7 +136,7 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
     """
     prepared = constant_pattern(plan) is not None
     searched = len(plan.candidates) > 1 and not plan.function.singleton
-    formula, early = _cost(plan), len(arguments) > 2 or prepared or searched
+    formula, early = cost_of(plan), len(arguments) > 2 or prepared or searched
     price, late = formula.of, formula.late
     lenient, traversing = plan.function.name == "@not_strictly_false", plan.function.name in _TRAVERSING
 
@@ -193,7 +179,7 @@ def _count(frame: Frame, value: Value) -> None:
 
 def _growing(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
     """Calls whose result can be large: paid for before it is made, as far as the arguments tell, and counted."""
-    cost = _cost(plan)
+    cost = cost_of(plan)
 
     def guarded(*values: Value) -> Value:
         if cost.of(values, None) > LIMIT:

@@ -3,7 +3,7 @@
 The checker picks overloads by types, the compilers call implementations, the meter uses costs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -49,6 +49,18 @@ class Function:
 
 
 Library: TypeAlias = tuple[Function, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What an expression may use.
+
+    Attributes:
+        device: the fields of the variable ``device``.
+    """
+
+    functions: Mapping[str, Function]
+    device: Mapping[str, Type]
 
 
 def function(name: str, *overloads: Overload, cost: Cost | None = None) -> Function:
