@@ -1,7 +1,6 @@
 """The autoscaler's verbs on HTTP: sessions that don't see each other, a cluster that is never changed, clear errors."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,9 @@ from tests.extender.autoscaling import (
 from tests.kit.clusters import (
     GPU,
     Cluster,
+    HeldClock,
     Object,
+    asking,
     claim,
     claim_template,
     client_of,
@@ -40,11 +41,6 @@ from tests.kit.clusters import (
 OBJECTS = (GPU, claim_template(), machine("a"), local_slice("a"), pod_of("pending", "gpu"))
 NEW = node_template("g", 1)
 NO_ROOM = "no free device for request gpu"
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.of(*OBJECTS)
 
 
 def app_of(cluster: Cluster, autoscaler: Autoscaler | None = None, settings: Settings | None = None) -> FastAPI:
@@ -99,7 +95,7 @@ async def test_filter_answers_with_the_nodes_that_were_sent(client: AsyncClient)
 
 async def test_filter_of_names_knows_real_nodes_and_those_made_up_before(client: AsyncClient) -> None:
     session = await start(client)
-    body = {"Pod": pod_of("p", "gpu"), "Nodes": None, "NodeNames": ["a", "n"]}
+    body = asking(pod_of("p", "gpu"), "a", "n")
     assert (await post(client, "filter", body, session))["NodeNames"] == ["a"]
     await passing(client, pod_of("p", "gpu"), machine("n", "g"), session=session)
     assert (await post(client, "filter", body, session))["NodeNames"] == ["a", "n"]
@@ -189,7 +185,7 @@ async def test_the_cluster_is_never_changed(client: AsyncClient, cluster: Cluste
     await book(client, pod_of("p", "gpu"), machine("n", "g"), session)
     assert cluster.state.snapshot is before
     assert cluster.state.changes_since(before.version) == ()
-    body = {"Pod": pod_of("pending", "gpu"), "Nodes": None, "NodeNames": ["a"]}
+    body = asking(pod_of("pending", "gpu"), "a")
     await cluster.settle()
     assert (await client.post("/filter", content=orjson.dumps(body))).json()["NodeNames"] == ["a"]
 
@@ -358,34 +354,20 @@ async def test_a_cluster_that_is_not_synced_is_an_error(cluster: Cluster) -> Non
 
 
 async def test_time_that_is_up_is_an_error_and_nothing_is_booked(cluster: Cluster) -> None:
-    solving, finish = threading.Event(), threading.Event()
-
-    def clock() -> float:
-        if threading.current_thread() is not threading.main_thread():
-            solving.set()
-            finish.wait()
-        return 0.0
-
+    clock = HeldClock()
     decider = Decider(replace(solver(), clock=clock), cluster.state.changes_since)
     autoscaler = replace(autoscaler_over(cluster.state, NEW), decider=decider)
     session = autoscaler.start()
     settings = load("autoscaler: {deadlineSeconds: 0.05}")
     async with client_of(app_of(cluster, autoscaler, settings)) as client:
         reply = await book(client, pod_of("p", "gpu"), machine("a"), session)
-        finish.set()
+        clock.go.set()
         assert reply == {"Error": "autoscaler/NodeSelected was not done within its deadline of 0.05 s"}
         assert autoscaler.sessions.find(session).world.snapshot is cluster.state.snapshot
 
 
 async def test_health_is_answered_while_a_plan_is_made(cluster: Cluster) -> None:
-    solving, answered = threading.Event(), threading.Event()
-
-    def clock() -> float:
-        if threading.current_thread() is not threading.main_thread():
-            solving.set()
-            answered.wait()
-        return 0.0
-
+    clock = HeldClock()
     decider = Decider(replace(solver(), clock=clock), cluster.state.changes_since)
     autoscaler = replace(autoscaler_over(cluster.state, NEW), decider=decider)
     body = {
@@ -394,9 +376,9 @@ async def test_health_is_answered_while_a_plan_is_made(cluster: Cluster) -> None
     }
     async with client_of(app_of(cluster, autoscaler)) as client:
         planning = asyncio.create_task(post(client, "estimate", body))
-        await asyncio.to_thread(solving.wait)
+        await asyncio.to_thread(clock.reached.wait)
         assert (await client.get("/livez")).text == "ok\n"
-        answered.set()
+        clock.go.set()
         assert (await planning)["NodeGroups"][0]["Add"] == 1
 
 

@@ -1,7 +1,7 @@
 """Bodies of requests: how long, how dense, how many at a time; and what else of a request is kept or has to be read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -129,15 +129,7 @@ async def test_what_a_scheduler_sends_is_not_dense(asked: Object) -> None:
 # --- on HTTP -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.of(device_class(), node("a"), local_slice("a"), claim("c"), pod("p", "c"))
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
-    async with client_of(cluster.app()) as found:
-        yield found
+OBJECTS = (device_class(), node("a"), local_slice("a"), claim("c"), pod("p", "c"))
 
 
 async def post(client: AsyncClient, path: str, body: object) -> Any:

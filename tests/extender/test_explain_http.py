@@ -1,7 +1,6 @@
 """Explanations over HTTP and on the command line: who gets what, in which form, and what is said of mistakes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -41,17 +40,6 @@ OBJECTS = (
     pod("somebody", "taken", "taken-too", on="a"),
 )
 JSON = {"accept": "application/json"}
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.of(*OBJECTS)
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
-    async with client_of(cluster.app()) as found:
-        yield found
 
 
 # --- over HTTP ---------------------------------------------------------------------------------------------

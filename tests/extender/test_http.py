@@ -1,8 +1,6 @@
 """The service on HTTP: every answer is one that its reader can use, whatever was asked."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +21,11 @@ from tests.kit.clusters import (
     DRIVER,
     GPU,
     Cluster,
+    HeldClock,
     Object,
     app_over,
+    asking,
+    binding,
     claim,
     client_of,
     local_slice,
@@ -44,21 +45,6 @@ OBJECTS = (
 )
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.of(*OBJECTS)
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
-    async with client_of(cluster.app()) as found:
-        yield found
-
-
-def args(asked: Object, *names: str) -> Object:
-    return {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
-
-
 async def post(client: AsyncClient, verb: str, body: object) -> Any:
     response = await client.post(f"/{verb}", content=body if isinstance(body, bytes) else orjson.dumps(body))
     assert response.status_code == 200
@@ -70,7 +56,7 @@ async def post(client: AsyncClient, verb: str, body: object) -> Any:
 
 
 async def test_filter_by_names(client: AsyncClient) -> None:
-    assert await post(client, "filter", args(pod("p", "c"), "b", "new", "a")) == {
+    assert await post(client, "filter", asking(pod("p", "c"), "b", "new", "a")) == {
         "FailedNodes": {},
         "FailedAndUnresolvableNodes": {"b": "no free device for request gpu", "new": "node not yet known"},
         "NodeNames": ["a"],
@@ -88,23 +74,23 @@ async def test_filter_of_whole_nodes_returns_the_nodes_that_were_sent(client: As
 
 
 async def test_prioritize_scores_every_node_that_was_asked(client: AsyncClient) -> None:
-    await post(client, "filter", args(pod("p", "c"), "a", "b"))
-    scores = await post(client, "prioritize", args(pod("p", "c"), "b", "a"))
+    await post(client, "filter", asking(pod("p", "c"), "a", "b"))
+    scores = await post(client, "prioritize", asking(pod("p", "c"), "b", "a"))
     assert [each["Host"] for each in scores] == ["b", "a"]
     assert scores[0]["Score"] == 0
     assert scores[1]["Score"] in range(1, 11)
-    assert scores == await post(client, "prioritize", args(pod("p", "c"), "b", "a"))
+    assert scores == await post(client, "prioritize", asking(pod("p", "c"), "b", "a"))
 
 
 async def test_prioritize_without_a_filter_before_it_says_the_same(client: AsyncClient, cluster: Cluster) -> None:
-    first = await post(client, "prioritize", args(pod("p", "c"), "a", "b"))
+    first = await post(client, "prioritize", asking(pod("p", "c"), "a", "b"))
     async with client_of(cluster.app()) as other:
-        await post(other, "filter", args(pod("p", "c"), "a", "b"))
-        assert await post(other, "prioritize", args(pod("p", "c"), "a", "b")) == first
+        await post(other, "filter", asking(pod("p", "c"), "a", "b"))
+        assert await post(other, "prioritize", asking(pod("p", "c"), "a", "b")) == first
 
 
 async def test_prioritize_has_no_opinion_on_pods_without_devices(client: AsyncClient) -> None:
-    scores = await post(client, "prioritize", args(pod("plain"), "a", "x"))
+    scores = await post(client, "prioritize", asking(pod("plain"), "a", "x"))
     assert scores == [{"Host": "a", "Score": 0}, {"Host": "x", "Score": 0}]
 
 
@@ -120,16 +106,12 @@ async def test_preempt_answers_with_uids(client: AsyncClient, asked: Object) -> 
     }
 
 
-def binding(name: str, on: str) -> Object:
-    return {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": on}
-
-
 async def test_bind_allocates_and_binds_and_the_next_filter_knows(client: AsyncClient, cluster: Cluster) -> None:
     assert await post(client, "bind", binding("p", "a")) == {}
     assert await cluster.node_of("p") == "a"
     assert [str(each.device) for each in _allocation(cluster, "c").results] == [f"{DRIVER}/a/gpu-0"]
     cluster.load(claim("d"))
-    reply = await post(client, "filter", args(pod("q", "d"), "a", "b"))
+    reply = await post(client, "filter", asking(pod("q", "d"), "a", "b"))
     assert reply["NodeNames"] == []
 
 
@@ -185,7 +167,7 @@ async def test_a_broken_request_is_an_error_that_names_the_field(
 async def test_a_pod_whose_fields_have_wrong_types_is_named_by_field(client: AsyncClient) -> None:
     wrong = pod("p", "c")
     wrong["spec"]["resourceClaims"] = [{"name": 5}]
-    reply = await post(client, "filter", args(wrong, "a"))
+    reply = await post(client, "filter", asking(wrong, "a"))
     assert "Pod: spec.resourceClaims[0].name" in reply["Error"]
 
 
@@ -238,11 +220,11 @@ async def test_what_is_not_there_is_a_json_error(
 async def test_a_cluster_that_is_not_synced_is_an_error_for_pods_with_devices_only(cluster: Cluster) -> None:
     app = Cluster(ClusterState(), cluster.api).app()
     async with client_of(app) as client:
-        reply = await post(client, "filter", args(pod("p", "c"), "a"))
+        reply = await post(client, "filter", asking(pod("p", "c"), "a"))
         assert list(reply) == ["Error"]
         assert reply["Error"] == "not ready: not synced yet"
-        assert (await post(client, "filter", args(pod("plain"), "a")))["NodeNames"] == ["a"]
-        assert await post(client, "prioritize", args(pod("plain"), "a")) == [{"Host": "a", "Score": 0}]
+        assert (await post(client, "filter", asking(pod("plain"), "a")))["NodeNames"] == ["a"]
+        assert await post(client, "prioritize", asking(pod("plain"), "a")) == [{"Host": "a", "Score": 0}]
         assert await post(client, "bind", binding("plain", "a")) == {}
         ready = await client.get("/readyz")
         assert ready.status_code == 503
@@ -252,7 +234,7 @@ async def test_a_cluster_that_is_not_synced_is_an_error_for_pods_with_devices_on
 async def test_a_solve_past_its_deadline_is_an_error(cluster: Cluster) -> None:
     settings = load("scheduling: {deadlineSeconds: 0.000001}")
     async with client_of(cluster.app(settings)) as client:
-        reply = await post(client, "filter", args(pod("p", "c"), "a"))
+        reply = await post(client, "filter", asking(pod("p", "c"), "a"))
     assert reply == {"Error": "filter was not done within its deadline of 1e-06 s"}
 
 
@@ -264,7 +246,7 @@ async def test_a_fault_of_ours_is_told_without_its_traceback_which_is_logged(clu
     service = make_service(cluster.api, cluster.state, broken, Settings(), Metrics(CollectorRegistry()))
     with structlog.testing.capture_logs() as logs:
         async with client_of(app_over(service, cluster.state)) as client:
-            reply = await post(client, "filter", args(pod("p", "c"), "a"))
+            reply = await post(client, "filter", asking(pod("p", "c"), "a"))
     failed = [each for each in logs if each["event"] == "verb failed"]
     assert [(each["verb"], str(each["exc_info"])) for each in failed] == [("filter", "the clock is broken")]
     assert reply == {"Error": "internal error in filter; the service's log has the details"}
@@ -296,11 +278,11 @@ async def test_a_service_that_stops_is_alive_but_not_ready(cluster: Cluster) -> 
         assert (await client.get("/livez")).status_code == 200
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.text) == (503, "not ready: stopping\n")
-        assert (await post(client, "filter", args(pod("p", "c"), "a")))["NodeNames"] == ["a"]
+        assert (await post(client, "filter", asking(pod("p", "c"), "a")))["NodeNames"] == ["a"]
 
 
 async def test_metrics_count_what_was_asked(client: AsyncClient) -> None:
-    await post(client, "filter", args(pod("p", "c"), "a", "b"))
+    await post(client, "filter", asking(pod("p", "c"), "a", "b"))
     await post(client, "filter", b"{")
     text = (await client.get("/metrics")).text
     assert 'dra_extender_verb_duration_seconds_count{code="ok",verb="filter"} 1.0' in text
@@ -322,7 +304,7 @@ async def test_no_page_loads_scripts_from_elsewhere(client: AsyncClient) -> None
     assert [(await client.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]
 
 
-@pytest.mark.parametrize("body", [args(pod("p", "c"), "a"), {"NodeNames": 7}])
+@pytest.mark.parametrize("body", [asking(pod("p", "c"), "a"), {"NodeNames": 7}])
 async def test_replies_end_their_line(client: AsyncClient, body: Object) -> None:
     for verb in VERBS:
         assert (await client.post(f"/{verb}", content=orjson.dumps(body))).content.endswith(b"\n")
@@ -332,7 +314,7 @@ async def test_replies_end_their_line(client: AsyncClient, body: Object) -> None
 
 async def test_verbs_live_under_the_prefix_and_the_rest_does_not(cluster: Cluster) -> None:
     async with client_of(cluster.app(load("server: {prefix: /dra/v1}"))) as client:
-        assert (await post(client, "dra/v1/filter", args(pod("plain"), "a")))["NodeNames"] == ["a"]
+        assert (await post(client, "dra/v1/filter", asking(pod("plain"), "a")))["NodeNames"] == ["a"]
         assert (await client.post("/filter")).status_code == 404
         assert (await client.get("/livez")).status_code == 200
 
@@ -348,20 +330,13 @@ async def test_the_documented_examples_run(client: AsyncClient) -> None:
 
 
 async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) -> None:
-    solving, answered = threading.Event(), threading.Event()
-
-    def clock() -> float:
-        if threading.current_thread() is not threading.main_thread():
-            solving.set()
-            answered.wait()
-        return 0.0
-
+    clock = HeldClock()
     settings = load("scheduling: {deadlineSeconds: 60}")
     waiting = replace(solver(), clock=clock)
     service = make_service(cluster.api, cluster.state, waiting, settings, Metrics(CollectorRegistry()))
     async with client_of(app_over(service, cluster.state, settings)) as client:
-        filtering = asyncio.create_task(post(client, "filter", args(pod("p", "c"), "a")))
-        await asyncio.to_thread(solving.wait)
+        filtering = asyncio.create_task(post(client, "filter", asking(pod("p", "c"), "a")))
+        await asyncio.to_thread(clock.reached.wait)
         assert (await client.get("/livez")).text == "ok\n"
-        answered.set()
+        clock.go.set()
         assert (await filtering)["NodeNames"] == ["a"]

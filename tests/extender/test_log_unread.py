@@ -16,10 +16,10 @@ import yaml
 from httpx import AsyncClient
 
 from tests.extender.process import ROOT
-from tests.kit.clusters import Object, claim, device_class, node, pod
+from tests.kit.clusters import Object, asking, claim, device_class, node, pod
 
 OBJECTS = (device_class(), node("a"), claim("c"), pod("p", "c"))
-ASKED: Object = {"Pod": pod("p", "c"), "Nodes": None, "NodeNames": ["a"]}
+ASKED: Object = asking(pod("p", "c"), "a")
 """There is no device: each call is worth a line."""
 
 CALLS = 600

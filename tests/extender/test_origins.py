@@ -8,7 +8,7 @@ from httpx import AsyncClient
 
 from extender.config.settings import load
 from extender.http.origins import Callers
-from tests.kit.clusters import Cluster, client_of, node, pod
+from tests.kit.clusters import Cluster, binding, client_of, node, pod
 
 OURS = [
     "127.0.0.1:8888",
@@ -90,9 +90,7 @@ def test_people_may_look(headers: list[tuple[bytes, bytes]]) -> None:
 # --- on HTTP -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.of(node("a"), pod("plain"))
+OBJECTS = (node("a"), pod("plain"))
 
 
 @pytest.fixture
@@ -102,7 +100,7 @@ async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
 
 
 EVIL = {"host": "evil.example:8888"}
-BIND = orjson.dumps({"PodName": "plain", "PodNamespace": "ns", "PodUID": "uid-plain", "Node": "a"})
+BIND = orjson.dumps(binding("plain", "a"))
 
 
 @pytest.mark.parametrize("headers", [EVIL, {"origin": "https://evil.example", "content-type": "text/plain"}])

@@ -23,7 +23,7 @@ from extender.config.settings import LogSettings
 from extender.observe import logs
 from extender.observe.tables.table import Row, View, page
 from extender.observe.tables.terminal import Table, plain_lines, print_table
-from tests.kit.clusters import Cluster, claim, client_of, device_class, local_slice, node, pod
+from tests.kit.clusters import Cluster, asking, claim, client_of, device_class, local_slice, node, pod
 
 ATTACKS = {
     "an escape sequence": ("\x1b[2J\x1b]0;owned\x07", r"\x1b[2J\x1b]0;owned\x07"),
@@ -120,7 +120,7 @@ async def test_a_reason_for_the_scheduler_has_none() -> None:
     """It becomes a condition of the pod and an Event, which others show."""
     broken = device_class(selectors=[f"device.attributes['gpu.example.com']['{ESCAPE}'] == 'x'"])
     cluster = Cluster.of(broken, *CLUSTER[1:])
-    asked = {"Pod": pod("p", "c"), "Nodes": None, "NodeNames": ["a"]}
+    asked = asking(pod("p", "c"), "a")
     async with client_of(cluster.app()) as client:
         reply = (await client.post("/filter", json=asked)).json()
     (reason,) = {**reply["FailedNodes"], **reply["FailedAndUnresolvableNodes"]}.values()

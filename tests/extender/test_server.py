@@ -12,7 +12,7 @@ import yaml
 from httpx import AsyncClient
 
 from tests.extender.process import serving, start
-from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
+from tests.kit.clusters import GPU, Object, asking, binding, claim, local_slice, node, pod
 
 OBJECTS = (
     GPU,
@@ -21,7 +21,7 @@ OBJECTS = (
     claim("c"),
     pod("p", "c"),
 )
-ASKED: Object = {"Pod": pod("p", "c"), "Nodes": None, "NodeNames": ["a", "b"]}
+ASKED: Object = asking(pod("p", "c"), "a", "b")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_it_serves_and_stops_on_sigterm(manifests: Path) -> None:
         assert (await client.get("/readyz")).text == "ok\n"
         reply = (await client.post("/filter", content=orjson.dumps(ASKED))).json()
         assert (reply["NodeNames"], reply["FailedAndUnresolvableNodes"]) == (["a"], {"b": "node not yet known"})
-        bind = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"}
+        bind = binding("p", "a")
         assert (await client.post("/bind", content=orjson.dumps(bind))).json() == {}
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(30):

@@ -17,7 +17,7 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.serving import run as serving
 from extender.state.state import ClusterState
-from tests.kit.clusters import GPU, NOW, claim, local_slice, node, pod
+from tests.kit.clusters import GPU, NOW, binding, claim, local_slice, node, pod
 
 OBJECTS = (
     GPU,
@@ -26,7 +26,7 @@ OBJECTS = (
     claim("c"),
     pod("p", "c"),
 )
-BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"}
+BINDING = binding("p", "a")
 
 
 class SlowApi(MemoryApi):

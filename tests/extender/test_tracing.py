@@ -29,7 +29,8 @@ from tests.extender.livecluster import SERVED, default, half, make_claim
 from tests.kit.clusters import (
     GPU,
     Cluster,
-    Object,
+    asking,
+    binding,
     claim,
     client_of,
     local_slice,
@@ -76,11 +77,6 @@ def traced() -> Traced:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.of(*OBJECTS)
-
-
-@pytest.fixture
 async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]:
     settings, tracing = Settings(), traced.spans
     metrics = Metrics(CollectorRegistry())
@@ -89,10 +85,6 @@ async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]
     autoscaler = make_autoscaler(cluster.state, solver(), settings, read_catalog(settings), off_loop)
     async with client_of(create_app(service, autoscaler, settings, tracing=tracing)) as found:
         yield found
-
-
-def args(asked: Object, *names: str) -> Object:
-    return {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
 
 
 async def post(client: AsyncClient, path: str, body: object, **headers: str) -> Any:
@@ -121,7 +113,7 @@ def id_of(span: ReadableSpan) -> int:
 
 
 async def test_filter_has_pod_decision_nodes_and_what_was_solved(client: AsyncClient, traced: Traced) -> None:
-    await post(client, "/filter", args(pod("p", "c"), "a", "b", "new"))
+    await post(client, "/filter", asking(pod("p", "c"), "a", "b", "new"))
     (decision,) = (await client.get("/decisions", params={"format": "json"})).json()["items"]
     verb = traced.ended()["filter"]
     assert verb.kind is SpanKind.SERVER
@@ -140,7 +132,7 @@ async def test_filter_has_pod_decision_nodes_and_what_was_solved(client: AsyncCl
 
 
 async def test_what_is_solved_off_the_loop_is_within_its_verb(client: AsyncClient, traced: Traced) -> None:
-    await post(client, "/autoscaler/filter", args(pod("p", "c"), "a"))
+    await post(client, "/autoscaler/filter", asking(pod("p", "c"), "a"))
     spans = traced.ended()
     assert set(spans) == {"autoscaler/filter", "solve"}
     assert parent(spans["solve"]) == id_of(spans["autoscaler/filter"])
@@ -150,8 +142,8 @@ async def test_what_is_solved_off_the_loop_is_within_its_verb(client: AsyncClien
 VICTIMS = {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 0}}
 WHOLE = {"Pod": pod("p", "c"), "Nodes": {"items": [node("a")]}, "NodeNames": None}
 OF_VERBS: list[tuple[str, object, dict[str, object]]] = [
-    ("prioritize", args(pod("plain"), "a", "b"), {**PLAIN, "dra_extender.nodes.asked": 2}),
-    ("filter", args(pod("plain"), "a"), {**PLAIN, "dra_extender.nodes.passed": 1}),
+    ("prioritize", asking(pod("plain"), "a", "b"), {**PLAIN, "dra_extender.nodes.asked": 2}),
+    ("filter", asking(pod("plain"), "a"), {**PLAIN, "dra_extender.nodes.passed": 1}),
     (
         "preempt",
         {"Pod": pod("plain"), "NodeNameToVictims": None, "NodeNameToMetaVictims": VICTIMS},
@@ -159,7 +151,7 @@ OF_VERBS: list[tuple[str, object, dict[str, object]]] = [
     ),
     (
         "bind",
-        {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"},
+        binding("p", "a"),
         {**P, "k8s.node.name": "a", "dra_extender.nodes.asked": 1},
     ),
     ("autoscaler/start", {}, {}),
@@ -195,7 +187,7 @@ async def test_a_pod_is_booked_in_a_span_that_does_not_give_the_session_away(
 
 
 async def test_the_callers_trace_goes_on(client: AsyncClient, traced: Traced) -> None:
-    await post(client, "/filter", args(pod("plain"), "a"), **TRACEPARENT)
+    await post(client, "/filter", asking(pod("plain"), "a"), **TRACEPARENT)
     span = traced.ended()["filter"]
     assert span.context is not None
     assert (f"{span.context.trace_id:032x}", f"{parent(span):016x}") == (TRACE, CALLER)
@@ -203,7 +195,7 @@ async def test_the_callers_trace_goes_on(client: AsyncClient, traced: Traced) ->
 
 @pytest.mark.parametrize("header", ["", "junk", f"00-{'0' * 32}-{CALLER}-01", f"ff-{TRACE}-{CALLER}-01"])
 async def test_a_header_that_is_none_begins_a_trace(client: AsyncClient, traced: Traced, header: str) -> None:
-    await post(client, "/filter", args(pod("plain"), "a"), traceparent=header)
+    await post(client, "/filter", asking(pod("plain"), "a"), traceparent=header)
     assert traced.ended()["filter"].parent is None
 
 
@@ -212,7 +204,7 @@ async def test_a_header_that_is_none_begins_a_trace(client: AsyncClient, traced:
     [
         ({"PodName": "p"}, "WireError", "PodNamespace: missing"),
         (
-            {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "b"},
+            binding("p", "b"),
             "RefusedError",
             "no free device for request gpu",
         ),
@@ -241,7 +233,7 @@ async def test_so_is_a_call_that_was_given_up(traced: Traced) -> None:
 
 async def test_lines_of_the_log_have_the_trace(client: AsyncClient, traced: Traced) -> None:
     with structlog.testing.capture_logs([*traced.spans.processors]) as lines:
-        await post(client, "/filter", args(pod("p", "c"), "b"), **TRACEPARENT)
+        await post(client, "/filter", asking(pod("p", "c"), "b"), **TRACEPARENT)
         structlog.get_logger().info("elsewhere")
     decided, elsewhere = lines
     assert (decided["event"], decided["trace_id"]) == ("decided", TRACE)

@@ -21,7 +21,7 @@ from extender.config.settings import TracingSettings
 from extender.offload import in_thread
 from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
 from tests.extender.process import ROOT, serving
-from tests.kit.clusters import GPU, claim, local_slice, node, pod
+from tests.kit.clusters import GPU, asking, claim, local_slice, node, pod
 from tests.kit.servers.transport import FakeApi
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -200,7 +200,7 @@ async def test_the_service_sends_what_is_left_when_it_stops(
     manifests.write_text(yaml.safe_dump_all(OBJECTS))
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
     async with serving("--manifests", str(manifests)) as (process, url), AsyncClient(base_url=url) as client:
-        asked = {"Pod": pod("p", "c"), "Nodes": None, "NodeNames": ["a"]}
+        asked = asking(pod("p", "c"), "a")
         await client.post("/filter", content=orjson.dumps(asked), headers=TRACEPARENT)
         process.terminate()
         async with asyncio.timeout(30):

@@ -1,6 +1,5 @@
 """The tables on HTTP: what they show, page by page, as text and as JSON."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -15,6 +14,8 @@ from tests.kit.clusters import (
     GPU,
     Cluster,
     Object,
+    asking,
+    binding,
     claim,
     client_of,
     local_slice,
@@ -42,17 +43,6 @@ ALL_DEVICES = [
     "c/gpu-0 free",
     "c/gpu-1 tainted",
 ]
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.of(*OBJECTS)
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
-    async with client_of(cluster.app()) as found:
-        yield found
 
 
 async def items(client: AsyncClient, path: str) -> list[Any]:
@@ -163,10 +153,10 @@ async def test_objects_that_can_not_be_read_are_problems(client: AsyncClient, cl
 
 
 async def test_decisions_come_latest_first_and_say_why(client: AsyncClient) -> None:
-    args = {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": ["a", "b", "new"]}
+    args = asking(pod("p", "wanted"), "a", "b", "new")
     await ask(client, "filter", args)
-    await ask(client, "bind", {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"})
-    await ask(client, "bind", {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "b"})
+    await ask(client, "bind", binding("p", "a"))
+    await ask(client, "bind", binding("p", "b"))
     bound, failed, filtered = await items(client, "/decisions")
     assert [bound["verb"], bound["node"], bound["error"]] == ["bind", "b", ""]
     assert [failed["verb"], failed["node"], failed["passed"]] == ["bind", "a", 0]
@@ -178,7 +168,7 @@ async def test_decisions_come_latest_first_and_say_why(client: AsyncClient) -> N
 
 async def test_decisions_can_be_asked_for_by_pod_and_verb(client: AsyncClient) -> None:
     for verb in ("filter", "prioritize"):
-        await ask(client, verb, {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": ["b"]})
+        await ask(client, verb, asking(pod("p", "wanted"), "b"))
     victims = {"b": {"Pods": [{"UID": "u"}], "NumPDBViolations": 0}}
     args = {"Pod": pod("p", "wanted", priority=9), "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
     await ask(client, "preempt", args)
@@ -188,8 +178,8 @@ async def test_decisions_can_be_asked_for_by_pod_and_verb(client: AsyncClient) -
 
 
 async def test_pods_without_devices_leave_no_decision(client: AsyncClient) -> None:
-    await ask(client, "filter", {"Pod": pod("plain"), "Nodes": None, "NodeNames": ["a"]})
-    await ask(client, "bind", {"PodName": "plain", "PodNamespace": "ns", "PodUID": "uid-plain", "Node": "a"})
+    await ask(client, "filter", asking(pod("plain"), "a"))
+    await ask(client, "bind", binding("plain", "a"))
     assert await items(client, "/decisions") == []
 
 
@@ -301,7 +291,7 @@ async def test_what_can_not_be_asked_is_an_error_that_names_it(client: AsyncClie
 
 
 async def test_the_documented_examples_run_and_look_like_the_answers(client: AsyncClient, cluster: Cluster) -> None:
-    await ask(client, "filter", {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": ["b"]})
+    await ask(client, "filter", asking(pod("p", "wanted"), "b"))
     cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
     paths = (await client.get("/openapi.json")).json()["paths"]
     tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}

@@ -1,5 +1,6 @@
 """Small clusters, in few words: raw API objects, and snapshots, services and applications over them."""
 
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import count
@@ -154,6 +155,16 @@ def snapshot_of(*objects: Object) -> Snapshot:
     return state_of(objects).snapshot
 
 
+def asking(asked: Object, *names: str) -> Object:
+    """What kube-scheduler sends to filter and prioritize, with the names of nodes."""
+    return {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
+
+
+def binding(name: str, on: str) -> Object:
+    """What kube-scheduler sends to bind a pod of namespace "ns"."""
+    return {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": on}
+
+
 def solver(*, limits: Limits | None = None, features: Features | None = None) -> Solver:
     """First-fit, with a clock that stands still and share ids that count."""
     ids = count()
@@ -165,6 +176,24 @@ def solver(*, limits: Limits | None = None, features: Features | None = None) ->
         limits=limits or Limits(),
         features=features or Features(),
     )
+
+
+class HeldClock:
+    """The clock of a solver: a search in a thread stops at it, until it is let go.
+
+    Attributes:
+        reached: a search has come to it.
+        go: lets the search go on.
+    """
+
+    def __init__(self) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def __call__(self) -> float:
+        if threading.current_thread() is not threading.main_thread():
+            self.reached.set()
+            self.go.wait()
+        return 0.0
 
 
 class Cluster:
