@@ -27,7 +27,8 @@ from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.bind import Binder, BindError
+from extender.verbs.bind import Binder
+from extender.verbs.bind_errors import BindError
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims

@@ -1,28 +1,24 @@
-"""Bind: allocate, reserve, check, bind; or take back what was written.
+"""Bind: allocate, reserve, check, bind; or undo what was written.
 
-Idempotent: the scheduler repeats a call after its timeout although the first may still run, or have succeeded. A pod
-has one bind at a time, and whoever calls again gets the answer of the one that runs.
+Idempotent: after its timeout the scheduler calls again, although the first call may still run, or have succeeded. A pod
+has one bind at a time, and a second call gets the answer of the bind that runs.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
-from allocator import Allocation, AllocationResult, AllocatorError
-from extender.decisions.solver import No, Solver
-from extender.decisions.verdict import UNKNOWN_NODE
+from extender.decisions.solver import Solver
 from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.offload import Offload, in_thread
-from extender.pods.case import Case, found_at_hand, found_on, open_case
-from extender.pods.claims import Blocked, PodClaims
-from extender.pods.grounds import rests
-from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
+from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
+from extender.verbs.bind_errors import BindError, DoubleAllocationError, GivenBackError, LapsedError
+from extender.verbs.bind_plan import Plan, Planner, to_give_back
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.other_writers import double_allocation, is_in_use
@@ -33,42 +29,8 @@ from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
 
-_OWN_SHARE: Final = 0.9
-"""Of a call's time, after which no step begins: the answer must still get there."""
-
-MOST_TRIES: Final = 5
-"""To decide before something changes that the decision rests on."""
-
-
-class BindError(Exception):
-    """The pod is not bound, as far as we know; the scheduler is to try again."""
-
-
-class GivenBackError(BindError):
-    """What the pod's claims have been allocated is of no use; it is given back."""
-
-
-class DoubleAllocationError(GivenBackError):
-    """Another writer gave the same devices to another claim before us."""
-
-
-class LapsedError(GivenBackError):
-    """A device did not get ready."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What a bind is to write.
-
-    Attributes:
-        reservations: in this order.
-        stale: special claims of earlier tries, to be deleted before.
-        status: what the pod's status is to say of its special claim.
-    """
-
-    reservations: tuple[Reservation, ...]
-    stale: tuple[ClaimObject, ...]
-    status: ExtendedClaim | None
+_STEPS_SHARE: Final = 0.9
+"""The part of a call's time in which steps begin. The rest is for the last step and the answer."""
 
 
 class Binder:
@@ -97,7 +59,7 @@ class Binder:
         self._solver = solver
         self._deadline = deadline
         self._double_allocations = double_allocations
-        self._off_loop = off_loop
+        self._planner = Planner(state, solver, double_allocations, off_loop)
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
     async def bind(self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None) -> None:
@@ -113,7 +75,7 @@ class Binder:
             BindError: the pod is not bound to the node, and why.
         """
         now = asyncio.get_running_loop().time()
-        until, own = now + self._deadline, now + self._deadline * _OWN_SHARE
+        until, own = now + self._deadline, now + self._deadline * _STEPS_SHARE
         while uid in self._running:
             target, task = self._running[uid]
             error = await _answer(task, until)
@@ -173,7 +135,7 @@ class Binder:
             pod = await self._writer.read_pod(key, uid)
         made: list[Reservation] = []
         try:
-            plan = await self._decide(pod, node, made, until)
+            plan = await self._planner.plan(pod, node, made, until)
             pod, revision = await self._write(pod, plan, made)
             pod = await self._ready(pod, plan, made, revision, until)
             await self._writer.bind(pod, node, lambda old, new: self._again(old, new, plan, made, until))
@@ -185,62 +147,7 @@ class Binder:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
 
-    async def _decide(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> _Plan:
-        """What is to be written, with new allocations in flight from here on.
-
-        What takes a search is found out in a thread, and counts if nothing that it rests on has changed meanwhile:
-        between the last look at that and the allocations in flight nothing else runs.
-
-        A claim whose allocation is void is added to `made`: it is to be given back.
-        """
-        for _ in range(MOST_TRIES):
-            case, node = self._opened(pod, node_name, made)
-            decided = await self._found(case, node, until)
-            if isinstance(decided, No):
-                raise BindError(f"node {node_name}: {decided.reason}")
-            now = self._state.snapshot
-            changes = self._state.changes_since(case.snapshot.version)
-            if rests(case, node, now, changes) and not self._state.not_ready:
-                return self._assumed(_plan(pod, case.claims, node, decided, now), pod)
-        raise BindError(f"node {node_name}: its devices change all the time")
-
-    def _opened(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Case, NodeObject]:
-        """The pod's case as things stand now, and the node."""
-        if self._state.not_ready:
-            raise BindError(f"not ready: {self._state.not_ready}")
-        snapshot = self._state.snapshot
-        node = snapshot.nodes.get(node_name)
-        if node is None:
-            raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
-        case = open_case(pod, snapshot, self._solver)
-        if not isinstance(case, Blocked):
-            return case, node
-        if case.void is None:
-            raise BindError(case.reason)
-        made += _given_back(pod, [case.void])
-        self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
-        raise DoubleAllocationError(case.reason)
-
-    async def _found(self, case: Case, node: NodeObject, until: float) -> Allocation | No:
-        """What the pod's claims would get; what takes a search is found out in a thread, before a time of the loop."""
-        solver = self._solver.within(self._solver.clock() + until - asyncio.get_running_loop().time())
-        try:
-            at_hand = found_at_hand(replace(case, solver=solver), node)
-            if at_hand is not None:
-                return at_hand
-            return await self._off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
-        except AllocatorError as error:
-            raise BindError(str(error)) from error
-        except TimeoutError as error:
-            raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
-
-    def _assumed(self, plan: _Plan, pod: Pod) -> _Plan:
-        for each in plan.reservations:
-            if each.allocates:
-                self._state.assume(each.uid, each.allocation, pod.uid)
-        return plan
-
-    async def _write(self, pod: Pod, plan: _Plan, made: list[Reservation]) -> tuple[Pod, int]:
+    async def _write(self, pod: Pod, plan: Plan, made: list[Reservation]) -> tuple[Pod, int]:
         """Write claim by claim. `made` gets those that are written, a special claim once it is made.
 
         Returns:
@@ -267,14 +174,14 @@ class Binder:
         """Delete special claims of an earlier try, with which no Binding may be on its way any more."""
         if not stale:
             return pod
-        released = await self._writer.release(pod, _given_back(pod, stale))
+        released = await self._writer.release(pod, to_give_back(pod, stale))
         if released.left:
             raise WriteRefusedError("; ".join(released.left))
         now = await self._writer.read_pod(pod.key, pod.uid)
         check_unbound(now)
         return now
 
-    async def _ready(self, pod: Pod, plan: _Plan, made: list[Reservation], revision: int, until: float) -> Pod:
+    async def _ready(self, pod: Pod, plan: Plan, made: list[Reservation], revision: int, until: float) -> Pod:
         """Do all that comes between the claims and the Binding; returns the pod in the version that is to be bound."""
         if pod.extended_claim != plan.status:
             told = await self._special.tell(pod, plan.status)
@@ -284,7 +191,7 @@ class Binder:
         self._check(made)
         return pod
 
-    async def _again(self, old: Pod, new: Pod, plan: _Plan, made: list[Reservation], until: float) -> Pod:
+    async def _again(self, old: Pod, new: Pod, plan: Plan, made: list[Reservation], until: float) -> Pod:
         """The same once the pod was changed by others: whether it still has its claims, the API server says."""
         _check_not_fenced(old, new)
         revision = 0
@@ -334,7 +241,7 @@ class Binder:
             raise BindError(str(lack))
 
     async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
-        left = await self._undo(pod, "", _given_back(pod, claims))
+        left = await self._undo(pod, "", to_give_back(pod, claims))
         logger.info("claims given back", pod=str(pod), claims=[str(each.key) for each in claims], left=left)
 
     async def _undo(self, pod: Pod, node: str, made: Sequence[Reservation]) -> list[str] | None:
@@ -374,37 +281,3 @@ async def _answer(task: asyncio.Task[BindError | None], until: float) -> BindErr
     """The task's answer, or that there is none yet. The task goes on, whoever stops waiting."""
     done, _ = await asyncio.wait({task}, timeout=until - asyncio.get_running_loop().time())
     return task.result() if done else BindError("the bind of this pod is still running")
-
-
-def _given_back(pod: Pod, claims: Iterable[ClaimObject]) -> list[Reservation]:
-    """As if the pod had reserved the claims for itself: to be undone."""
-    found = [(each, each.claim.allocation) for each in claims]
-    return [
-        Reservation(each, pod, allocation or AllocationResult(), allocates=False, frees=True)
-        for each, allocation in found
-        if allocation is not None or each.special_of
-    ]
-
-
-def _plan(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> _Plan:
-    """What is there already first, then what is to be allocated, a special claim last."""
-    needs = claims.on(node)
-    if isinstance(needs, str):
-        raise BindError(f"node {node.name}: {needs}")
-    there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
-    reservations = [
-        *_reserved(pod, there, snapshot),
-        *(
-            Reservation(each, pod, allocation, allocates=True, frees=True)
-            for each, allocation in zip(needs.pending, decided.results, strict=True)
-        ),
-    ]
-    return _Plan(tuple(reservations), needs.stale, needs.status)
-
-
-def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> Iterator[Reservation]:
-    for each in claims:
-        if each.claim.allocation is not None:
-            resumed = each.claim.uid in snapshot.assumed
-            frees = resumed or is_reserved(each.claim, pod.uid)
-            yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees)

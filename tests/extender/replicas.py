@@ -25,7 +25,7 @@ from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind import BindError
+from extender.verbs.bind_errors import BindError
 from extender.writes.reservation import is_reserved
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check

@@ -8,7 +8,8 @@ from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
 from extender.offload import Offload
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder, BindError
+from extender.verbs.bind import Binder
+from extender.verbs.bind_errors import BindError
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
 from tests.kit import virtualtime

@@ -1,0 +1,17 @@
+"""Why a pod is not bound."""
+
+
+class BindError(Exception):
+    """The pod is not bound, as far as we know. The scheduler will try again."""
+
+
+class GivenBackError(BindError):
+    """The allocation of a claim is useless and is given back."""
+
+
+class DoubleAllocationError(GivenBackError):
+    """Another claim got the same devices earlier, from another writer."""
+
+
+class LapsedError(GivenBackError):
+    """A device did not get ready."""

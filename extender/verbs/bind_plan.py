@@ -1,0 +1,148 @@
+"""What a bind is to write, decided in the present snapshot."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from allocator import Allocation, AllocationResult, AllocatorError
+from extender.decisions.solver import No, Solver
+from extender.decisions.verdict import UNKNOWN_NODE
+from extender.offload import Offload
+from extender.pods.case import Case, found_at_hand, found_on, open_case
+from extender.pods.claims import Blocked, PodClaims
+from extender.pods.grounds import rests
+from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.verbs.bind_errors import BindError, DoubleAllocationError
+from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.other_writers import double_allocation
+from extender.writes.reservation import Reservation, is_reserved
+
+MOST_TRIES: Final = 5
+"""To find devices before something changes that the search depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a bind is to write.
+
+    Attributes:
+        reservations: in the order of the writes.
+        stale: special claims of earlier binds, which are deleted first.
+        status: the pod's new status of its special claim.
+    """
+
+    reservations: tuple[Reservation, ...]
+    stale: tuple[ClaimObject, ...]
+    status: ExtendedClaim | None
+
+
+class Planner:
+    """Decides what binds write. Arguments: as those of `extender.verbs.bind.Binder`."""
+
+    def __init__(
+        self, state: ClusterState, solver: Solver, double_allocations: DoubleAllocations, off_loop: Offload
+    ) -> None:
+        self._state = state
+        self._solver = solver
+        self._double_allocations = double_allocations
+        self._off_loop = off_loop
+
+    async def plan(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> Plan:
+        """What a bind is to write. From here on, the new allocations are assumed.
+
+        A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile; nothing else
+        runs between that check and the assumed allocations.
+
+        Args:
+            pod: the pod to bind.
+            node_name: the node to bind it to.
+            made: gets a claim whose allocation is void, because it is to be given back.
+            until: when the search ends, by the loop's clock.
+
+        Raises:
+            BindError: the pod can't be bound to the node.
+        """
+        for _ in range(MOST_TRIES):
+            case, node = self._opened(pod, node_name, made)
+            decided = await self._found(case, node, until)
+            if isinstance(decided, No):
+                raise BindError(f"node {node_name}: {decided.reason}")
+            now = self._state.snapshot
+            changes = self._state.changes_since(case.snapshot.version)
+            if rests(case, node, now, changes) and not self._state.not_ready:
+                return self._assumed(_plan_of(pod, case.claims, node, decided, now), pod)
+        raise BindError(f"node {node_name}: its devices change all the time")
+
+    def _opened(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Case, NodeObject]:
+        """The pod's case in the present snapshot, and the node."""
+        if self._state.not_ready:
+            raise BindError(f"not ready: {self._state.not_ready}")
+        snapshot = self._state.snapshot
+        node = snapshot.nodes.get(node_name)
+        if node is None:
+            raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
+        case = open_case(pod, snapshot, self._solver)
+        if not isinstance(case, Blocked):
+            return case, node
+        if case.void is None:
+            raise BindError(case.reason)
+        made += to_give_back(pod, [case.void])
+        self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
+        raise DoubleAllocationError(case.reason)
+
+    async def _found(self, case: Case, node: NodeObject, until: float) -> Allocation | No:
+        """What the pod's claims would get: here if that takes a millisecond at most, else in a thread."""
+        solver = self._solver.within(self._solver.clock() + until - asyncio.get_running_loop().time())
+        try:
+            at_hand = found_at_hand(replace(case, solver=solver), node)
+            if at_hand is not None:
+                return at_hand
+            return await self._off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
+        except AllocatorError as error:
+            raise BindError(str(error)) from error
+        except TimeoutError as error:
+            raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
+
+    def _assumed(self, plan: Plan, pod: Pod) -> Plan:
+        for each in plan.reservations:
+            if each.allocates:
+                self._state.assume(each.uid, each.allocation, pod.uid)
+        return plan
+
+
+def to_give_back(pod: Pod, claims: Iterable[ClaimObject]) -> list[Reservation]:
+    """Reservations that give the claims back when they are undone."""
+    found = [(each, each.claim.allocation) for each in claims]
+    return [
+        Reservation(each, pod, allocation or AllocationResult(), allocates=False, frees=True)
+        for each, allocation in found
+        if allocation is not None or each.special_of
+    ]
+
+
+def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> Plan:
+    """Claims that are allocated already come first, then those to be allocated, a special claim last."""
+    needs = claims.on(node)
+    if isinstance(needs, str):
+        raise BindError(f"node {node.name}: {needs}")
+    there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
+    reservations = [
+        *_reserved(pod, there, snapshot),
+        *(
+            Reservation(each, pod, allocation, allocates=True, frees=True)
+            for each, allocation in zip(needs.pending, decided.results, strict=True)
+        ),
+    ]
+    return Plan(tuple(reservations), needs.stale, needs.status)
+
+
+def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> Iterator[Reservation]:
+    for each in claims:
+        if each.claim.allocation is not None:
+            resumed = each.claim.uid in snapshot.assumed
+            frees = resumed or is_reserved(each.claim, pod.uid)
+            yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees)
