@@ -99,7 +99,7 @@ class TestSelectorErrors:
         error = self.fail(claim(first_of("gpu", alternative("one", 1, "false"), alternative("two", 1, self.missing))))
         assert (error.request, error.source) == ("gpu/two", "selector 0")
 
-    def test_that_does_not_compile(self) -> None:
+    def test_a_selector_that_does_not_compile_is_named_by_its_place(self) -> None:
         error = self.fail(claim(want("gpu", 1, "device.driver ==")))
         assert error.source == "selector 0"
 
@@ -194,7 +194,7 @@ class TestReasons:
         devices = [device("gpu-0"), device("gpu-1")]
         assert self.reasons(devices, claim(want("gpu", None)), usage=held("gpu-1")) == [("gpu", "in-use", "gpu-1", "")]
 
-    def test_that_name_the_counter(self) -> None:
+    def test_a_counter_that_is_overdrawn_is_named(self) -> None:
         slices = pool(device("gpu", draws={"s": {"x": 2}}), counters={"s": {"x": 1}})
         answer = World(slices).allocate(claim(want()))
         assert isinstance(answer, Unsatisfiable)

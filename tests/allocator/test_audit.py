@@ -141,7 +141,7 @@ class TestCapacity:
         ]
         return allocated(list(self.slices), *claims)
 
-    def test_within_bounds(self) -> None:
+    def test_shares_within_the_capacity_are_no_finding(self) -> None:
         assert rules(self.shares("2", None)) == []
         assert rules(self.shares("1", "5")) == []
 
@@ -241,7 +241,7 @@ class TestConstraints:
     def evidence(self, *constraints: Any) -> Evidence:
         return allocated(pool(*self.devices), claim(want("x"), want("y"), *constraints))
 
-    def test_that_hold(self) -> None:
+    def test_constraints_that_hold_are_no_finding(self) -> None:
         assert rules(self.evidence(same("root"), different("i"))) == []
 
     def test_no_common_value(self) -> None:
@@ -280,15 +280,15 @@ class TestCounts:
     def drop(self, evidence: Evidence, keep: int) -> Evidence:
         return changed(evidence, 0, lambda allocation: replace(allocation, results=allocation.results[:keep]))
 
-    def test_too_few(self) -> None:
+    def test_a_device_too_few_is_a_finding(self) -> None:
         finding = only(self.drop(allocated(pool(*gpus(True, True)), claim(want("gpu", 2))), 1))
         assert (finding.rule, finding.message) == (Rule.COUNT, "request gpu: 1 devices instead of 2")
 
-    def test_none(self) -> None:
+    def test_a_request_without_devices_is_a_finding(self) -> None:
         evidence = self.drop(allocated(pool(*gpus(True)), claim(want())), 0)
         assert Rule.COUNT in rules(evidence)
 
-    def test_not_all(self) -> None:
+    def test_a_missing_device_of_a_request_for_all_is_a_finding(self) -> None:
         evidence = self.drop(allocated(pool(*gpus(True, True)), claim(want("gpu", None))), 1)
         finding = only(evidence)
         assert (finding.rule, finding.device) == (Rule.COUNT, gpu("gpu-1"))
@@ -314,7 +314,7 @@ class TestCounts:
         far = pool(device("far", {"big": True}, pool="far"), placement=Placement("node-2"))
         assert rules(allocated([*pool(*gpus(True, False, True)), *far], claim(want("gpu", None, BIG)))) == []
 
-    def test_two_alternatives(self) -> None:
+    def test_two_alternatives_of_one_request_are_a_finding(self) -> None:
         evidence = allocated(pool(*gpus(True, True)), claim(first_of("gpu", alternative("two", 2), alternative("one"))))
         assert rules(evidence) == []
         finding = only(with_result(evidence, 1, request="gpu/one"))
@@ -341,7 +341,7 @@ class TestNodeSelectors:
     def test_a_local_device_bound_by_a_label(self) -> None:
         assert Rule.NODE_SELECTOR in rules(self.selected(PLAIN, RACK))
 
-    def test_too_narrow(self) -> None:
+    def test_a_node_that_reaches_all_devices_must_be_admitted(self) -> None:
         evidence = allocated(pool(*gpus(True), placement=Placement(all_nodes=True)), claim(want()))
         assert rules(evidence) == []
         finding = only(self.selected(evidence, JUST_HERE))
@@ -350,7 +350,7 @@ class TestNodeSelectors:
             "node node-2 reaches all devices, but is not admitted",
         )
 
-    def test_too_wide(self) -> None:
+    def test_a_node_that_does_not_reach_all_devices_must_not_be_admitted(self) -> None:
         nodes = {**NODES, "node-2": Node("node-2", {"rack": "2"})}
         evidence = replace(
             allocated(pool(*gpus(True), placement=Placement(node_selector=RACK)), claim(want())), nodes=nodes

@@ -88,7 +88,7 @@ FRACTIONS = [
 
 
 @pytest.mark.parametrize(("policy", "asked", "milli", "whole"), FRACTIONS, ids=str)
-def test_fractions(policy: RequestPolicy, asked: str, milli: str, whole: str) -> None:
+def test_a_range_may_have_fractions(policy: RequestPolicy, asked: str, milli: str, whole: str) -> None:
     assert taken(policy, asked) == q(milli)
     assert taken(policy, asked, fractional=False) == q(whole)
 

@@ -181,7 +181,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("expression", [text for texts in TRUE.values() for text in texts])
-def test_it_is_true(expression: str) -> None:
+def test_an_expression_of_the_table_is_true(expression: str) -> None:
     program = compile_expression(expression, Environment())
     assert program.measure(DEVICE).error is None
     assert program.measure(DEVICE).value is True
@@ -189,7 +189,7 @@ def test_it_is_true(expression: str) -> None:
 
 
 @pytest.mark.parametrize(("expression", "message"), FAILING.items())
-def test_it_fails_when_evaluated(expression: str, message: str) -> None:
+def test_an_expression_of_the_table_fails_when_evaluated(expression: str, message: str) -> None:
     program = compile_expression(expression, Environment())
     assert message in str(program.measure(DEVICE).error)
     with pytest.raises(EvaluationError, match=message.replace("(", r"\(").replace(")", r"\)")):

@@ -225,7 +225,7 @@ class TestDerivedAttributes:
     half = DerivedAttribute(f"{DRIVER}/half", f"device.attributes['{DRIVER}'].index / 2")
     devices = tuple(device(f"gpu-{i}", {"index": i}) for i in range(4))
 
-    def test_is_seen_by_constraints(self) -> None:
+    def test_a_derived_attribute_is_seen_by_constraints(self) -> None:
         pair = want("gpu", 2, derived_attributes=(self.half,))
         world = World(pool(*self.devices[1:]))
         assert world.devices(claim(pair, same("half"))) == [["gpu-2", "gpu-3"]]
@@ -255,7 +255,9 @@ class TestDerivedAttributes:
 
     @pytest.mark.parametrize("features", [ALL_FEATURES, NO_LISTS], ids=["lists", "no lists"])
     @pytest.mark.parametrize("expression", ["[]", "['a']"])
-    def test_that_is_a_list(self, features: Features, expression: str) -> None:
+    def test_a_derived_list_suits_only_a_first_device_without_list_attributes(
+        self, features: Features, expression: str
+    ) -> None:
         """Without list-typed attributes, any list suits a constraint as its first device, and as no other."""
         listed = DerivedAttribute(f"{DRIVER}/half", expression)
         world = World(pool(*self.devices), features=features)

@@ -54,7 +54,7 @@ class TestDevices:
         world = World(slices, features=without("partitionable_devices"))
         assert world.devices(claim(want("a"), want("b"))) == "not enough free devices for request b"
 
-    def test_only_partitions(self) -> None:
+    def test_partitions_are_refused_while_their_feature_is_off(self) -> None:
         slices = pool(device("part", draws={"s": {"x": 1}}), counters={"s": {"x": 1}})
         world = World(slices, features=without("partitionable_devices"))
         assert world.devices(claim(want())) == "partitionable devices are off, request gpu needs them"

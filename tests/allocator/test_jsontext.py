@@ -25,7 +25,7 @@ def nested(begin: str, end: str, depth: int, core: str = "1") -> str:
 @pytest.mark.parametrize(
     ("begin", "end"), [("[", "]"), ('{"a":', "}"), ('["]",{"}":', "},[]]"), (r'[{"\"[\\":[[],"{\\",', r"]},1.5]")]
 )
-def test_any_depth(begin: str, end: str, depth: int) -> None:
+def test_json_of_any_depth_is_read_and_written(begin: str, end: str, depth: int) -> None:
     text = nested(begin, end, depth)
     assert dumps(loads(text)) == text
 

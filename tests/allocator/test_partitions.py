@@ -58,7 +58,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "devices", "taken", "wanted", "gets"), CASES, ids=[c[0] for c in CASES])
-def test_counters(name: str, devices: list[Device], taken: tuple[str, ...], wanted: int, gets: list[str] | str) -> None:
+def test_partitions_are_given_while_their_counters_last(
+    name: str, devices: list[Device], taken: tuple[str, ...], wanted: int, gets: list[str] | str
+) -> None:
     del name
     world = World(pool(*devices, counters=COUNTERS), held(*taken))
     answer = world.devices(claim(want("gpu", wanted)))
@@ -126,7 +128,9 @@ class TestPartitionsElsewhere:
     @pytest.mark.parametrize(
         ("taken", "gets"), [("", [["here"]]), ("there", NO), ("plain", [["here"]]), ("gone", [["here"]])]
     )
-    def test_count(self, taken: str, gets: list[list[str]] | str) -> None:
+    def test_partitions_in_use_on_another_node_draw_on_the_same_counters(
+        self, taken: str, gets: list[list[str]] | str
+    ) -> None:
         assert World(self.slices, held(taken, pool_name="rack")).devices(claim(want())) == gets
 
 

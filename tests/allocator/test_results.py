@@ -103,7 +103,7 @@ class TestConfigs:
         got = configs(of_class("other", "a"), config=(ClaimConfig(opaque("mine")), ClaimConfig(opaque("too"))))
         assert got == [("FromClass", "other", ()), ("FromClaim", "mine", ()), ("FromClaim", "too", ())]
 
-    def test_are_values(self) -> None:
+    def test_configuration_is_compared_by_value(self) -> None:
         world = World(pool(device("gpu")), classes=CLASSES)
         assert result(world, claim(of_class("other", "a"))).configs == (AllocatedConfig("FromClass", opaque("other")),)
 
@@ -167,7 +167,7 @@ class TestNodeSelector:
         world = World(placed("a", EVERYWHERE, binds_to_node=True))
         assert result(world, claim(want())).node_selector == JUST_HERE
 
-    def test_is_each_claims_own(self) -> None:
+    def test_each_claim_has_a_node_selector_of_its_own(self) -> None:
         world = World([*placed("a", EVERYWHERE), *placed("b", HERE)])
         answer = world.allocate(claim(want(), name="a"), claim(want(), name="b"))
         assert isinstance(answer, Allocation)
@@ -186,7 +186,7 @@ class TestNodeSelector:
 class TestBindingConditions:
     device = device("gpu", binding_conditions=("ready",), binding_failure_conditions=("broken",))
 
-    def test_are_repeated(self) -> None:
+    def test_binding_conditions_of_a_device_are_repeated_in_its_result(self) -> None:
         (one,) = result(World(pool(self.device)), claim(want())).results
         assert (one.binding_conditions, one.binding_failure_conditions) == (("ready",), ("broken",))
 
@@ -194,7 +194,7 @@ class TestBindingConditions:
         simple = device("simple", driver="zpu.example.com")
         assert World([*pool(self.device), *pool(simple)]).devices(claim(want())) == [["simple"]]
 
-    def test_are_off(self) -> None:
+    def test_a_device_with_binding_conditions_is_refused_while_they_are_off(self) -> None:
         off = replace(ALL_FEATURES, binding_conditions=False)
         world = World(pool(self.device), features=off)
         assert world.devices(claim(want())) == "device binding conditions are off, request gpu needs them"
@@ -212,11 +212,11 @@ class TestSkippedNodeOperations:
         assert World(self.slices).devices(claim(want())) == self.no
         assert World(self.slices, node=self.able).devices(claim(want())) == [["gpu"]]
 
-    def test_are_repeated(self) -> None:
+    def test_skipped_node_operations_are_repeated_in_the_result(self) -> None:
         (one,) = result(World(self.slices, node=self.able), claim(want())).results
         assert one.skip_node_operations == ("NodePrepareResources", "NodeUnprepareResources")
 
-    def test_are_off(self) -> None:
+    def test_a_device_that_skips_node_operations_is_refused_while_they_are_off(self) -> None:
         off = replace(ALL_FEATURES, optional_node_operations=False)
         assert World(self.slices, node=self.able, features=off).devices(claim(want())) == self.no
 

@@ -24,7 +24,7 @@ class TestMerit:
     def test_of_a_device(self) -> None:
         assert merit(gpus(8, 8, 8, 8), held("gpu-0")) == Merit(0, {"gpu.example.com/memory": 8 * GIB}, free=0.5)
 
-    def test_of_alternatives(self) -> None:
+    def test_the_preference_adds_up_over_alternatives(self) -> None:
         choice = first_of("gpu", alternative("a", 1, "false"), alternative("b"))
         answer = World(pool(*gpus(8))).allocate(claim(choice, first_of("other", alternative("x", 9), alternative("y"))))
         assert not isinstance(answer, Allocation)
@@ -33,7 +33,7 @@ class TestMerit:
         assert answer.merit.preference == 7 + 8
 
     @pytest.mark.parametrize(("taken", "broken"), [(Usage(), 1), (held("part-0"), 0)])
-    def test_of_partitions(self, taken: Usage, broken: int) -> None:
+    def test_broken_counts_the_counter_sets_that_a_choice_breaks(self, taken: Usage, broken: int) -> None:
         parts = [device(f"part-{i}", draws={"chip": {"slices": 1}}) for i in range(4)]
         answer = World(pool(*parts, counters={"chip": {"slices": 4}}), taken).allocate(claim(want("gpu", 2)))
         assert isinstance(answer, Allocation)
@@ -44,7 +44,7 @@ class TestMerit:
         assert isinstance(answer, Allocation)
         assert answer.merit == Merit()
 
-    def test_of_nothing(self) -> None:
+    def test_no_requests_have_no_merit(self) -> None:
         answer = World([]).allocate(claim())
         assert isinstance(answer, Allocation)
         assert answer.merit == Merit()

@@ -22,5 +22,7 @@ async def test_objects_of_any_kind(client: Client, namespace: str, scenario: Sce
 
 
 @pytest.mark.parametrize("scenario", controller_rules.SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_controllers(client: Client, namespace: str, scenario: controller_rules.Scenario) -> None:
+async def test_the_real_controllers_keep_the_rules(
+    client: Client, namespace: str, scenario: controller_rules.Scenario
+) -> None:
     await scenario(controller_rules.World(client, namespace, client.wait_for))

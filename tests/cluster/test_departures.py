@@ -158,7 +158,7 @@ class TestNodeDeleted:
 
 class TestNamespaceTerminating:
     @both_ways
-    async def test_it_goes_with_all_that_is_in_it(self, scene: Scene, heard: bool) -> None:
+    async def test_a_namespace_goes_with_all_its_objects(self, scene: Scene, heard: bool) -> None:
         ending = ObjectKey("", f"{scene.namespace}-ending")
         await scene.client.create(NAMESPACES, a_namespace(ending.name))
         there = Scene(scene.client, scene.verbs, ending.name, scene.node, scene.driver)

@@ -74,7 +74,9 @@ class TestTaintRule:
         assert await bound(client, second) == "site-0"
         assert await findings(client, namespace) == []
 
-    async def test_a_request_may_tolerate_it(self, client: Client, namespace: str, gpu: Driver, rules: Client) -> None:
+    async def test_a_request_may_tolerate_the_taint_of_a_rule(
+        self, client: Client, namespace: str, gpu: Driver, rules: Client
+    ) -> None:
         await gpu.publish("site-0", GPU)
         await rules.create(TAINT_RULES, self.taints(namespace, gpu, "site-0", "NoExecute"))
         tolerated = [{"key": "example.com/broken", "operator": "Exists"}]

@@ -60,7 +60,9 @@ class TestDevices:
         await add_pod(client, namespace, "next", box("main", **{resource: "2"}))
         assert await bound(client, ObjectKey(namespace, "next")) == "site-0"
 
-    async def test_the_implicit_name(self, client: Client, namespace: str, gpu: Driver) -> None:
+    async def test_a_device_class_is_asked_for_by_its_implicit_resource_name(
+        self, client: Client, namespace: str, gpu: Driver
+    ) -> None:
         await gpu.publish("site-1", GPUS)
         implicit = f"deviceclass.resource.kubernetes.io/{gpu.name}"
         await add_pod(client, namespace, "pod", box("main", **{implicit: "1"}))

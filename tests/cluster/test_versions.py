@@ -137,7 +137,7 @@ async def test_shares_of_a_device(scene: Scene) -> None:
     assert await findings(scene.client, scene.namespace) == []
 
 
-async def test_alternatives(scene: Scene) -> None:
+async def test_alternatives_are_allocated_on_servers_of_older_versions(scene: Scene) -> None:
     await scene.driver.publish("old-0", [{"name": "gpu-0"}])
     alternatives = [
         {"name": name, "deviceClassName": scene.driver.name, "count": count} for name, count in (("two", 2), ("one", 1))

@@ -31,7 +31,7 @@ async def run(client: Client, namespace: str, name: str, driver: Driver, **spec:
     return ObjectKey(namespace, name)
 
 
-async def test_devices_appear(client: Client, namespace: str, gpu: Driver) -> None:
+async def test_a_pod_is_tried_again_as_soon_as_devices_appear(client: Client, namespace: str, gpu: Driver) -> None:
     """The scheduler does not look at slices: it would try the pod again after five minutes."""
     here = await run(client, namespace, "here", gpu)
     west = await run(client, namespace, "west", gpu, nodeSelector={"topology.kubernetes.io/zone": "west"})

@@ -132,7 +132,7 @@ class TestUndo:
         assert scene.run(scene.bind()) == ["claim ns/a: not allowed"]
         assert scene.held == set()
 
-    def test_the_binding_is_refused(self) -> None:
+    def test_an_allocation_is_undone_when_the_binding_is_refused(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))
         scene.transport.script(BIND, action(lambda: scene.api.delete(PODS, ObjectKey("ns", "p"))))
         assert scene.run(scene.bind()) == ["pod ns/p is gone"]
@@ -171,7 +171,7 @@ class TestUndo:
         assert scene.run(scene.bind()) == [bound]
         assert scene.users("a") == ["p"]
 
-    def test_that_fails_is_told(self) -> None:
+    def test_an_undo_that_fails_is_told_in_the_error(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))
         scene.transport.script(BIND, Fault(refused=FORBIDDEN))
         scene.transport.script(GET_CLAIM, Fault(lost=True))
@@ -214,7 +214,7 @@ class TestRepeatedCalls:
         scene.transport.script(ALLOCATE, Fault(seconds=1, refused=FORBIDDEN))
         assert scene.run(scene.bind(), scene.bind()) == ["claim ns/a: not allowed"] * 2
 
-    def test_for_another_node_come_after_it(self) -> None:
+    def test_a_bind_for_another_node_waits_for_the_first(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"))
         scene.transport.script(ALLOCATE, Fault(seconds=1))
         assert scene.run(scene.bind(), scene.bind(node_name="m")) == ["", "pod ns/p is bound to node n already"]

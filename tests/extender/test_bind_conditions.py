@@ -95,7 +95,7 @@ class TestGivingBack:
         assert scene.devices("a") == []
         assert writes(scene.transport.calls) == [ALLOCATE]
 
-    def test_others_keep_it(self) -> None:
+    def test_a_claim_that_other_pods_use_stays_allocated(self) -> None:
         scene = Scene(claim("a", allocated=["n/gpu-0"], users=["p", "q"]), pod("p", "a"), pod("q", "a"))
         self.give_back(scene, "a")
         assert (scene.devices("a"), scene.users("a")) == (["n/gpu-0"], ["q"])
@@ -114,7 +114,7 @@ class TestGivingBack:
         assert scene.run(both()) == [""]
         assert (scene.devices("a"), scene.node_of("p")) == (["n/gpu-0"], "n")
 
-    def test_a_bind_comes_after_it(self) -> None:
+    def test_a_bind_waits_until_a_claim_is_given_back(self) -> None:
         scene = Scene(claim("a", allocated=["n/gpu-0"], users=["p"]), pod("p", "a"))
         scene.transport.script(GET_CLAIM, Fault(seconds=1))
 

@@ -23,7 +23,7 @@ def stolen(scene: Scene, device: str) -> Callable[[], Any]:
 class TestOtherWriters:
     """The API server does not stop two claims from holding one device: who is second gives it back."""
 
-    def test_second(self) -> None:
+    def test_whoever_allocates_a_device_second_gives_it_back(self) -> None:
         scene = Scene(claim("a"), claim("other"), pod("p", "a"))
         scene.transport.script(ALLOCATE, action(stolen(scene, "n/gpu-0")))
         (answer,) = scene.run(scene.bind())
@@ -44,7 +44,7 @@ class TestOtherWriters:
         virtualtime.run(double_allocation())
         assert scene.held == {"n/gpu-0"}
 
-    def test_first(self) -> None:
+    def test_whoever_allocates_a_device_first_keeps_it(self) -> None:
         scene = Scene(claim("a"), claim("other"), pod("p", "a"))
         scene.transport.script(BIND, action(stolen(scene, "n/gpu-0")))
         assert scene.run(scene.bind()) == [""]

@@ -61,7 +61,7 @@ class TestFound:
         assert claims_of(named(), Snapshot()) is NOTHING
         assert NOTHING.is_empty
 
-    def test_by_name(self) -> None:
+    def test_claims_are_found_by_name(self) -> None:
         snapshot = snapshot_of(device_class(), claim("a"), claim("b", allocated=["n/gpu-0"]), claim("c"))
         assert names(claims_of(named("c", "b", "a"), snapshot)) == (["b"], ["c", "a"])
 
@@ -125,7 +125,9 @@ class TestFound:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_blocked(asking: Pod, there: list[dict[str, Any]], reason: str) -> None:
+def test_a_pod_whose_claims_cannot_be_used_is_blocked_with_the_reason(
+    asking: Pod, there: list[dict[str, Any]], reason: str
+) -> None:
     assert claims_of(asking, snapshot_of(*there)) == Blocked(reason)
 
 

@@ -152,7 +152,7 @@ def test_simulate_and_serve_refuse_admin_access_without_the_namespaces_label(wat
         assert result.stderr == f"error: {watching[1]}: {NO_LABEL}\n"
 
 
-def test_validate_and_explain_warn_of_it(watching: list[str]) -> None:
+def test_validate_and_explain_warn_of_a_namespace_without_the_admin_label(watching: list[str]) -> None:
     for command in (["validate", *watching], ["explain", "ns/p", "-m", *watching]):
         result = RUNNER.invoke(app, spread(command, "-m"))
         assert f"warning: {watching[1]}: {NO_LABEL}\n" in result.stderr

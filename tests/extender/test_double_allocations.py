@@ -37,7 +37,7 @@ class Scene:
         self.double_allocations.look(self.state)
 
 
-def test_the_later_of_two() -> None:
+def test_of_two_claims_with_one_device_the_later_one_is_told() -> None:
     scene = Scene()
     virtualtime.run(scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q")))
     assert scene.count == 1

@@ -125,7 +125,7 @@ def named_templates() -> list[str]:
 
 
 @pytest.mark.parametrize("what", SHOWN)
-def test_shows(what: str) -> None:
+def test_what_the_example_shows(what: str) -> None:
     assert SHOWN[what]()
 
 
@@ -251,7 +251,7 @@ def test_an_api_server_would_take_everything() -> None:
 
 
 @pytest.mark.parametrize("pod", PLACED)
-def test_fits(pod: str, placements: dict[str, Placement]) -> None:
+def test_each_pod_of_the_example_gets_its_node_and_devices(pod: str, placements: dict[str, Placement]) -> None:
     placement = placements[pod]
     assert (placement.node, tuple(d.result.device.device for d in placement.devices)) == PLACED[pod], placement.reason
 

@@ -63,7 +63,7 @@ class TestCreation:
 
 
 class TestUpdate:
-    async def test_missing(self) -> None:
+    async def test_an_update_of_an_object_that_does_not_exist_is_refused(self) -> None:
         with pytest.raises(ApiError, match='"gpu" not found') as refused:
             await memory_api().update(CLAIMS, claim("gpu"))
         assert refused.value.is_missing
@@ -73,7 +73,9 @@ class TestUpdate:
         [({"resourceVersion": "7"}, "has been modified"), ({"uid": "other"}, "UID in precondition: other")],
     )
     @pytest.mark.parametrize("call", ["update", "update_status"])
-    async def test_preconditions(self, call: str, metadata: RawObject, message: str) -> None:
+    async def test_an_update_with_an_old_version_or_another_uid_is_a_conflict(
+        self, call: str, metadata: RawObject, message: str
+    ) -> None:
         api = memory_api(claim("gpu"))
         stale = await api.get(CLAIMS, KEY)
         with pytest.raises(ApiError, match=message) as refused:
@@ -155,7 +157,9 @@ class TestClaimRules:
             ),
         ],
     )
-    async def test_refused(self, before: RawObject, after: RawObject, problem: str) -> None:
+    async def test_a_status_that_breaks_a_rule_is_refused(
+        self, before: RawObject, after: RawObject, problem: str
+    ) -> None:
         api = memory_api({**claim("gpu"), "status": before})
         read = await api.get(CLAIMS, KEY)
         with pytest.raises(ApiError, match=problem) as refused:
@@ -174,7 +178,7 @@ class TestClaimRules:
             ),
         ],
     )
-    async def test_accepted(self, before: RawObject, after: RawObject) -> None:
+    async def test_a_status_within_the_rules_is_stored(self, before: RawObject, after: RawObject) -> None:
         api = memory_api({**claim("gpu"), "status": before})
         written = await api.update_status(CLAIMS, {**await api.get(CLAIMS, KEY), "status": after})
         assert written.get("status", {}) == after
@@ -203,7 +207,7 @@ class TestDeletion:
         assert (await api.list(CLAIMS)).items == ()
 
     @pytest.mark.parametrize("precondition", [{"uid": "other"}, {"resource_version": "77"}])
-    async def test_preconditions(self, precondition: dict[str, Any]) -> None:
+    async def test_a_deletion_with_another_version_or_uid_is_a_conflict(self, precondition: dict[str, Any]) -> None:
         api = memory_api(claim("gpu"))
         with pytest.raises(ApiError) as refused:
             await api.delete(CLAIMS, KEY, **precondition)
@@ -230,7 +234,9 @@ class TestBinding:
             (pod("q"), {"uid": "uid-p"}, 404, "not found"),
         ],
     )
-    async def test_refused(self, there: RawObject, arguments: dict[str, Any], status: int, message: str) -> None:
+    async def test_a_binding_that_cannot_be_made_is_refused(
+        self, there: RawObject, arguments: dict[str, Any], status: int, message: str
+    ) -> None:
         with pytest.raises(ApiError, match=message) as refused:
             await memory_api(there).bind_pod(self.KEY, "n", **arguments)
         assert refused.value.status == status

@@ -60,7 +60,7 @@ class TestMaking:
             await Controller(api).reconcile()
         assert (await statuses(api, "a"), len(await statuses(api, "b"))) == (None, 1)
 
-    async def test_once(self) -> None:
+    async def test_a_claim_is_made_from_a_template_once(self) -> None:
         api = memory_api(TEMPLATE, templated("p"))
         for _ in range(3):
             await Controller(api).reconcile()

@@ -22,7 +22,7 @@ async def test_objects_of_any_kind(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("scenario", controller_rules.SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_controllers(scenario: controller_rules.Scenario) -> None:
+async def test_the_controller_in_memory_keeps_the_rules_of_the_real_ones(scenario: controller_rules.Scenario) -> None:
     api = memory_api()
 
     async def settle(resource: Resource, key: ObjectKey, condition: Condition) -> RawObject | None:

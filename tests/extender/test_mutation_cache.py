@@ -34,13 +34,13 @@ def knowing(raw: RawObject) -> ClusterState:
 
 
 class TestReadOnce:
-    def test_the_answer_first(self) -> None:
+    def test_a_watch_event_after_the_answer_is_not_read_again(self) -> None:
         state = knowing(FREE)
         answered = state.answered(TAKEN)
         state.apply(shown(TAKEN))
         assert state.snapshot.claims[KEY].claim is answered.claim
 
-    def test_the_watch_first(self) -> None:
+    def test_an_answer_after_its_watch_event_is_not_read_again(self) -> None:
         state = knowing(FREE)
         state.apply(shown(TAKEN))
         assert state.answered(TAKEN) is state.snapshot.claims[KEY]

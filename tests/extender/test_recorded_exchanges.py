@@ -101,6 +101,6 @@ async def test_bind(exchange: Object) -> None:
     assert await exchanged(exchange) == exchange["acceptedReply"]
 
 
-def test_there_are_all_of_them() -> None:
+def test_the_recording_has_42_exchanges_in_both_modes() -> None:
     assert len(EXCHANGES) == 42
     assert {each["mode"] for each in EXCHANGES} == {"names", "nodes"}

@@ -39,7 +39,7 @@ class TestPerNode:
         scene = Scene(asking(), node("z", allocatable={GPU: "0"}))
         assert scene.filter(nodes=["z"]) == {"z": "no device for request container-0-request-1"}
 
-    def test_nobody_offers_it(self) -> None:
+    def test_a_resource_that_no_plugin_and_no_class_offers_fits_nowhere(self) -> None:
         scene = Scene(asking("1", **{"example.com/nic": "1"}))
         reason = "neither a device plugin nor a device class offers extended resource example.com/nic"
         assert scene.filter() == {"n": reason, "m": reason, "o": reason}
@@ -64,7 +64,7 @@ class TestPerNode:
         assert scene.bind("n") == reason
         assert scene.bind("m") == ""
 
-    def test_the_implicit_name(self) -> None:
+    def test_a_device_class_is_asked_for_by_its_implicit_resource_name(self) -> None:
         scene = Scene(pod("p", resources={"deviceclass.resource.kubernetes.io/gpu": "1"}))
         assert scene.filter() == {"n": "", "m": "no device for request container-0-request-0", "o": ""}
 

@@ -52,7 +52,7 @@ class TestLeftFromAnEarlierTry:
         assert made["metadata"]["uid"] != uid
         assert made["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "newer"
 
-    def test_the_class_is_gone(self) -> None:
+    def test_a_special_claim_goes_when_its_class_is_gone(self) -> None:
         scene = Scene(asking())
         left_behind(scene)
         virtualtime.run(scene.api.delete(CLASSES, ObjectKey("", "gpu")))
@@ -70,7 +70,7 @@ class TestLeftFromAnEarlierTry:
         assert scene.bind("n") == ""
         assert len(scene.special) == 1
 
-    def test_it_is_void(self) -> None:
+    def test_a_special_claim_whose_devices_others_hold_is_void(self) -> None:
         """Others hold its devices, and which came first is not known after a restart."""
         scene = Scene(asking("2"), claim("other"))
         scene.transport.script(BIND, *[Fault(lost=True)] * 9)

@@ -269,7 +269,7 @@ class TestListsBitByBit:
 class TestUnreadable:
     @pytest.mark.parametrize("resource", [NODES, SLICES, CLAIMS, PODS])
     @pytest.mark.parametrize("raw", [{}, {"metadata": 1}, {"metadata": {"name": 1, "namespace": 2}}, {"spec": []}])
-    def test_is_noted(self, resource: Resource, raw: RawObject) -> None:
+    def test_an_object_that_cannot_be_read_is_noted(self, resource: Resource, raw: RawObject) -> None:
         state = ClusterState()
         state.apply(Event(EventType.ADDED, resource, raw))
         assert len(state.snapshot.problems) == 1
@@ -284,7 +284,7 @@ class TestUnreadable:
 
 
 class TestPods:
-    def test_indexes_follow(self) -> None:
+    def test_indexes_of_pods_follow_each_change(self) -> None:
         state = state_of([pod("p", "gpu", nominated="n")])
         assert [p.name for p in state.snapshot.nominated_to("n")] == ["p"]
         change(state, PODS, pod("p", "gpu", on="m"))
@@ -353,7 +353,7 @@ class TestInFlight:
         state.assume("uid-gpu", allocation("gpu-0"), "uid-p")
         return state
 
-    def test_is_held_at_once(self) -> None:
+    def test_a_device_in_flight_is_held_at_once(self) -> None:
         state = self.state()
         assert held(state) == {"gpu-0"}
         assert (Change(2, Topic.POOL, POOL)) in (state.changes_since(1) or ())
@@ -451,7 +451,7 @@ class TestPassed:
         assert state.seen(CLAIMS) == 7
 
     @pytest.mark.parametrize("kind", ["event", "bookmark", "list"])
-    def test_waits_for_it(self, kind: str) -> None:
+    def test_passed_waits_until_the_watch_reaches_a_revision(self, kind: str) -> None:
         state = state_of([])
 
         def tell(version: int) -> None:

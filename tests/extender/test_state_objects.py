@@ -100,7 +100,7 @@ class TestBudgets:
             ({"matchExpressions": [{"key": "app", "operator": "Near"}]}, False),
         ],
     )
-    def test_selectors(self, selector: dict[str, Any], covers: bool) -> None:
+    def test_a_budget_covers_the_pods_that_its_selector_selects(self, selector: dict[str, Any], covers: bool) -> None:
         raw = {**budget("b", {}, 1), "spec": {"selector": selector}}
         assert parse_budget(raw).covers(parse_pod(pod("p", labels={"app": "a"}))) == covers
 

@@ -54,14 +54,14 @@ def test_settings_are_read_from_files_only(unreadable: tuple[Path, str]) -> None
     assert (result.exit_code, result.stderr) == (USAGE, f"error: {path}: {why}\n")
 
 
-def test_so_are_node_templates(unreadable: tuple[Path, str]) -> None:
+def test_a_file_of_node_templates_that_cannot_be_read_is_named(unreadable: tuple[Path, str]) -> None:
     path, why = unreadable
     environment = {"DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES": str(path)}
     result = CliRunner().invoke(app, ["config", "check"], env=environment)
     assert (result.exit_code, result.stderr) == (FOUND_PROBLEMS, f"error: autoscaler.nodeTemplates: {path}: {why}\n")
 
 
-def test_so_is_a_kubeconfig(unreadable: tuple[Path, str]) -> None:
+def test_a_kubeconfig_that_cannot_be_read_is_named(unreadable: tuple[Path, str]) -> None:
     path, why = unreadable
     result = CliRunner().invoke(app, ["audit", "--kubeconfig", str(path)])
     expected = f"{path}: {why}" if path.exists() else f"{path}: no such file"

@@ -207,13 +207,13 @@ class TestPreconditions:
         scene.reserve()
         assert scene.users == ["q", "p"]
 
-    def test_deallocated(self) -> None:
+    def test_a_claim_that_others_deallocated_is_not_reserved(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-0"], metadata={"finalizers": [FINALIZER]}))
         scene.transport.script(ALLOCATE, scene.by_others({"status": {"allocation": None}}, status=True))
         with pytest.raises(WriteRefusedError, match="claim gpu was deallocated meanwhile"):
             scene.reserve()
 
-    def test_being_deleted(self) -> None:
+    def test_a_claim_that_is_being_deleted_is_not_allocated(self) -> None:
         scene = Scene(claim("gpu", metadata={"finalizers": ["x/y"]}))
 
         async def delete() -> None:
@@ -224,7 +224,7 @@ class TestPreconditions:
             scene.reserve()
         assert scene.device is None
 
-    def test_gone(self) -> None:
+    def test_a_claim_that_is_gone_is_not_protected(self) -> None:
         scene = Scene()
 
         async def delete() -> None:
@@ -560,7 +560,7 @@ class TestConfirm:
         virtualtime.run(scene.writer.confirm(reservation))
         assert scene.transport.calls == [READ]
 
-    def test_is_a_read(self) -> None:
+    def test_an_unchanged_claim_is_confirmed_by_a_read(self) -> None:
         self.confirm({})
 
     @pytest.mark.parametrize(
@@ -581,7 +581,7 @@ class TestBinding:
         found: str | None = raw["spec"].get("nodeName")
         return found
 
-    def test_binds(self) -> None:
+    def test_a_binding_is_one_call(self) -> None:
         scene = Scene()
         scene.bind()
         assert self.bound(scene) == "n"
@@ -616,7 +616,7 @@ class TestBinding:
             (lambda api: api.patch_status(PODS, POD, {"status": {"phase": "Failed"}}), "pod ns/p is finished"),
         ],
     )
-    def test_refused(self, change: Callable[[Any], Awaitable[Any]], message: str) -> None:
+    def test_a_binding_that_is_refused_says_why(self, change: Callable[[Any], Awaitable[Any]], message: str) -> None:
         scene = Scene()
 
         async def before() -> None:
