@@ -53,7 +53,7 @@ def test_every_answer_counts_those_that_were_repeated_too() -> None:
     assert api.request_counts.durations["get"].total > 0
 
 
-def test_so_does_a_call_without_an_answer() -> None:
+def test_a_call_without_an_answer_counts_as_well() -> None:
     fake = FakeApi()
     fake.fault_for = lambda _: Fault(hangs=True)
     api = api_over(fake)

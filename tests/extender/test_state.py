@@ -244,7 +244,7 @@ class TestListsBitByBit:
         state.replace(CLAIMS, [other], 6)
         assert found(state) is not known
 
-    def test_so_is_what_an_event_has_taken_away_and_a_list_brings_back(self) -> None:
+    def test_an_object_that_an_event_deletes_and_a_list_brings_back_is_read(self) -> None:
         state = ClusterState()
         state.replace(CLAIMS, [at(3, claim("gpu"))], 5)
         delete(state, CLAIMS, claim("gpu"), version=6)

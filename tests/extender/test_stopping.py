@@ -110,7 +110,7 @@ async def test_a_bind_that_runs_is_finished_and_answered() -> None:
     assert api.passed == ["claim", "binding", "closed"]
 
 
-async def test_so_is_one_whose_caller_has_given_up() -> None:
+async def test_a_bind_whose_caller_has_given_up_is_finished() -> None:
     """It posts no Binding any more, but what it has written is brought to an end."""
     api = SlowApi()
     async with serving_over(api, deadline=0.1) as (client, task), asyncio.timeout(30):

@@ -210,7 +210,9 @@ async def test_a_header_that_is_none_begins_a_trace(client: AsyncClient, traced:
         ),
     ],
 )
-async def test_an_error_is_the_answers(client: AsyncClient, traced: Traced, body: object, kind: str, text: str) -> None:
+async def test_a_span_has_the_error_of_the_answer(
+    client: AsyncClient, traced: Traced, body: object, kind: str, text: str
+) -> None:
     reply = await post(client, "/bind", body)
     span = traced.ended()["bind"]
     assert (told(span)["error.type"], told(span)["dra_extender.outcome"]) == (kind, "error")
@@ -219,7 +221,7 @@ async def test_an_error_is_the_answers(client: AsyncClient, traced: Traced, body
     assert text in reply["Error"]
 
 
-async def test_so_is_a_call_that_was_given_up(traced: Traced) -> None:
+async def test_a_call_that_is_given_up_has_an_error_in_its_span(traced: Traced) -> None:
     async def never(_: object, __: bytes) -> bytes:
         await asyncio.Event().wait()
         return b""
