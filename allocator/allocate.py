@@ -1,4 +1,4 @@
-"""Allocate devices of one node for some claims: the one entry to everything else in this package."""
+"""Allocate devices of one node for some claims."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,11 +26,11 @@ from allocator.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be decided: all of these claims, on this node, given what is there and what is taken.
+    """Claims to be allocated together on one node.
 
     Attributes:
         claims: claims without an allocation, in the order of the pod.
-        pools: what the node sees (`Inventory.for_node`).
+        pools: the pools that the node sees (`Inventory.for_node`).
         usage: what allocated claims hold.
     """
 
@@ -52,15 +52,15 @@ def allocate(
     policy: Policy = BEST_FIT,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Allocation | Unsatisfiable:
-    """Find devices for all claims, or say why there are none.
+    """Find devices for all claims, or the reasons why there are none.
 
-    Pure but for what is passed in: the clock, for the limit on time; share ids; the selectors' memory.
+    Pure except for its arguments: the clock, new share ids, and the cache of the selectors.
 
     Raises:
-        InvalidClaimError: a claim that cannot be served anywhere.
-        SelectorError: a selector does not compile, or fails on a device that the search needed to know of.
-        NodeUnsuitableError: this node contradicts the claim; others may serve it.
-        SearchLimitError: the search was stopped before it knew.
+        InvalidClaimError: no node can serve a claim.
+        SelectorError: a selector does not compile, or fails on a device that the search had to judge.
+        NodeUnsuitableError: this node contradicts a claim; other nodes may serve it.
+        SearchLimitError: the search reached a limit.
     """
     usable = tuple([pool for pool in task.pools if not pool.problem])
     budget = SearchBudget(limits, clock)
@@ -90,7 +90,7 @@ def _allocation(
 
 
 def _chosen(the_plan: Plan, places: list[Place]) -> list[Chosen]:
-    """Per request: the alternative that was chosen, and its candidates."""
+    """The alternative that was chosen for each request, with its candidates."""
     taken: list[tuple[Alternative | None, list[int]]] = [(None, []) for _ in the_plan.slots]
     for place in places:
         indexes = taken[place.slot][1]
@@ -101,7 +101,7 @@ def _chosen(the_plan: Plan, places: list[Place]) -> list[Chosen]:
 
 
 def _check_pools(task: Task) -> None:
-    """A "no" over a pool that contradicts itself is not to be believed: say so instead (upstream does, too)."""
+    """A "no" can't be trusted if a pool is invalid: raise instead, as upstream does."""
     for pool in task.pools:
         if pool.problem and not pool.incomplete:
             claims = ", ".join(str(claim) for claim in task.claims)
@@ -109,7 +109,7 @@ def _check_pools(task: Task) -> None:
 
 
 def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Reason, ...]:
-    """What spoke against the devices for the request beyond which the search never came."""
+    """What spoke against the devices, for the last request that the search reached."""
     slot = the_plan.slots[search.deepest]
     claim = str(the_plan.claims[slot.claim])
     label = slot.alternatives[0].label if len(slot.alternatives) == 1 else slot.request.name
@@ -131,7 +131,7 @@ def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search)
 
 
 def _refused_devices(slot: Slot, candidates: Candidates, search: Search) -> Iterator[tuple[Alternative, int, Refusal]]:
-    """Each device that was refused as such. What is in use and would not match either, does not match."""
+    """The devices that are refused whatever else is taken. A device in use that would not match does not match."""
     busy = search.busy.get(search.deepest, set())
     for alternative in slot.alternatives:
         for index, verdict in enumerate(alternative.verdicts):
@@ -145,7 +145,7 @@ def _refused_devices(slot: Slot, candidates: Candidates, search: Search) -> Iter
 
 
 def _has_some(slot: Slot, candidates: Candidates, search: Search) -> bool:
-    """Are there devices for the request, but too few, or with other requests of the pod?"""
+    """Whether there are devices for the request: then they are too few, or other requests of the pod have them."""
     refused = {(alternative, index) for alternative, index, _ in _refused_devices(slot, candidates, search)}
     return any(
         (alternative, index) not in refused

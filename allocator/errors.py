@@ -1,11 +1,11 @@
-"""Errors that carry data: who is at fault, where, and with which value. The text is made from the data."""
+"""Errors that carry data: claim, request, device. The text is made from the data."""
 
 from allocator.model.devices import DeviceId
 from allocator.model.problems import AllocatorError
 
 
 class InvalidClaimError(AllocatorError):
-    """A claim that can never be allocated as it stands, wherever: a missing class, a feature that is off, too much."""
+    """A claim that no node can serve: a missing class, a feature that is off, too many devices."""
 
     def __init__(self, claim: str, request: str, reason: str) -> None:
         self.claim = claim
@@ -16,7 +16,7 @@ class InvalidClaimError(AllocatorError):
 
 
 class SelectorError(AllocatorError):
-    """A CEL expression of a class, request or derived attribute that does not compile or fails on a device.
+    """A CEL expression of a class, request or derived attribute does not compile, or fails on a device.
 
     Attributes:
         source: ``class NAME, selector 0``, ``selector 1`` or ``derived attribute NAME``.
@@ -34,9 +34,9 @@ class SelectorError(AllocatorError):
 
 
 class NodeUnsuitableError(AllocatorError):
-    """What this node offers contradicts the claim in a way that must not pass silently; others may do.
+    """A contradiction between claim and node that must not pass as a "no"; other nodes may serve the claim.
 
-    Examples: "all devices" over a pool that is being updated; a constraint that two of "all devices" violate.
+    Examples: all devices of a pool that is being updated; a constraint that two of all devices violate.
     """
 
     def __init__(self, claim: str, request: str, reason: str, device: DeviceId | None = None) -> None:
@@ -49,11 +49,11 @@ class NodeUnsuitableError(AllocatorError):
 
 
 class CapacityError(NodeUnsuitableError):
-    """A capacity that cannot be computed in the device's own terms: too large, too fine, or negative."""
+    """A request for capacity that the device's range can't express: too large, too fine, or negative."""
 
 
 class SearchLimitError(AllocatorError):
-    """The search was stopped before it knew: neither yes nor no."""
+    """The search reached a limit: the answer is neither yes nor no."""
 
     def __init__(self, steps: int, limit: str) -> None:
         self.steps = steps

@@ -1,4 +1,4 @@
-"""Does a node match: node selectors as Kubernetes' scheduler reads them, and the placement of devices."""
+"""Node selectors, with the semantics of kube-scheduler, and the placement of devices."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ _TOO_LARGE = 2**63
 
 
 def placement_matches(placement: Placement, node: Node) -> bool:
-    """Can the devices be reached from the node? A node name goes before all nodes, these before a selector."""
+    """Whether the node can reach the devices. A node name goes before all nodes, all nodes before a selector."""
     if placement.node_name:
         return placement.node_name == node.name
     if placement.all_nodes:
@@ -19,7 +19,7 @@ def placement_matches(placement: Placement, node: Node) -> bool:
 
 
 def selector_matches(selector: NodeSelector, node: Node) -> bool:
-    """Does one of the selector's terms match the node? No terms, or a term with nothing in it: no."""
+    """Whether one of the selector's terms matches the node. An empty term matches no node."""
     return any(_term_matches(term, node) for term in selector.terms)
 
 
@@ -33,7 +33,7 @@ def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def _requirement_matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """A label that is absent satisfies NotIn and DoesNotExist only; an unknown operator, nothing."""
+    """An absent label satisfies NotIn and DoesNotExist only; no label satisfies an unknown operator."""
     test = _OPERATORS.get(requirement.operator)
     return test is not None and test(labels.get(requirement.key), requirement.values)
 

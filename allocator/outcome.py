@@ -1,4 +1,4 @@
-"""What an allocation attempt answers: the allocation, or why there is none."""
+"""The answer of `allocate`: the allocation, or the reasons why there is none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,12 +39,12 @@ NO_MATCH: Final = Cause("selector", "no device matches request {request}", rank=
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one device (None: the request as a whole) did not serve a request.
+    """Why one device (None: the devices together) does not serve a request.
 
     Attributes:
         claim: namespace/name.
         request: request, or request/subrequest.
-        detail: the taint, counter, capacity or attribute at fault, where there is one.
+        detail: the taint, counter, capacity or attribute at fault, if any.
     """
 
     claim: str
@@ -56,13 +56,13 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Merit:
-    """What speaks for an allocation, to compare nodes by.
+    """What speaks for an allocation; a policy turns the merits of nodes into scores.
 
     Attributes:
         preference: sum of 8 - index of the alternatives chosen from `firstAvailable`.
-        capacity: qualified name to what the devices have of it in all, in units of 10**-9.
-        free: share of the devices in the pools concerned that stays free, 0 to 1.
-        broken: counter sets of which nothing was taken before.
+        capacity: qualified name to the sum over the devices taken, in units of 10**-9.
+        free: share of the devices of the same pools that stays free, 0 to 1.
+        broken: counter sets from which nothing was taken before.
     """
 
     preference: int = 0
@@ -76,7 +76,6 @@ class Allocation:
     """One result per claim, in the order of the claims.
 
     Attributes:
-        merit: how well the node suits; a policy turns the merits of nodes into scores.
         steps: devices tried by the search.
     """
 
@@ -94,7 +93,7 @@ class Unsatisfiable:
 
     @property
     def summary(self) -> str:
-        """A short text, the same from try to try and for many nodes: no device names, no counts."""
+        """A short text without device names and counts, so that it is equal for many nodes and from try to try."""
         if not self.reasons:
             return "no suitable devices"
         reason = min(self.reasons, key=lambda each: each.cause.rank)

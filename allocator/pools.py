@@ -1,11 +1,11 @@
 """ResourceSlices to pools: which generation counts, whether a pool can be used, and what a node sees of it.
 
-Only the newest generation of a pool counts. A pool of which slices are missing is incomplete; one that
-contradicts itself is invalid; neither is allocated from, and requests for all devices refuse to run over them
-(upstream: structured allocator, gathering of pools).
+Only the newest generation of a pool counts. A pool with missing slices is incomplete; a pool that contradicts itself is
+invalid. Neither is allocated from, and a request for all devices fails if there is one (upstream: structured allocator,
+gathering of pools).
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
@@ -19,7 +19,7 @@ from allocator.model.quantity import Quantity
 from allocator.node_selectors import placement_matches
 
 Mark: TypeAlias = tuple[str, str]
-"""A label with its value."""
+"""What a node must have to reach a pool: a label with its value, or its name."""
 
 _NAME: Final = ""
 """Stands for a node's name, where a mark has its label."""
@@ -49,13 +49,13 @@ class NodePool:
     """What one node sees of a pool.
 
     Attributes:
-        problem: why the pool can't be used (then it has no candidates), empty if it can.
+        problem: why the pool can't be used (then it has no candidates); empty if it can.
         incomplete: the problem is that slices are missing.
         candidates: devices that the node can reach, slices by name, devices as listed.
-        attributes: theirs, in the same order.
-        elsewhere: devices that other nodes reach and that draw on the pool's counters.
+        attributes: the attributes of each candidate.
+        elsewhere: devices that only other nodes reach, and that consume counters of the pool.
         counter_sets: counter set to counter to its full value.
-        has_binding_conditions: such pools come last, so that simpler devices are preferred.
+        has_binding_conditions: whether a device has some; such pools come last, so that simpler devices are preferred.
     """
 
     id: PoolId
@@ -69,19 +69,19 @@ class NodePool:
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """The fields that any of its devices, or the slice of any, has set to more than nothing."""
+        """The fields that are set and not empty in any candidate, or in the slice of any."""
         slices = dict.fromkeys(c.slice for c in self.candidates)
         devices = zip(*(_DEVICE_FIELDS(c.device) for c in self.candidates), strict=True)
         columns = (*devices, *zip(*map(_SLICE_FIELDS, slices), strict=True))
         return frozenset(name for name, column in zip(_NAMES, columns, strict=False) if any(column))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Pool:
     """All slices of a pool, of every generation, by name.
 
     Attributes:
-        ungrouped: those without compatibility groups; where that feature is off, the others are as good as not there.
+        ungrouped: slices without compatibility groups; while that feature is off, only these count.
     """
 
     id: PoolId
@@ -93,24 +93,26 @@ class Pool:
     @property
     def newest(self) -> tuple[Slice, ...]:
         """The slices of the newest generation."""
-        return _newest(self.slices)
+        return tuple(_newest(self.slices))
+
+    def _usable(self, features: Features) -> tuple[Slice, ...]:
+        return self.slices if features.compatibility_groups else self.ungrouped
 
     def problem(self, features: Features) -> str:
-        """Why the newest generation as a whole can't be used, empty if it can; what a node sees of it may be less."""
+        """Why the newest generation as a whole can't be used, empty if it can; one node may see less of it."""
         if features not in self._problems:
-            usable = self.slices if features.compatibility_groups else self.ungrouped
-            view = _view(self.id, list(_newest(usable)), usable, features) if usable else None
+            usable = self._usable(features)
+            view = _view(self.id, _newest(usable), usable, features) if usable else None
             self._problems[features] = "" if view is None else view.problem
         return self._problems[features]
 
     def at(self, node: Node, features: Features) -> NodePool | None:
-        """What the node sees of the pool; None if it sees nothing, or only what is being replaced."""
-        usable = self.slices if features.compatibility_groups else self.ungrouped
+        """What the node sees of the pool; None if it sees nothing, or only a generation that is being replaced."""
+        usable = self._usable(features)
         relevant = [s for s in usable if _is_relevant(s, node, features)]
         if not relevant:
             return None
-        generation = max(s.generation for s in relevant)
-        relevant = [s for s in relevant if s.generation == generation]
+        relevant = _newest(relevant)
         key = (features, tuple(s.name for s in relevant))
         if key not in self._views:
             view = _view(self.id, relevant, usable, features)
@@ -127,10 +129,10 @@ class Inventory:
     Attributes:
         slices: slice name to slice.
         pools: pool to its slices.
-        local: node name to the pools with a slice for just that node.
-        roaming: pools with a slice that is placed in any other way.
-        marked: of these, what a node must have to reach them, to the pools: a label and its value, or its name.
-        anywhere: those that any node may reach, as far as can be told without looking at the node.
+        local: node name to the pools with a slice for only that node.
+        roaming: pools with any other slice.
+        marked: mark to the roaming pools that only nodes with one of their marks can reach.
+        anywhere: the other roaming pools: any node may reach them.
     """
 
     slices: Map[str, Slice] = field(default_factory=Map)
@@ -142,7 +144,7 @@ class Inventory:
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> "Inventory":
-        """The inventory of some slices; of those with the same name the last counts."""
+        """The inventory of some slices; of slices with the same name the last counts."""
         by_name = Map((each.name, each) for each in slices)
         by_pool: dict[PoolId, list[Slice]] = {}
         for each in by_name.values():
@@ -153,14 +155,14 @@ class Inventory:
         return inventory
 
     def with_slice(self, new: Slice) -> "Inventory":
-        """With a slice added, or replaced where there is one of that name."""
+        """With a slice added, in place of the slice of that name if there is one."""
         base = self.without_slice(new.name)
         pool = base.pools.get(new.pool)
         others = pool.slices if pool else ()
         return base._with_pool(new.pool, (*others, new), base.slices.set(new.name, new))
 
     def without_slice(self, name: str) -> "Inventory":
-        """With a slice removed, if there is one of that name."""
+        """Without the slice of that name, if there is one."""
         old = self.slices.get(name)
         if old is None:
             return self
@@ -193,9 +195,9 @@ class Inventory:
         return Inventory(all_slices, pools, local, roaming, marked, anywhere)
 
 
-def _newest(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
+def _newest(slices: Sequence[Slice]) -> list[Slice]:
     generation = max((s.generation for s in slices), default=0)
-    return tuple(s for s in slices if s.generation == generation)
+    return [s for s in slices if s.generation == generation]
 
 
 def _reindexed(
@@ -218,7 +220,7 @@ def _having(pools: Map[PoolId, None], pool: PoolId, *, present: bool) -> Map[Poo
 
 
 def _marks(slices: Iterable[Slice]) -> frozenset[Mark] | None:
-    """Marks of which a node has one if a slice that is not for one node is for it; None: that can't be told."""
+    """Marks of which each node has one that can reach a slice that roams; None: marks can't tell."""
     found: set[Mark] = set()
     for each in slices:
         if _roams(each):
@@ -267,7 +269,7 @@ def _is_relevant(s: Slice, node: Node, features: Features) -> bool:
 
 
 def _view(pool_id: PoolId, relevant: list[Slice], usable: tuple[Slice, ...], features: Features) -> NodePool | None:
-    """What the relevant slices, all of one generation, make of the pool."""
+    """What a node sees of the pool that reaches the relevant slices, all of one generation; None: being replaced."""
     generation, wanted = relevant[0].generation, relevant[0].slice_count
     known = relevant
     if len(relevant) != wanted:

@@ -1,17 +1,15 @@
-"""Text of others, fit to be shown: in a terminal, in a line of a log, in a row of a table.
+"""Text of others, made safe to show: in a terminal, in a line of a log, in a row of a table.
 
-Who makes objects chooses what stands in them, and it is shown to somebody else. An escape character there moves the
-cursor of the reader's terminal, a newline makes a row of a table that is none, and a mark of direction turns the text
-around.
+Anybody who may make an object chooses the text in it. An escape character moves the cursor of the reader's terminal,
+a newline forges a row of a table, and a mark of direction turns the text around.
 """
 
 
 def printable(text: str) -> str:
-    r"""The text with every character that is not to be seen written as an escape, such as ``\x1b`` or ``\u202e``.
+    r"""The text with an escape such as ``\x1b`` or ``\u202e`` for every character that `str.isprintable` refuses.
 
-    These are control characters (newlines and those of C1 too), marks of direction and of format, halves of
-    characters, separators other than the space, and what Unicode has not assigned. Backslashes stay as they are:
-    what is shown is for people, and is not read back.
+    These are control characters, marks of direction and of format, surrogates, separators other than the space, and
+    unassigned characters. Backslashes stay as they are: the text is for people, and is not read back.
     """
     if text.isprintable():
         return text
@@ -19,5 +17,5 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of a text of several lines; those after the first are set in, and so are not taken for lines of ours."""
+    """`printable` for each line; lines after the first are indented, so that they do not look like lines of ours."""
     return "\n  ".join(map(printable, text.split("\n")))

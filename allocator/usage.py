@@ -1,4 +1,4 @@
-"""What allocated claims hold, per pool and device. A change makes a new value that shares the rest."""
+"""Usage: what allocated claims hold, per pool and device. A change makes a new value that shares the rest."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class DeviceUsage:
 
     @property
     def is_free(self) -> bool:
-        """Nothing is held: the device may as well not be mentioned."""
+        """Whether nothing is held."""
         return not self.holders and not self.shares and not self.consumed
 
     def _consume(self, amounts: Iterable[tuple[str, int]]) -> Map[str, int]:
@@ -46,7 +46,7 @@ NOTHING_USED: PoolUsage = Map()
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Pool to device name to what is held of it; devices of which nothing is held are left out."""
+    """Pool to device name to what is held of the device; free devices are left out."""
 
     pools: Map[PoolId, PoolUsage] = field(default_factory=Map)
 
@@ -76,7 +76,7 @@ class Usage:
         return self._applied(allocation, sign=1)
 
     def without_allocation(self, allocation: AllocationResult) -> "Usage":
-        """With an allocation removed that was added before."""
+        """Without an allocation that was added before."""
         return self._applied(allocation, sign=-1)
 
     def _applied(self, allocation: AllocationResult, sign: int) -> "Usage":

@@ -1,1 +1,1 @@
-"""What can speak against a device: one module for each feature, and one ordered table of them."""
+"""What can speak against a device: one module per feature, and one ordered table."""

@@ -33,13 +33,13 @@ Requests = tuple[tuple[str, Quantity], ...]
 
 
 class CapacityArithmeticError(ValueError):
-    """An amount that the device's range cannot express; the caller knows claim, request and device."""
+    """An amount that the device's range can't express."""
 
 
 def consumption(device: Device, requests: Requests | None, *, fractional: bool) -> dict[str, Quantity] | None:
-    """What a request takes of each capacity of a device, by the published names.
+    """What a request consumes of each capacity of a device, by the published names.
 
-    None: the device does not suit, because it lacks a requested capacity or its policy forbids the amount.
+    None: the device lacks a requested capacity, or its request policy forbids the amount.
 
     Raises:
         CapacityArithmeticError: an amount is beyond int64, no multiple of a milli unit, or negative.
@@ -56,7 +56,7 @@ def consumption(device: Device, requests: Requests | None, *, fractional: bool) 
 
 
 def exceeded(device: Device, taken: Mapping[str, Quantity], already: Mapping[str, int]) -> str | None:
-    """The first capacity that would be exceeded on top of what is consumed already (units of 10**-9)."""
+    """The first capacity that does not suffice, given what is consumed already (units of 10**-9)."""
     for name, amount in taken.items():
         if already.get(name, 0) + amount.nano > device.capacity[name].value.nano:
             return name
@@ -76,7 +76,7 @@ def taken_by(asked: Asked, device: Device, features: Features) -> dict[str, Quan
 
 
 def _speaks(situation: Situation, asked: Asked, candidate: Candidate, used: DeviceUsage) -> Refusal | None:
-    """The first capacity that does not suffice. Of "all devices", what is left counts only when they are taken."""
+    """The first capacity that does not suffice. For all devices, the ledger checks what is left of it."""
     device, request = candidate.device, asked.request
     if not device.capacity and request.capacity is None:
         return None
@@ -90,7 +90,7 @@ def _speaks(situation: Situation, asked: Asked, candidate: Candidate, used: Devi
 def _obstacles(
     situation: Situation, asked: Asked, candidate: Candidate, used: DeviceUsage, _: object
 ) -> Iterator[Seen]:
-    """All capacities that are missing or do not suffice, with what is left of them."""
+    """The capacities that are missing or do not suffice, with what is left of them."""
     device, amounts = candidate.device, dict(asked.request.capacity or ())
     lacking = [name for name in amounts if name not in device.capacity]
     for name in lacking:
@@ -183,12 +183,12 @@ CAPACITY: Final = Check(
 
 
 def has_shares(used: DeviceUsage) -> bool:
-    """Is a share of a device taken?"""
+    """Whether a share of the device is held."""
     return bool(used.shares or used.consumed)
 
 
 class Capacities:
-    """What is consumed of shared devices: by allocated claims, and by the attempt that is under way."""
+    """What is consumed of shared devices, by allocated claims and by the current attempt."""
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
@@ -200,15 +200,15 @@ class Capacities:
         return self._consumed.get(device) or self._usage.device(device).consumed
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Is a share of the device taken, before or in this attempt?"""
+        """Whether a share of the device is held, or taken by this attempt."""
         return bool(self._taken.get(device)) or has_shares(self._usage.device(device))
 
     def key(self) -> Iterable[tuple[DeviceId, tuple[tuple[str, int], ...]]]:
-        """What this attempt has consumed, as a value that can be compared."""
+        """What this attempt has consumed."""
         return ((d, tuple(self._consumed[d].items())) for d, n in self._taken.items() if n)
 
     def take(self, device: DeviceId, taken: Mapping[str, Quantity]) -> Undo:
-        """Consume; the undo restores exactly what was before."""
+        """Consume; returns the undo."""
         before = self._consumed.get(device)
         after = dict(self.consumed(device))
         for name, amount in taken.items():
@@ -276,7 +276,7 @@ def _forbidden(amount: Quantity, policy: RequestPolicy | None, *, fractional: bo
 
 
 def _unit(valid: ValidRange, *, fractional: bool) -> int:
-    """Milli units where the feature is on and the range is exact in them with a step of at least 1m."""
+    """Milli units if the feature is on and the range is exact in them, with a step of at least 1m; else whole units."""
     set_ones = [q for q in (valid.min, valid.max, valid.step) if q is not None]
     exact = fractional and all(_fits(q, _MILLI) for q in set_ones)
     return _MILLI if exact and (valid.step is None or valid.step.nano >= _MILLI) else _NANO

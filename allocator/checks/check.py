@@ -41,9 +41,9 @@ class Asked:
     """One way to serve a request.
 
     Attributes:
-        claim: position of the claim.
+        claim: position of the claim among the claims to allocate.
         owner: the claim.
-        label: request, or request/subrequest.
+        label: `Request.label`.
     """
 
     claim: int
@@ -55,7 +55,7 @@ class Asked:
 
 
 class Situation(NamedTuple):
-    """The node and the rules of its cluster. ``matches`` is as of `allocator.cel.selectors.Selectors`."""
+    """The node and the rules of its cluster; ``matches`` is `allocator.cel.selectors.Selectors.matches`."""
 
     node: Node
     rules: TaintRules
@@ -64,7 +64,7 @@ class Situation(NamedTuple):
 
 
 def nothing(*_: object) -> tuple[()]:
-    """Reads nothing."""
+    """Reads nothing: the default of a check."""
     return ()
 
 
@@ -76,19 +76,21 @@ def _no(_: object) -> bool:
 class Check:
     """One thing that can speak against a device.
 
-    Devices that are equal in `reads` and `circumstances` are the same to the check.
+    The check can't tell devices apart that are equal in `reads` and `circumstances`.
 
     Attributes:
-        cause: of its refusals.
-        speaks: what speaks against a device, used like that, regardless of the attempt that is under way; may raise
+        cause: the cause of its refusals.
+        speaks: what speaks against a device with this usage, whatever the current attempt has taken; may raise
             SelectorError, CapacityError or SearchLimitError.
-        fields: of devices or slices; the check speaks only against devices with one of these set. Empty: against any.
+        fields: the check speaks only against devices that have, or whose slice has, one of these fields set; empty:
+            against any device.
         gate: a field of `Features`, and whether it must be on or off for the check to apply.
         obstacle: the refusal in words for people, if the words are always the same.
         obstacles: otherwise: everything that speaks against a device.
-        reads: what it reads of a published device, attributes and names aside.
-        circumstances: what it reads of the devices of a pool besides what is published; empty if that is nothing.
-        needs_search: whether it takes more than the knowledge which devices are held to tell who gets this one.
+        reads: what the check reads of a published device, without attributes and names.
+        circumstances: what the check reads of the devices of a pool that is not published; empty: nothing.
+        needs_search: whether a request for one device needs a search if this device is on the node, because more
+            counts than which devices are held.
     """
 
     cause: Cause

@@ -1,4 +1,4 @@
-"""Compatibility groups (KEP-5963): which devices may share a counter set.
+"""Compatibility groups (KEP-5963): which devices may draw on one counter set at the same time.
 
 All devices on a counter set must have a group in common. A device without groups fits only with others without groups.
 """
@@ -23,11 +23,11 @@ _OBSTACLE: Final = Obstacle(
     INCOMPATIBLE, "not compatible with devices in use that share their counters", held=Held.SHARED
 )
 _NO_GROUPS = frozenset({""})
-"""Devices without groups share a group of their own, which no device can name."""
+"""The group of devices without groups; no device can name it."""
 
 
 class Compatibility:
-    """For each counter set in use, the groups that all devices on it have in common."""
+    """The groups that all devices on a counter set have in common, for each counter set in use."""
 
     def __init__(self, pools: Mapping[PoolId, NodePool], usage: Usage) -> None:
         self._pools = pools
@@ -35,7 +35,7 @@ class Compatibility:
         self._common: dict[PoolId, dict[SetKey, frozenset[str]]] = {}
 
     def refusal(self, device: Device, /) -> Refusal | None:
-        """A counter set that the device draws on does not accept it."""
+        """Whether the devices on a counter set have no group in common with the device."""
         if not device.consumes_counters:
             return None
         common = self._of(device.id.pool_id)
@@ -43,12 +43,12 @@ class Compatibility:
         return None if admits else _REFUSAL
 
     def obstacles(self, device: Device, /) -> Iterator[Seen]:
-        """The same, for people."""
+        """`refusal`, for people."""
         if self.refusal(device) is not None:
             yield Seen(_OBSTACLE)
 
     def take(self, device: Device, /) -> Undo | None:
-        """Put the device on its counter sets; undo restores exactly what was before."""
+        """Put the device on its counter sets; returns the undo."""
         if not device.consumes_counters:
             return None
         common = self._of(device.id.pool_id)
@@ -78,12 +78,12 @@ class Compatibility:
 
 
 def groups_of(device: Device) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Each counter set that a device draws on, with the groups that it may share the set with."""
+    """The device's counter sets, with its compatibility groups on each."""
     return tuple([(each.counter_set, each.compatibility_groups) for each in device.consumes_counters])
 
 
 def _join(common: dict[SetKey, frozenset[str]], device: Device) -> None:
-    """Fold in what a device allows. Where some have groups and some have none, against the rule, the first count."""
+    """Add a device. Against the rule, some devices may have groups and others none: then the first ones count."""
     for key, groups in _memberships(device):
         before = common.get(key, groups)
         is_mixed = (before == _NO_GROUPS) != (groups == _NO_GROUPS)

@@ -1,4 +1,4 @@
-"""Shared counters (KEP-4815): partitions of one device draw on the counters of its counter sets."""
+"""Shared counters (KEP-4815): partitions of one device consume the counters of its counter sets."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
@@ -12,7 +12,7 @@ from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, Usage
 
 CounterKey = tuple[PoolId, str, str]
-"""Pool, counter set, counter: a set's name is unique in its pool, a pool's in its driver."""
+"""Pool, counter set, counter."""
 
 SHORT: Final = Cause(
     "counters", "not enough shared counters for request {request}", rank=40, is_temporary=True, of_choice=True
@@ -31,7 +31,7 @@ PARTITION: Final = Check(
 
 
 class Counters:
-    """What is left of the counters of the pools of one node; a pool's are looked up when first needed."""
+    """What is left of the counters in the pools of one node; a pool is looked at when it is first needed."""
 
     def __init__(self, pools: Mapping[PoolId, NodePool], usage: Usage) -> None:
         self._pools = pools
@@ -41,14 +41,14 @@ class Counters:
         self._overdrawn: dict[PoolId, CounterKey | None] = {}
 
     def left(self, pool: PoolId) -> Mapping[CounterKey, int]:
-        """Units of 10**-9; negative where more is allocated than there is."""
+        """What is left, in units of 10**-9; negative if the counter is overdrawn."""
         if pool not in self._left:
             left = self._left[pool] = self._initial(self._pools[pool])
             self._overdrawn[pool] = next((key for key, amount in left.items() if amount < 0), None)
         return self._left[pool]
 
     def full(self, pool: PoolId) -> Mapping[CounterKey, int]:
-        """What there is when nothing is taken, in units of 10**-9."""
+        """The full values, in units of 10**-9."""
         if pool not in self._full:
             self._full[pool] = full(self._pools[pool])
         return self._full[pool]
@@ -59,7 +59,7 @@ class Counters:
         return None if key is None else Refusal(SHORT, f"{key[1]}/{key[2]}")
 
     def obstacles(self, device: Device, /) -> Iterator[Seen]:
-        """The same for people, with what is needed and what is left."""
+        """`refusal` for people, with what is needed and what is left."""
         key = self._shortage(device) if device.consumes_counters else None
         if key is None:
             return
@@ -83,7 +83,7 @@ class Counters:
         return None
 
     def take(self, device: Device, /) -> Undo | None:
-        """Draw what the device needs; undo puts it back."""
+        """Consume what the device needs; returns the undo."""
         if not device.consumes_counters:
             return None
         self.left(device.id.pool_id)
@@ -110,7 +110,7 @@ class Counters:
 
 
 def drawn_by(device: Device) -> Hashable:
-    """What a device draws, set by set, in units of 10**-9: all that counts, the name of the pool aside."""
+    """What a device consumes, set by set, in units of 10**-9, without the name of the pool."""
     return tuple(
         [
             (each.counter_set, tuple([(name, amount.nano) for name, amount in each.counters.items()]))
@@ -120,7 +120,7 @@ def drawn_by(device: Device) -> Hashable:
 
 
 def full(pool: NodePool) -> dict[CounterKey, int]:
-    """What there is of a pool's counters when nothing is taken, in units of 10**-9."""
+    """The full values of a pool's counters, in units of 10**-9."""
     return {
         (pool.id, name, counter): amount.nano
         for name, counters in pool.counter_sets.items()
@@ -129,7 +129,7 @@ def full(pool: NodePool) -> dict[CounterKey, int]:
 
 
 def counter_demand(device: Device) -> tuple[tuple[CounterKey, int], ...]:
-    """What a device draws on, in units of 10**-9; one entry for each counter, although a set may be named twice."""
+    """What a device consumes, in units of 10**-9: one entry per counter, although a set may be named twice."""
     total: dict[CounterKey, int] = {}
     pool = device.id.pool_id
     for consumed in device.consumes_counters:

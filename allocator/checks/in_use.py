@@ -20,7 +20,7 @@ IN_USE: Final = Check(
 
 
 def state_of(usage: DeviceUsage | None) -> Hashable:
-    """What decisions read of a device's use: 0 if it is free, 1 if it is held and not shared, else all that counts."""
+    """What decisions read of a device's usage: 0 if it is free, 1 if it is held as a whole, else all of it."""
     if usage is None:
         return 0
     if not usage.shares and not usage.consumed:

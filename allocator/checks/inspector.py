@@ -31,7 +31,7 @@ class Wanted(Asked):
 
 
 def ways_to_serve(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass]) -> tuple[tuple[Wanted, ...], ...]:
-    """The requests of all claims in order, each with its alternatives, as far as their classes exist."""
+    """The requests of all claims in order, each with the alternatives whose classes exist."""
     return tuple(
         tuple(
             Wanted(

@@ -1,4 +1,4 @@
-"""The selectors of class and request: does a device match all of them?"""
+"""The selectors of class and request: a device must match all of them."""
 
 from collections.abc import Hashable, Iterator
 from typing import Final
@@ -28,7 +28,7 @@ def _speaks(situation: Situation, asked: Asked, candidate: Candidate, _: DeviceU
 
 
 def failure(asked: Asked, source: str, device: Device, message: str) -> SelectorError:
-    """An expression of a request that cannot be evaluated on a device."""
+    """The error for an expression that can't be evaluated on a device."""
     return SelectorError(str(asked.owner), asked.label, source, device.id, message)
 
 
@@ -40,7 +40,7 @@ def _obstacles(
 
 
 def _reads(candidate: Candidate) -> Hashable:
-    """All that expressions can see but attributes: `allocator.equivalence.fingerprint.AttributeReads`."""
+    """What expressions can read without attributes; for these see `allocator.equivalence.fingerprint`."""
     device = candidate.device
     quantities = tuple([(name, each.nano, each.format) for name, each in device.quantities.items()])
     return candidate.unsupported, device.allow_multiple_allocations, quantities

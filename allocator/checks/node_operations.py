@@ -45,7 +45,7 @@ def _obstacles(
 
 
 def _circumstances(view: NodePool, node: Node, _: object) -> Sequence[Hashable]:
-    """What the node declares, if devices of the pool ask for it."""
+    """Whether the node declares the feature, if devices of the pool need it."""
     return [NODE_OPERATIONS_FEATURE in node.declared_features] if "skip_node_operations" in view.fields else ()
 
 

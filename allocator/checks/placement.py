@@ -36,12 +36,12 @@ def _reads(candidate: Candidate) -> Hashable:
 
 
 def _circumstances(view: NodePool, node: Node, _: object) -> Sequence[Hashable]:
-    """Which devices the node reaches."""
+    """Which devices the node reaches, if they have placements of their own."""
     return [_reaches(node, each) for each in view.candidates] if "per_device_placement" in view.fields else ()
 
 
 def _range(placement: Placement | None) -> Hashable:
-    """One node, or the nodes that 0, 1 or several terms select: all that decides, names of nodes aside."""
+    """Whether it names a node, and whether its selector has 0, 1 or more terms; without names."""
     if placement is None:
         return None
     terms = placement.node_selector.terms if placement.node_selector is not None else ()

@@ -1,8 +1,8 @@
-"""The checks of devices, in order: what can speak against a device.
+"""The table of checks: everything that can speak against a device, in order.
 
-Who looks for a device takes the first check that speaks (`Checks.all`), an explanation goes through all of them
-(`Checks.told`, `books`), and equivalence is what the checks read (`read_of`, `drawn_by`, `circumstances`). A new
-feature of devices is a module with its check, and its name in a line here.
+The search takes the first check that speaks (`Checks.all`), an explanation tells what all of them say (`Checks.told`,
+`books`), and fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`). A new feature of devices
+is one module with its check, and the name of that check in this table.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ from allocator.usage import DeviceUsage, Usage
 _OF_KIND: Final = (BINDING, MATCHING, PLACEMENT)
 _OF_MEMBERS: Final = (*_OF_KIND, CAPACITY)
 CHECKS: Final = (IN_USE, *_OF_MEMBERS, NODE_OPERATIONS, PARTITION, TAINTS)
-"""In upstream's order, which decides which error a pod meets."""
+"""In upstream's order, which decides which error a pod gets."""
 
 CAUSES: Final = tuple(
     sorted(
@@ -43,7 +43,7 @@ CAUSES: Final = tuple(
 """All causes there are, what came closest to being served first."""
 
 Book: TypeAlias = Compatibility | Counters
-"""What devices of one node use up together: by allocated claims, and by the attempt that is under way."""
+"""What devices of one node use up together, by allocated claims and by the current attempt."""
 
 _CIRCUMSTANTIAL: Final = tuple(check for check in CHECKS if check.circumstances is not nothing)
 
@@ -55,11 +55,11 @@ class Checks(NamedTuple):
     """The checks that can speak in a situation.
 
     Attributes:
-        of_kind: is it the kind of device that is asked for?
-        of_members: does it belong to "all devices"? Total capacity counts, not what is left of it.
-        all: may it be taken?
-        told: the same in the order of explanations: a device in use that would not match if it were free is told to
-            be one that does not match.
+        of_kind: whether the device is of the kind that the request asks for.
+        of_members: whether the device belongs to "all devices"; total capacity counts, not what is left of it.
+        all: whether the device may be taken.
+        told: `all` in the order of explanations, with `IN_USE` last: a device in use that would not match if it were
+            free does not match.
     """
 
     of_kind: tuple[Check, ...]
@@ -69,7 +69,7 @@ class Checks(NamedTuple):
 
 
 def checks_for(fields: frozenset[str], request: DeviceRequest, rules: TaintRules, features: Features) -> Checks:
-    """The checks that can speak against devices with these fields set: others need not be asked."""
+    """The checks that can speak against devices with these fields set."""
     if request.capacity is not None:
         fields |= {"capacity"}
     if rules.rules:
@@ -92,7 +92,7 @@ def _checks(gates: tuple[bool, ...], fields: frozenset[str]) -> Checks:
 def first_refusal(
     checks: Iterable[Check], situation: Situation, asked: Asked, candidate: Candidate, used: DeviceUsage
 ) -> Refusal | None:
-    """What the first check that speaks says.
+    """The refusal of the first check that speaks.
 
     Raises:
         SelectorError, CapacityError, SearchLimitError: as `Check.speaks`.
@@ -107,24 +107,24 @@ def first_refusal(
 def books(
     fields: frozenset[str], counters: Counters, pools: Mapping[PoolId, NodePool], usage: Usage, features: Features
 ) -> tuple[Book, ...]:
-    """What devices with these fields set use up together, in upstream's order."""
+    """The books for devices with these fields set, in upstream's order."""
     if "consumes_counters" not in fields or not features.partitionable_devices:
         return ()
     return (Compatibility(pools, usage), counters) if features.compatibility_groups else (counters,)
 
 
 def drawn_by(device: Device) -> tuple[Hashable, ...]:
-    """What books read of a device; empty if it draws on nothing."""
+    """What books read of a device; empty if it consumes no counters."""
     return (groups_of(device), shared_counters.drawn_by(device)) if device.consumes_counters else ()
 
 
 def read_of(candidate: Candidate) -> Hashable:
-    """All that checks read of a published device, attributes and names aside."""
+    """What checks read of a published device, without attributes and names."""
     return tuple([check.reads(candidate) for check in CHECKS])
 
 
 def circumstances(view: NodePool, node: Node, rules: TaintRules) -> Iterator[Hashable]:
-    """What decisions read of a pool's devices besides what is published and held, check by check."""
+    """What checks read of a pool's devices that is neither published nor held."""
     for check in _CIRCUMSTANTIAL:
         found = check.circumstances(view, node, rules)
         if found:
@@ -132,6 +132,6 @@ def circumstances(view: NodePool, node: Node, rules: TaintRules) -> Iterator[Has
 
 
 def needs_search(checks: Checks, candidate: Candidate) -> bool:
-    """Whether it takes more than the knowledge which devices are held to tell who gets this one."""
+    """`Check.needs_search` of any check; compatibility groups need a search, too."""
     grouped = any(groups for _, groups in groups_of(candidate.device))
     return grouped or any(check.needs_search(candidate) for check in checks.all)

@@ -15,7 +15,7 @@ class TaintRules:
 
     @classmethod
     def of(cls, rules: Iterable[TaintRule]) -> "TaintRules":
-        """The rules that can select something."""
+        """The rules that select any device."""
         return cls(tuple(sorted((r for r in rules if not r.selects_none), key=lambda r: r.name)))
 
     def taints_of(self, device: DeviceId) -> tuple[DeviceTaint, ...]:
@@ -27,7 +27,7 @@ class TaintRules:
         return tuple([rule for rule in self.rules if rule.device in (None, device.device) and _is_for(rule, device)])
 
     def concern(self, pool: PoolId) -> bool:
-        """May there be a rule for a device of a pool?"""
+        """Whether a rule may select a device of a pool."""
         return any(_is_for(rule, pool) for rule in self.rules)
 
 

@@ -1,4 +1,4 @@
-"""Device taints (KEP-5055): which of them block a request, those of slices and those of DeviceTaintRules."""
+"""Device taints (KEP-5055), of ResourceSlices and of DeviceTaintRules: which of them block a request."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,25 +14,25 @@ from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
-"""``None`` only informs, and an effect that is unknown to us must not block (upstream's rule)."""
+"""``None`` only informs, and an unknown effect must not block (upstream's rule)."""
 
 
 _CAUSE: Final = Cause("taint", "untolerated device taint for request {request}", rank=70, is_temporary=True)
 
 
 def blocking_taint(device: Device, tolerations: Sequence[Toleration], rules: TaintRules) -> DeviceTaint | None:
-    """The first taint that keeps a request with these tolerations off the device, if there is one."""
+    """The first taint that blocks a request with these tolerations; None if none does."""
     taints = device.taints + rules.taints_of(device.id) if rules.rules else device.taints
     return next((taint for taint in taints if blocks(taint, tolerations)), None) if taints else None
 
 
 def blocks(taint: DeviceTaint, tolerations: Sequence[Toleration]) -> bool:
-    """Does a taint keep a request with these tolerations off a device?"""
+    """Whether a taint blocks a request with these tolerations."""
     return taint.effect in BLOCKING_EFFECTS and not any(tolerates(each, taint) for each in tolerations)
 
 
 def tolerates(toleration: Toleration, taint: DeviceTaint) -> bool:
-    """Empty effect: all effects; empty key: all keys; Exists: all values, else the values are equal."""
+    """Whether a toleration tolerates a taint. An empty effect stands for all effects, an empty key for all keys."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -68,7 +68,7 @@ def _speaks(situation: Situation, asked: Asked, candidate: Candidate, _: DeviceU
 
 
 def _obstacles(situation: Situation, asked: Asked, candidate: Candidate, *_: object) -> Iterator[Seen]:
-    """All taints that are not tolerated, with the rule that each comes from."""
+    """The taints that are not tolerated, each with the rule that it comes from."""
     device = candidate.device
     of_rules = ((rule.taint, rule.name) for rule in situation.rules.selecting(device.id))
     for taint, rule in (*((taint, "") for taint in device.taints), *of_rules):
@@ -79,7 +79,7 @@ def _obstacles(situation: Situation, asked: Asked, candidate: Candidate, *_: obj
 
 
 def _circumstances(view: NodePool, _: object, rules: TaintRules) -> Sequence[Hashable]:
-    """The taints by rules, if there may be any."""
+    """The taints of rules, if a rule may select a device of the pool."""
     if not rules.concern(view.id):
         return ()
     return [_without_times(rules.taints_of(each.device.id)) for each in view.candidates]
