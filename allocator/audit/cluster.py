@@ -1,13 +1,13 @@
-"""An independent judge of allocated claims: does every rule hold? It shares no code with the search.
+"""The audit of a cluster: the rules that allocated claims break. It shares no code with the search.
 
-It works from what an API server holds: slices, classes, nodes, and claims with their allocations. Rules over devices
-(nothing twice, counters, capacity) are here; what a single claim was promised is judged in `audit_claim`.
+Its evidence is what an API server holds: slices, classes, nodes, and claims with their allocations. The rules over
+devices (double allocations, counters, capacity) are here; the rules over single claims are in `claim.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allocator.audit.claim import Published, claim_findings
+from allocator.audit.claim import ClaimAudit, Published
 from allocator.audit.finding import Finding, Rule
 from allocator.cel.selectors import Selectors
 from allocator.model.claims import Claim, DeviceClass, DeviceResult
@@ -19,8 +19,8 @@ class Evidence:
     """What is judged.
 
     Attributes:
-        claims: all claims of the cluster; those without an allocation are passed over.
-        nodes: node name to node, to see whom a claim's node selector lets in.
+        claims: all claims of the cluster; claims without an allocation are passed over.
+        nodes: node name to node, to judge the node selectors of claims.
     """
 
     slices: Sequence[Slice]
@@ -33,20 +33,18 @@ Held = dict[DeviceId, list[tuple[Claim, DeviceResult]]]
 
 
 def audit(evidence: Evidence, selectors: Selectors) -> tuple[Finding, ...]:
-    """All rules that are broken; none for a cluster in order.
-
-    A device that is published no longer is not a fault of the allocation: only what can still be seen is judged.
-    """
+    """All broken rules. Devices that are no longer published are passed over: that is no fault of the allocation."""
     published = _published(evidence.slices)
     findings = list(device_findings(evidence.claims, evidence.slices))
+    judge = ClaimAudit(published, evidence.classes, evidence.nodes, selectors)
     for claim in evidence.claims:
         if claim.allocation is not None:
-            findings.extend(claim_findings(claim, published, evidence.classes, evidence.nodes, selectors))
+            findings.extend(judge.findings(claim, claim.allocation))
     return tuple(findings)
 
 
 def device_findings(claims: Iterable[Claim], slices: Sequence[Slice]) -> tuple[Finding, ...]:
-    """The rules over devices alone that claims break together: nothing held twice or overdrawn."""
+    """The broken rules over devices: double allocations, overdrawn capacity and counters, compatibility groups."""
     published = _published(slices)
     held: Held = {}
     for claim in claims:
@@ -138,7 +136,7 @@ def _incompatible(held: Held, published: Mapping[DeviceId, Published]) -> Iterat
 def _consumptions(
     held: Held, published: Mapping[DeviceId, Published]
 ) -> Iterator[tuple[DeviceId, tuple[str, ...], CounterConsumption]]:
-    """What the held devices draw; a device that is shared draws once."""
+    """What the held devices consume of counters; a shared device consumes once."""
     for device, holders in held.items():
         if device in published:
             names = tuple(str(claim) for claim, _ in holders)
