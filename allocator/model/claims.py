@@ -1,4 +1,4 @@
-"""What claims, templates, device classes and taint rules say, and what claims are allocated."""
+"""Claims, claim templates, device classes, taint rules, and the allocations of claims."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ FROM_CLAIM: Final = "FromClaim"
 
 @dataclass(frozen=True, slots=True)
 class OpaqueConfig:
-    """Configuration for a driver, which nobody else reads. ``parameters`` is JSON text, so that it hashes.
+    """Configuration that only the driver reads; ``parameters`` is JSON text.
 
-    With an empty ``driver`` it stands for a kind of configuration that is unknown to us.
+    An empty ``driver`` stands for an unknown kind of configuration.
     """
 
     driver: str
@@ -59,7 +59,7 @@ class DeviceRequest:
 
     Attributes:
         name: empty for ``exactly``, the subrequest's name otherwise.
-        mode: None where the object has a value that is unknown to us.
+        mode: None for an unknown value.
         capacity: name of a capacity, as in the claim, to the amount; None when the field is absent.
     """
 
@@ -76,9 +76,9 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for devices: ``alternatives`` in order of preference, just one unless ``prioritized``.
+    """A request for devices: ``alternatives`` in order of preference, only one unless ``prioritized``.
 
-    A request with no alternatives has neither ``exactly`` nor ``firstAvailable``: a field unknown to us.
+    A request without alternatives has neither ``exactly`` nor ``firstAvailable``, but an unknown field.
     """
 
     name: str
@@ -99,7 +99,7 @@ class ConstraintKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConstraintSpec:
-    """A constraint over the devices of ``requests`` (empty: all of the claim). ``kind`` None: unknown to us."""
+    """A constraint over the devices of ``requests`` (empty: all of the claim); ``kind`` is None if it is unknown."""
 
     kind: ConstraintKind | None
     attribute: str = ""
@@ -116,7 +116,7 @@ class ClaimConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """What a claim or a claim template asks for. Equal specs are one shape to the allocator."""
+    """What a claim or a claim template asks for."""
 
     requests: tuple[Request, ...] = ()
     constraints: tuple[ConstraintSpec, ...] = ()
@@ -156,7 +156,7 @@ class AllocatedConfig:
 
 @dataclass(frozen=True, slots=True)
 class AllocationResult:
-    """What a claim got (``status.allocation``); ``node_selector`` None: usable from every node."""
+    """What a claim is allocated (``status.allocation``); without ``node_selector`` it can be used on every node."""
 
     results: tuple[DeviceResult, ...] = ()
     configs: tuple[AllocatedConfig, ...] = ()
@@ -212,9 +212,9 @@ class ClaimTemplate:
 
 @dataclass(frozen=True, slots=True)
 class TaintRule:
-    """A DeviceTaintRule: ``taint`` on every device that the given names select; None selects any.
+    """A DeviceTaintRule: ``taint`` on every device with the given names; None selects any.
 
-    ``selects_none``: the rule has no device selector at all, which selects nothing (an empty one selects all).
+    ``selects_none``: the rule has no device selector, which selects nothing (an empty selector selects all).
     """
 
     name: str

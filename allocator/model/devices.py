@@ -1,4 +1,4 @@
-"""What drivers publish, and the nodes that reach it: frozen, slotted, hashable where they are keys."""
+"""Nodes, and what drivers publish: slices, devices, attributes, capacities, counters, taints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -138,7 +138,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class CounterConsumption:
-    """What a device takes from one counter set of its pool (KEP-4815), and with whom it may share it."""
+    """What a device consumes of one counter set of its pool (KEP-4815), and its compatibility groups there."""
 
     counter_set: str
     counters: Mapping[str, Quantity]
@@ -147,7 +147,7 @@ class CounterConsumption:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """A device of a slice; two devices are the same only if they are one object.
+    """A device of a slice; compared by identity.
 
     Attributes:
         attributes: qualified name to value; names without a domain live in the driver's domain.
@@ -181,10 +181,10 @@ class Slice:
 
     Attributes:
         slice_count: how many slices the pool of this generation has (``resourceSliceCount``).
-        placement: None when each device has its own (``perDeviceNodeSelection``) or nothing known is set.
-        counter_sets: counter set to counter to its value (``sharedCounters``), in the order published.
+        placement: None if each device has its own (``perDeviceNodeSelection``), or no known field is set.
+        counter_sets: each counter set with its counters and their values (``sharedCounters``), in the order published.
         created: when it was created, RFC 3339; empty if unknown.
-        revision: counts from 1 what its publisher has changed since (``metadata.generation``).
+        revision: ``metadata.generation``: 1, and 1 more for each change by its publisher.
     """
 
     name: str
@@ -198,6 +198,3 @@ class Slice:
     skip_node_operations: tuple[str, ...] = ()
     created: str = ""
     revision: int = 1
-
-
-# --- claims ------------------------------------------------------------------------------------------------

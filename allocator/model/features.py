@@ -1,4 +1,4 @@
-"""Upstream's feature gates that change what may be allocated; each can be switched by its own name."""
+"""Upstream's feature gates that change what may be allocated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace

@@ -1,13 +1,11 @@
-"""What is wrong with API objects: one problem, and the error that has all problems of an object."""
+"""Problems of API objects, and the error that holds all problems of one object."""
 
 from dataclasses import dataclass
 from typing import Final
 
 _MOST_PROBLEMS: Final = 10
-
-
 _LONGEST_PROBLEM: Final = 300
-"""Characters. Of objects that can't be read, these stay in memory and go into answers."""
+"""Characters. Problems stay in memory and are part of answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ def _cut(text: str) -> str:
 
 
 class AllocatorError(Exception):
-    """Base of all errors of this package. Not the answer "no": that is a value, `Unsatisfiable`."""
+    """Base of all errors of this package. The answer "no" is no error but a value: `Unsatisfiable`."""
 
 
 class InvalidObjectError(AllocatorError):
@@ -40,7 +38,7 @@ class InvalidObjectError(AllocatorError):
 
     @property
     def summary(self) -> str:
-        """The first problems, without the object: short, however many there are and however long their paths are."""
+        """The first problems, without the object's name, cut to a bounded length."""
         texts = [_cut(str(problem)) for problem in self.problems[:_MOST_PROBLEMS]]
         more = len(self.problems) - len(texts)
         return "; ".join([*texts, *([f"and {more} more"] if more else [])])

@@ -1,18 +1,19 @@
 """Exact amounts with a unit: what Kubernetes calls `resource.Quantity`.
 
-Semantics: k8s.io/apimachinery/pkg/api/resource. A quantity is a whole number of nano units. What is finer is
-rounded away from zero, so that asking for a little never becomes asking for nothing.
+Semantics: k8s.io/apimachinery/pkg/api/resource. A quantity is a whole number of nano units. A finer amount is rounded
+away from zero, so that a small request never becomes zero.
 """
 
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import total_ordering
 from typing import Final
 
 _NANO: Final = 10**9
 _MAX_BINARY: Final = (2**63 - 1) * _NANO
 _MAX_EXPONENT: Final = 300
-"""Upstream takes any exponent; past this one a short text would become a number that fills the memory."""
+"""Upstream takes any exponent, but a short text with a larger one would be a number that fills the memory."""
 
 _TEXT: Final = re.compile(
     r"(?=.)([+-]?)([0-9]*+)(?:\.([0-9]*+))?+(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]+))?",
@@ -31,6 +32,7 @@ class Format(Enum):
     DECIMAL_EXPONENT = "DecimalExponent"
 
 
+@total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
     """An exact amount; equal, ordered and hashed by value, whatever its format.
@@ -92,15 +94,6 @@ class Quantity:
     def __lt__(self, other: "Quantity") -> bool:
         return self.nano < other.nano
 
-    def __le__(self, other: "Quantity") -> bool:
-        return self.nano <= other.nano
-
-    def __gt__(self, other: "Quantity") -> bool:
-        return self.nano > other.nano
-
-    def __ge__(self, other: "Quantity") -> bool:
-        return self.nano >= other.nano
-
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(self.nano + other.nano, self.format if self.nano else other.format)
 
@@ -108,7 +101,7 @@ class Quantity:
         return Quantity(self.nano - other.nano, self.format if self.nano else other.format)
 
     def __str__(self) -> str:
-        """The canonical form: no fraction, the largest suffix that loses nothing."""
+        """The canonical form: no fraction, and the largest suffix that is exact."""
         if self.nano == 0:
             return "0"
         if self.format is Format.BINARY_SI and self.is_integer and abs(self.nano) >= 1024 * _NANO:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import total_ordering
 from typing import Final
 
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
@@ -17,6 +18,7 @@ _MAX_DIGITS: Final = len(str(_MAX_NUMBER))
 _Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
+@total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Version:
     """A version; equal, ordered and hashed by precedence.
@@ -61,15 +63,6 @@ class Version:
 
     def __lt__(self, other: "Version") -> bool:
         return self._key < other._key
-
-    def __le__(self, other: "Version") -> bool:
-        return self._key <= other._key
-
-    def __gt__(self, other: "Version") -> bool:
-        return self._key > other._key
-
-    def __ge__(self, other: "Version") -> bool:
-        return self._key >= other._key
 
     def __str__(self) -> str:
         return self.text

@@ -121,14 +121,9 @@ class Candidates:
         """
         verdict = alternative.verdicts[index]
         if verdict is None:
-            verdict = SUITS
-            situation, candidate, used = self._situation, self.all[index], self._in_use.get(index, FREE)
-            for check in alternative.checks.all:
-                refusal = check.speaks(situation, alternative, candidate, used)
-                if refusal is not None:
-                    verdict = refusal
-                    break
-            alternative.verdicts[index] = verdict
+            used = self._in_use.get(index, FREE)
+            refusal = first_refusal(alternative.checks.all, self._situation, alternative, self.all[index], used)
+            verdict = alternative.verdicts[index] = SUITS if refusal is None else refusal
         return verdict
 
     def taken(self, alternative: Alternative, index: int) -> Mapping[str, Quantity]:

@@ -1,4 +1,4 @@
-"""Allocation results: what a claim's status holds."""
+"""Allocation results, as in the status of a claim; the same in all versions."""
 
 from allocator.model.claims import AllocatedConfig, AllocationResult, DeviceResult
 from allocator.model.devices import DeviceId
@@ -8,7 +8,7 @@ from allocator.model.json.interner import Interner
 
 
 def allocation_or_none(status: Fields, name: str) -> AllocationResult | None:
-    """The result in a field, or None where it is absent."""
+    """The result in a field, or None if it is absent."""
     fields = status.child_or_none(name)
     return None if fields is None else _allocation(fields)
 

@@ -47,10 +47,10 @@ _EXACT_FIELDS: Final = (
     "derivedAttributes",
 )
 _UNSET: Final = {"deviceClassName": "", "allocationMode": "", "count": 0}
-"""What says nothing of an exact request; v1beta1 servers send the first of these with alternatives."""
+"""Values that do not make a request an exact one; v1beta1 servers send the first of these with alternatives."""
 
 SpecReader: TypeAlias = Callable[[Fields, str], ClaimSpec]
-"""The spec of a claim in some fields, as an ``apiVersion`` has it; what is wrong with it are problems of the fields."""
+"""Reads the spec of a claim in an ``apiVersion``; what is wrong with it becomes problems of the fields."""
 
 
 def read_claim_spec(spec: Fields, api_version: str) -> ClaimSpec:
@@ -87,7 +87,7 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
 
     Args:
         obj: decoded JSON with its apiVersion.
-        read_spec: may know what it has read before.
+        read_spec: reads the spec; it may return what it has read before.
 
     Raises:
         InvalidObjectError: all that is wrong with it.
@@ -135,8 +135,8 @@ def parse_taint_rule(obj: Mapping[str, object]) -> TaintRule:
     """A DeviceTaintRule of v1, v1beta2, v1beta1 or v1alpha3.
 
     Raises:
-        InvalidObjectError: all that is wrong with it. Selectors that only the first v1alpha3 had are refused:
-            without them the rule would taint more than it says.
+        InvalidObjectError: all that is wrong with it. Selectors of the first v1alpha3 are refused: without them the
+            rule would taint more devices than it says.
     """
     reader = ObjectReader("DeviceTaintRule", obj, (*VERSIONS, f"{GROUP}/v1alpha3"))
     spec = reader.top.child("spec")
@@ -190,7 +190,7 @@ def _alternative(fields: Fields, name: str, interner: Interner) -> DeviceRequest
 
 
 def _capacity(fields: Fields, interner: Interner) -> tuple[tuple[str, Quantity], ...] | None:
-    """Requested amounts by name, so that equal requests are equal however they were written."""
+    """Requested amounts, sorted by name, so that equal requests are equal values."""
     capacity = fields.child_or_none("capacity")
     if capacity is None:
         return None
@@ -198,7 +198,7 @@ def _capacity(fields: Fields, interner: Interner) -> tuple[tuple[str, Quantity],
 
 
 def _selectors(fields: Fields) -> tuple[str, ...]:
-    """Expressions; an empty one, which never compiles, for a kind of selector that we don't know."""
+    """CEL expressions; an empty one, which never compiles, for an unknown kind of selector."""
     return tuple(selector.child("cel").text("expression") for selector in fields.children("selectors"))
 
 

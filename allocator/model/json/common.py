@@ -1,4 +1,4 @@
-"""What several kinds share: the object's identity, node selectors, taints, tolerations, opaque configuration."""
+"""What several kinds share: metadata, node selectors, taints, tolerations, opaque configuration."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,8 +22,8 @@ class ObjectReader:
         metadata: the fields of its metadata.
         api_version: e.g. ``resource.k8s.io/v1``.
         name: its name; `finish` refuses objects without one.
-        created: when it was made; empty where that is not known.
-        deleting: it is marked to be deleted.
+        created: when it was created; empty if unknown.
+        deleting: a deletionTimestamp is set.
     """
 
     def __init__(self, kind: str, obj: Mapping[str, object], versions: tuple[str, ...]) -> None:
@@ -40,11 +40,7 @@ class ObjectReader:
             self.top.problem("kind", f"{shown(obj.get('kind'))} is not {kind}")
 
     def finish(self) -> None:
-        """End reading.
-
-        Raises:
-            InvalidObjectError: anything was wrong, with all of it.
-        """
+        """End reading; raises InvalidObjectError with all problems, if there are any."""
         raise_if_invalid(self.kind, self.name, self.top.problems)
 
 
@@ -78,7 +74,7 @@ def read_node_selector(fields: Fields) -> NodeSelector:
 
 
 def node_selector_or_none(fields: Fields, name: str) -> NodeSelector | None:
-    """The selector in a field, or None where it is absent."""
+    """The selector in a field, or None if it is absent."""
     selector = fields.child_or_none(name)
     return None if selector is None else read_node_selector(selector)
 
@@ -100,7 +96,7 @@ def read_taint(fields: Fields) -> DeviceTaint:
 
 
 def read_tolerations(fields: Fields) -> tuple[Toleration, ...]:
-    """The tolerations of a request or result; without an operator they mean Equal."""
+    """The tolerations of a request or result; the default operator is Equal."""
     return tuple(
         Toleration(
             t.text("key"),
@@ -114,7 +110,7 @@ def read_tolerations(fields: Fields) -> tuple[Toleration, ...]:
 
 
 def opaque(fields: Fields) -> OpaqueConfig:
-    """The opaque part of a configuration; with an empty driver for a kind of configuration that we don't know."""
+    """The opaque part of a configuration; its driver is empty for an unknown kind of configuration."""
     part = fields.child_or_none("opaque")
     if part is None:
         return OpaqueConfig("", "")

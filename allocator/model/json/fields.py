@@ -1,7 +1,7 @@
-"""Reading JSON objects strictly: each value has the type that it must have, or it is a `Problem` with its path.
+"""Reading JSON objects strictly: a value of a wrong type is a `Problem` with its path.
 
-Readers note what is wrong and go on with an empty value, so that one pass finds everything. As in the API, null
-is the same as absent, and fields that we don't know are left alone: a newer API server may have more.
+A reader notes the problem and goes on with an empty value, so that one pass finds all problems. As in the API, null
+means absent. Unknown fields are ignored: a newer API server may have more fields.
 """
 
 import json
@@ -15,7 +15,7 @@ from allocator.printable import printable
 
 _INT64: Final = 2**63
 _MOST_CHILDREN: Final = 5000
-"""Objects in a list. Of what we read, an API server takes far fewer, or nobody has more; it is to bound the time."""
+"""Objects in a list; bounds the time. An API server allows far fewer in almost every list that we read."""
 
 _encoder: Final = json.JSONEncoder(default=str, ensure_ascii=False)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -50,11 +50,11 @@ class Fields:
         return self.data.get(name) is not None
 
     def text(self, name: str) -> str:
-        """A string; empty where it is absent."""
+        """A string; empty if it is absent."""
         return self.text_or_none(name) or ""
 
     def text_or_none(self, name: str) -> str | None:
-        """A string, or None where it is absent."""
+        """A string, or None if it is absent."""
         value = self.data.get(name)
         if value is None or isinstance(value, str):
             return value
@@ -62,7 +62,7 @@ class Fields:
         return None
 
     def required_text(self, name: str) -> str:
-        """A string that must not be empty."""
+        """A string that must be there and not be empty."""
         value = self.data.get(name)
         if isinstance(value, str) and value:
             return value
@@ -70,14 +70,14 @@ class Fields:
         return ""
 
     def time_or_none(self, name: str) -> str | None:
-        """A time as the API writes it (RFC 3339), or None where it is absent."""
+        """A time as the API writes it (RFC 3339), or None if it is absent."""
         value = self.text_or_none(name)
         if value is not None and not _is_time(value):
             self.problem(name, f"{shown(value)} is not a time such as 2025-01-31T12:00:00Z")
         return value
 
     def integer(self, name: str, default: int = 0) -> int:
-        """A whole number of 64 bits, or the default where it is absent."""
+        """A whole number of 64 bits, or the default if it is absent."""
         value = self.data.get(name)
         if value is None:
             return default
@@ -87,11 +87,11 @@ class Fields:
         return default
 
     def flag(self, name: str) -> bool:
-        """A boolean; false where it is absent."""
+        """A boolean; false if it is absent."""
         return self.flag_or_none(name) or False
 
     def flag_or_none(self, name: str) -> bool | None:
-        """A boolean, or None where it is absent."""
+        """A boolean, or None if it is absent."""
         value = self.data.get(name)
         if value is None or isinstance(value, bool):
             return value
@@ -99,7 +99,7 @@ class Fields:
         return None
 
     def mapping(self, name: str) -> Mapping[str, object]:
-        """An object whose keys are data; empty where it is absent."""
+        """An object whose keys are data; empty if it is absent."""
         value = self.data.get(name)
         if value is None:
             return {}
@@ -118,15 +118,15 @@ class Fields:
         return {key: value for key, value in mapping.items() if isinstance(value, str)}
 
     def child(self, name: str) -> "Fields":
-        """An object with fields; one without any where it is absent."""
+        """An object with fields; an empty one if it is absent."""
         return Fields(self.mapping(name), self.at(name), self.problems)
 
     def child_or_none(self, name: str) -> "Fields | None":
-        """An object with fields, or None where it is absent."""
+        """An object with fields, or None if it is absent."""
         return self.child(name) if self.data.get(name) is not None else None
 
     def entries(self, name: str) -> list[tuple[str, "Fields"]]:
-        """A map of objects: keys and the objects, whose paths name the keys."""
+        """A map of objects: the keys with their objects."""
         found = []
         for key, value in self.mapping(name).items():
             if isinstance(value, dict):
@@ -136,7 +136,7 @@ class Fields:
         return found
 
     def items(self, name: str) -> list[object]:
-        """A list; empty where it is absent."""
+        """A list; empty if it is absent."""
         value = self.data.get(name)
         if value is None:
             return []
@@ -146,7 +146,7 @@ class Fields:
         return []
 
     def children(self, name: str) -> list["Fields"]:
-        """A list of objects with fields; empty where there are too many to be read."""
+        """A list of objects with fields; empty if it is absent or too long."""
         if name not in self.data:
             return []
         at, found, items = self.at(name), [], self.items(name)
@@ -161,11 +161,11 @@ class Fields:
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of strings; empty where it is absent."""
+        """A list of strings; empty if it is absent."""
         return self.texts_or_none(name) or ()
 
     def texts_or_none(self, name: str) -> tuple[str, ...] | None:
-        """A list of strings, or None where it is absent."""
+        """A list of strings, or None if it is absent."""
         if self.data.get(name) is None:
             return None
         items = self.items(name)
@@ -191,7 +191,7 @@ def is_int64(value: object) -> TypeGuard[int]:
 
 
 def shown(value: object, width: int = 64) -> str:
-    """A JSON value as text, printable, cut where it is long: what comes after that is not even looked at."""
+    """A JSON value as printable text, cut to a width; only as much of it is read as is shown."""
     text = ""
     for piece in _encoder.iterencode(value):
         text += piece[: width + 1]

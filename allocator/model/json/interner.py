@@ -1,8 +1,8 @@
-"""Sharing equal values: the devices of a cluster repeat the same names, amounts and maps many thousand times."""
+"""The interner shares equal values: the devices of a cluster repeat the same names, amounts and maps."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from allocator.model.devices import AttributeValue, Capacity
 from allocator.model.json.fields import Fields, shown
@@ -18,12 +18,12 @@ _ZERO: Final = Quantity(0)
 
 @dataclass(slots=True)
 class Interner:
-    """What was parsed before, by its source. Bounded: it forgets all when it holds too much.
+    """Values that were parsed before, by their source. Each table is cleared when it grows beyond the limit.
 
     Attributes:
         limit: entries of one kind.
         names: driver and published name to the qualified name.
-        attributes, capacities, counters: whole maps, by all that is in them.
+        attributes, capacities, counters: whole maps, by their entries.
     """
 
     limit: int = 100_000
@@ -36,20 +36,18 @@ class Interner:
     counters: dict[Hashable, Mapping[str, Quantity]] = field(default_factory=dict)
 
     def trim(self) -> None:
-        """Forget what has grown beyond the limit."""
-        for table in (self.texts, self.names, self.quantities, self.versions):
+        """Clear the tables that have grown beyond the limit."""
+        tables: tuple[dict[Any, Any], ...] = (self.texts, self.names, self.quantities, self.versions)
+        for table in (*tables, self.attributes, self.capacities, self.counters):
             if len(table) > self.limit:
                 table.clear()
-        for maps in (self.attributes, self.capacities, self.counters):
-            if len(maps) > self.limit:
-                maps.clear()
 
     def text(self, value: str) -> str:
-        """The one string of this value."""
+        """The one string object of this value."""
         return self.texts.setdefault(value, value)
 
     def quantity(self, value: object) -> Quantity:
-        """The quantity of a JSON value: a string, or a number, which is exact as far as JSON's own is.
+        """The quantity of a JSON value: a string or a number.
 
         Raises:
             ValueError: not a quantity.
@@ -75,21 +73,21 @@ class Interner:
         return found
 
     def qualified(self, driver: str, name: str) -> str:
-        """The name with its domain, which is the driver's for names without one."""
+        """The name with its domain; names without one are in the driver's domain."""
         found = self.names.get((driver, name))
         if found is None:
             found = self.names[driver, name] = name if "/" in name else f"{driver}/{name}"
         return found
 
     def read(self, fields: Fields, name: str) -> Quantity:
-        """The quantity in a field; zero, and a problem, where there is none."""
+        """The quantity in a field; zero, and a problem, if it is absent."""
         found = self.read_or_none(fields, name)
         if found is None and not fields.has(name):
             fields.problem(name, "is required")
         return _ZERO if found is None else found
 
     def read_or_none(self, fields: Fields, name: str) -> Quantity | None:
-        """The quantity in a field, or None where it is absent."""
+        """The quantity in a field, or None if it is absent."""
         value = fields.data.get(name)
         if value is None:
             return None
@@ -100,7 +98,7 @@ class Interner:
             return None
 
     def read_list(self, fields: Fields, name: str) -> tuple[Quantity, ...]:
-        """A list of quantities; empty where it is absent."""
+        """A list of quantities; empty if it is absent."""
         found = []
         for i, value in enumerate(fields.items(name)):
             try:
@@ -110,7 +108,7 @@ class Interner:
         return tuple(found)
 
     def read_map(self, fields: Fields, name: str) -> dict[str, Quantity]:
-        """An object of quantities; empty where it is absent."""
+        """An object of quantities; empty if it is absent."""
         found = {}
         for key, value in fields.mapping(name).items():
             try:

@@ -4,7 +4,7 @@ v1beta1 keeps all of a device but its name in ``basic``.
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from allocator.model.devices import (
     AttributeValue,
@@ -23,8 +23,6 @@ from allocator.model.json.fields import Fields, is_int64, shown
 from allocator.model.json.interner import Capacities, Interner
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-
-_T = TypeVar("_T")
 
 ATTRIBUTE_TYPES: Final = ("string", "int", "bool", "version", "strings", "ints", "bools", "versions")
 _KNOWN: Final = frozenset(ATTRIBUTE_TYPES)
@@ -86,6 +84,12 @@ class _Devices:
         self._pool = interner.text(pool.pool)
         self._interner = interner
         self._nested = nested
+        self._readers: Mapping[str, Callable[[object], Any]] = {
+            "string": self._text,
+            "int": _integer,
+            "bool": _boolean,
+            "version": self._version,
+        }
 
     def device(self, outer: Fields) -> Device:
         """One device."""
@@ -119,9 +123,9 @@ class _Devices:
         )
 
     def _attributes(self, fields: Fields) -> Mapping[str, AttributeValue]:
-        """Qualified name to value; a name published with the driver's domain wins over one without.
+        """Qualified name to value; a name that is published with the driver's domain wins over the name alone.
 
-        A value of a type that we don't know becomes an empty list: nothing can match it.
+        A value of an unknown type becomes an empty list, which matches nothing.
         """
         found: dict[str, AttributeValue] = {}
         source: list[Hashable] = []
@@ -148,24 +152,14 @@ class _Devices:
         return self._interner.attributes.setdefault(tuple(source), found)
 
     def _value(self, kind: str, raw: object) -> AttributeValue:
-        """One attribute, as the kind of value says; ValueError if it is of another type."""
-        match kind:
-            case "string":
-                return self._text(raw)
-            case "int":
-                return _integer(raw)
-            case "bool":
-                return _boolean(raw)
-            case "version":
-                return self._version(raw)
-            case "strings":
-                return _list(raw, self._text)
-            case "ints":
-                return _list(raw, _integer)
-            case "bools":
-                return _list(raw, _boolean)
-            case _:
-                return _list(raw, self._version)
+        """One attribute of a kind; ValueError if it is of another type."""
+        read = self._readers[kind.removesuffix("s")]
+        if not kind.endswith("s"):
+            value: AttributeValue = read(raw)
+            return value
+        if not isinstance(raw, list):
+            raise _not(raw, "a list")
+        return tuple(map(read, raw))
 
     def _text(self, raw: object) -> str:
         if not isinstance(raw, str):
@@ -213,7 +207,7 @@ class _Devices:
 
 
 def _known_values(attribute: object) -> list[tuple[str, object]]:
-    """The values of an attribute that we know: just one, in a valid object."""
+    """The values of known types; a valid attribute has exactly one."""
     if not isinstance(attribute, dict):
         return []
     return [(kind, value) for kind, value in attribute.items() if kind in _KNOWN and value is not None]
@@ -233,9 +227,3 @@ def _boolean(raw: object) -> bool:
 
 def _not(raw: object, what: str) -> ValueError:
     return ValueError(f"{shown(raw)} is not {what}")
-
-
-def _list(raw: object, read: Callable[[object], _T]) -> tuple[_T, ...]:
-    if not isinstance(raw, list):
-        raise _not(raw, "a list")
-    return tuple(read(item) for item in raw)

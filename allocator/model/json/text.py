@@ -1,4 +1,4 @@
-"""JSON of any depth and with any number: what the usual parsers refuse, and an API server takes.
+"""JSON of any depth and with any number, which an API server accepts and the usual parsers refuse.
 
 An API server keeps opaque parameters as they were sent if they are JSON: nested up to 10,000 levels, with numbers that
 no float holds. Parsers that recurse stop earlier: orjson reads 1,024 levels and writes 254, Python's own about 1,000.
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 _LAYER: Final = 200
-"""Levels that are read at once, where a text is nested too deeply for one call of the parser."""
+"""Levels that are read at once, if a text is nested too deeply for one call of the parser."""
 
 _CUT_OUT: Final = "NaN"
 """Python's parser knows this as a constant; JSON does not have it."""
 
 _MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{\]}]', re.DOTALL)
-"""A string, be it to the end of the text; or where a list or an object begins or ends."""
+"""A string, which may be cut off by the end of the text; or a bracket of a list or an object."""
 
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
@@ -26,13 +26,13 @@ _OPAQUE: Final = re.compile(r'(?<=[{,])"parameters":(?=[{\[])')
 """The field of an OpaqueDeviceConfiguration, as an API server writes it."""
 
 _ESCAPE: Final = re.compile(r"\\[^u]|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u[dD][89a-fA-F]\w\w")
-"""An escape other than of a code unit, a surrogate pair, or half of one, which is the only one of its length."""
+"""A short escape, a surrogate pair, or half of one, which is the only match of its length."""
 
 _HALF: Final = len(r"\ud800")
 
 
 class Verbatim:
-    """A value that Python can't hold, or would write otherwise, as it was written."""
+    """The text of a value that Python can't hold, or would write in another way."""
 
     __slots__ = ("text",)
 
@@ -127,7 +127,7 @@ def _end(text: str, begin: int) -> int:
 
 
 def _layered(text: str, opaque: deque[_Cut]) -> object:
-    """Read a text from the inside out: whatever is `_LAYER` levels high is read, and cut out of what is around it."""
+    """Read a text from the inside out: each part of `_LAYER` levels is read, and cut out of the part around it."""
     begins: list[int] = []
     heights = [0]
     cuts: list[_Cut] = []
@@ -155,7 +155,7 @@ def _layered(text: str, opaque: deque[_Cut]) -> object:
 
 
 def _cut(text: str, begin: int, end: int, cuts: list[_Cut]) -> _Cut:
-    """Read a part of a text; those cuts that are within it are taken off the list."""
+    """Read a part of a text; the cuts within it are removed from the list."""
     parts: list[str] = []
     inner: list[object] = []
     rest = end
@@ -214,7 +214,7 @@ def _written(value: object) -> Iterator[str]:
 
 
 def _backward(groups: Sequence[tuple[tuple[bool, object], ...]]) -> Iterator[tuple[bool, object]]:
-    """What is to be written of groups with commas between them, the last first."""
+    """The groups with commas between them, in reverse."""
     for index in range(len(groups) - 1, -1, -1):
         yield from reversed(groups[index])
         if index:
