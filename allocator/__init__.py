@@ -120,11 +120,11 @@ from allocator.outcome import Allocation as Allocation
 from allocator.outcome import Cause as Cause
 from allocator.outcome import Merit as Merit
 from allocator.outcome import Unsatisfiable as Unsatisfiable
-from allocator.policies import BEST_FIT as BEST_FIT
-from allocator.policies import FIRST_FIT as FIRST_FIT
-from allocator.policies import MAX_SCORE as MAX_SCORE
 from allocator.policies import POLICIES as POLICIES
-from allocator.policies import Policy as Policy
+from allocator.policies.best_fit import BEST_FIT as BEST_FIT
+from allocator.policies.first_fit import FIRST_FIT as FIRST_FIT
+from allocator.policies.policy import MAX_SCORE as MAX_SCORE
+from allocator.policies.policy import Policy as Policy
 from allocator.pools import Candidate as Candidate
 from allocator.pools import Inventory as Inventory
 from allocator.pools import NodePool as NodePool

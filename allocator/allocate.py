@@ -12,8 +12,9 @@ from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import Node
 from allocator.model.features import Features
 from allocator.outcome import COUNT, POOL, UNREACHABLE, Allocation, Reason, Unsatisfiable
-from allocator.policies import BEST_FIT, Policy, View
+from allocator.policies.best_fit import BEST_FIT
 from allocator.policies.merit import merit
+from allocator.policies.policy import Policy, View
 from allocator.pools import NodePool
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.ledger import Ledger

@@ -20,8 +20,7 @@ from allocator.model.claims import AllocationMode, Claim
 from allocator.model.devices import Device
 from allocator.model.problems import AllocatorError
 from allocator.outcome import UNREACHABLE, Cause, Merit, Reason, Unsatisfiable
-from allocator.policies import Policy
-from allocator.policies.policy import DeviceKind, Sizes, sizes_of
+from allocator.policies.policy import DeviceKind, Policy, Sizes, sizes_of
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.limits import SearchBudget, TimedSelectors
 from allocator.search.plan import plan

@@ -1,4 +1,4 @@
-"""Best-fit: tight groups first, then devices of partitioned hardware that is broken already, then small ones."""
+"""Best-fit: first devices of tight groups, then partitions of hardware that is in use already, then small devices."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
 from allocator.search.constraints import constraint_class
 
 _CAPACITY, _FREE, _BROKEN = 3, 2, 2
-"""How much the parts of waste weigh: too much capacity above nodes left empty and hardware broken up."""
+"""Weights of the parts of waste: excess capacity, nodes with free devices, hardware newly broken up."""
 
 
 # --- order -------------------------------------------------------------------------------------------------
 
 
 def _orders(view: View) -> Orders:
-    """Least waste first; as published where an error might be met, or the order decides, so that yes stays yes."""
+    """Least waste first; the published order if an error may be raised or the order decides, so that yes stays yes."""
     if view.plan.constrains_all:
         return published(view)
     try:
@@ -41,7 +41,7 @@ def _by_waste(view: View, alternative: Alternative) -> Sequence[int]:
 
 
 def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
-    """How many candidates constraints would leave beside each; a tight group is used up first."""
+    """How many candidates constraints would leave beside each; tight groups are used up first."""
     sizes: dict[int, int] = {}
     for _, spec in alternative.covering:
         values = {i: view.candidates.values(alternative, i, spec.attribute) for i in suits}
@@ -51,7 +51,7 @@ def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> 
 
 
 def _breakage(view: View, index: int) -> int:
-    """1 for a device that would break counter sets of which nothing is taken yet."""
+    """1 for a device whose counter sets have nothing taken yet, else 0."""
     device = view.candidates.all[index].device
     if not device.consumes_counters:
         return 0
@@ -70,7 +70,7 @@ def _largest(devices: Iterable[Sizes]) -> dict[str, int]:
 
 
 def _left_of(candidates: Candidates, index: int, sizes: Sizes) -> Sizes:
-    """What a device has; of a shared one, what is still free of it."""
+    """The capacities of a device; of a shared device, what is left of them."""
     if not candidates.is_shared(index):
         return sizes
     used = candidates.usage.device(candidates.all[index].device.id).consumed
@@ -78,7 +78,7 @@ def _left_of(candidates: Candidates, index: int, sizes: Sizes) -> Sizes:
 
 
 def _waste(left: Sizes, largest: Mapping[str, int]) -> float:
-    """What a device has, by the largest of its kind."""
+    """The capacities of a device as shares of the largest ones, summed up."""
     return sum([size / largest[name] for name, size in left if largest[name] > 0])
 
 
@@ -98,7 +98,7 @@ def _least_waste(positions: Mapping[DeviceKind, int]) -> DeviceKind | None:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The least and the most of something among the nodes."""
+    """The least and the most of an amount among the nodes."""
 
     least: float
     most: float
@@ -109,14 +109,14 @@ class _Range:
         return cls(min(known, default=0.0), max(known, default=0.0))
 
     def excess(self, amount: float) -> float:
-        """0 for the least, towards 1 for the most."""
+        """0 for the least, up to 1 for the most."""
         return (amount - self.least) / self.most if self.most > 0 else 0.0
 
 
 def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
-    """Least waste first: of capacity handed out, of nodes left half empty, of partitioned hardware broken.
+    """Least waste scores highest: excess capacity, devices left free, partitioned hardware newly broken up.
 
-    Waste is what a node takes beyond the most thrifty one, as a share of what the most wasteful takes.
+    Waste is what a node takes beyond the node that takes least, as a share of what the node that takes most takes.
     """
     all_merits = merits.values()
     names = {name for each in all_merits for name in each.capacity}

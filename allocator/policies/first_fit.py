@@ -1,4 +1,4 @@
-"""First-fit: upstream's choice, device for device. Nodes of one preference score alike."""
+"""First-fit: upstream's choice of devices. Nodes with the same preference get the same score."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What speaks for an allocation, whatever the policy."""
+"""The merit of an allocation."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,19 +9,19 @@ from allocator.search.candidates import Alternative, Candidates
 from allocator.usage import NOTHING_USED
 
 _BEST_ALTERNATIVE: Final = 8
-"""What the first of `firstAvailable` counts, as in upstream's scorer; each further one counts 1 less."""
+"""Preference of the first alternative of `firstAvailable`; each further one counts 1 less (upstream's scorer)."""
 
 
 def merit(
     candidates: Candidates, counters: Counters, chosen: Sequence[tuple[Alternative, int]], taken: Sequence[int]
 ) -> Merit:
-    """What speaks for an allocation.
+    """The merit of an allocation.
 
     Args:
         candidates: the devices of the node.
-        counters: what is left once it is taken.
-        chosen: per request: the alternative, and which one it is.
-        taken: the candidates.
+        counters: what is left after the allocation.
+        chosen: per request, the alternative and its position.
+        taken: the candidates that were taken.
     """
     capacity: dict[str, int] = {}
     broken = set()
@@ -45,7 +45,7 @@ def merit(
 
 
 def _free_share(candidates: Candidates, taken: Sequence[int]) -> float:
-    """The share of devices in the pools concerned that stays free."""
+    """The share of devices that stays free, in the pools of the devices taken."""
     pools = candidates.usage.pools
     used = {pool: pools.get(pool, NOTHING_USED) for pool in {candidates.all[i].slice.pool for i in taken}}
     members = [(i, c) for i, c in enumerate(candidates.all) if c.slice.pool in used]

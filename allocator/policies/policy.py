@@ -1,6 +1,6 @@
-"""What a policy is: in which order devices are tried, which decides who gets what, and how well nodes suit.
+"""A policy: the order in which devices are tried, which decides who gets which, and the scores of nodes.
 
-An order never turns yes into no: every policy finds an allocation exactly when first-fit does.
+Every policy finds an allocation exactly when first-fit finds one.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,15 +18,15 @@ MAX_SCORE = 10
 K = TypeVar("K", bound=Hashable)
 
 Orders: TypeAlias = Callable[[Alternative], Sequence[int]]
-"""Candidates of an alternative in the order in which they are to be tried."""
+"""The candidates of an alternative, in the order in which they are tried."""
 
 Sizes: TypeAlias = tuple[tuple[str, int], ...]
-"""What a device has of each capacity, in units of 10**-9."""
+"""Each capacity of a device, in units of 10**-9."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a policy may look at."""
+    """What a policy may read."""
 
     plan: Plan
     candidates: Candidates
@@ -35,12 +35,12 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceKind:
-    """What free devices that suit have in common, for a request of one device: all that a policy goes by.
+    """What a policy reads of a free device that suits, in a request for one device.
 
     Attributes:
-        breaks: they would break counter sets of which nothing is taken yet, and need no others.
-        is_short: the counters that they draw on don't suffice.
-        broken: how many counter sets they would break.
+        breaks: the device consumes counters, all of them from counter sets from which nothing is taken yet.
+        is_short: its counters don't suffice.
+        broken: from how many of its counter sets nothing is taken yet.
     """
 
     sizes: Sizes
@@ -50,10 +50,10 @@ class DeviceKind:
 
 
 class Scores(Protocol):
-    """Node to merit, node to score. Only which merits there are decides, not how many nodes have each."""
+    """Turns merits into scores. Only the set of merits decides, not how many nodes have each."""
 
     def __call__(self, merits: Mapping[K, Merit], /) -> dict[K, int]:
-        """The score, 0 to 10, of each node, or of whatever else has the merit."""
+        """The score, 0 to 10, of each node or of any other key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Policy:
     """Which devices are taken, and how nodes compare.
 
     Attributes:
-        orders: in which order candidates are tried; asked once for a search.
+        orders: the order in which candidates are tried; called once per search.
         single: for a request of one device: maps each kind of free device to the position of the first of that kind,
-            and returns the kind to take, as the order would have it; None if none can be had.
-        scores: how well nodes suit, side by side.
+            and returns the kind that a search by `orders` would take; None if it would take none.
+        scores: how nodes compare.
     """
 
     name: str
@@ -80,14 +80,14 @@ def published(view: View) -> Orders:
 
 
 def sizes_of(device: Device) -> Sizes:
-    """Capacities as plain numbers."""
+    """Each capacity of a device, in units of 10**-9."""
     return tuple([(name, quantity.nano) for name, quantity in device.quantities.items()])
 
 
 def in_bands(merits: Mapping[K, Merit], fitness: Callable[[Merit], float]) -> dict[K, int]:
-    """Scores of 0 to 10 from fitness, 0.0 to 1.0: a band for each level of preference, the fitness decides within.
+    """Scores of 0 to 10 from fitness, 0.0 to 1.0: each level of preference has a band of scores.
 
-    Earlier alternatives of `firstAvailable` stand above everything else (upstream's scorer).
+    So earlier alternatives of `firstAvailable` count more than anything else (upstream's scorer).
     """
     levels = sorted({each.preference for each in merits.values()})
     bands = {}

@@ -1,7 +1,7 @@
-"""The API server's own limits and rules for the kinds of resource.k8s.io, beyond the types that parsing checks.
+"""The API server's rules and limits for objects of resource.k8s.io, beyond the types that parsing checks.
 
-They work on the JSON, not on the values: what contradicts a rule has often no place in a value, and paths are those
-of the object's own version. Source: pkg/apis/resource/validation, Kubernetes 1.36 and what 1.37 adds.
+The rules read JSON, not values: a value has no place for most of what breaks a rule, and problems have the paths of the
+object's own version. Source: pkg/apis/resource/validation, Kubernetes 1.36 and what 1.37 adds.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ from allocator.model.rules.slices import check_slice
 def validate(
     obj: Mapping[str, object], check_expression: Callable[[str], str | None] | None = None
 ) -> tuple[Problem, ...]:
-    """What an API server would refuse in an object that parses; nothing for kinds of other groups.
+    """What an API server would refuse in an object that parses; nothing for objects of other groups.
 
     Args:
         obj: decoded JSON with apiVersion and kind.
-        check_expression: says what is wrong with a selector's CEL expression, None if nothing is.
+        check_expression: returns what is wrong with a CEL expression; None if nothing is.
     """
     top = Fields(obj, "", [])
     version = top.text("apiVersion")

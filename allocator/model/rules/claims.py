@@ -28,12 +28,12 @@ Check = Callable[[str], str | None]
 
 
 class ClaimRules:
-    """Checks a claim's spec and status, in which names of requests must fit together.
+    """Checks the spec and status of a claim; both refer to the names of its requests.
 
     Args:
         spec: the fields of the claim's spec.
         flat: requests have the fields of ``exactly`` themselves (v1beta1).
-        check: says what is wrong with a selector, if anything.
+        check: returns what is wrong with a selector; None if nothing is.
     """
 
     def __init__(self, spec: Fields, *, flat: bool, check: Check | None) -> None:

@@ -1,4 +1,4 @@
-"""What names and values must look like: each rule says what is wrong with a text, or nothing.
+"""Rules for names and values: each says what is wrong with a text.
 
 Sources: k8s.io/apimachinery pkg/util/validation and pkg/api/validate; pkg/apis/resource/validation.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 Rule: TypeAlias = "Callable[[str], str]"
-"""A rule answers with an empty text if all is well."""
+"""Returns what is wrong with a text; empty if nothing is."""
 
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_LABEL)
@@ -74,7 +74,7 @@ def label_value(text: str) -> str:
 
 
 def extended_resource(text: str) -> str:
-    """An extended resource: qualified, in no domain of Kubernetes, and short enough to be put in a quota."""
+    """An extended resource: qualified, not in a domain of Kubernetes, and short enough for a quota."""
     wrong = "/" not in text or "kubernetes.io/" in text or text.startswith(_QUOTA_PREFIX)
     return "is not an extended resource's name" if wrong else label_key(f"{_QUOTA_PREFIX}{text}")
 

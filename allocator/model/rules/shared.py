@@ -1,4 +1,4 @@
-"""Rules that fields of all kinds share: names, sizes, uniqueness, choices, node selectors, taints, configuration."""
+"""Rules that several kinds share: names, sizes, uniqueness, choices, node selectors, taints, configuration."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final
@@ -32,7 +32,7 @@ def texts(fields: Fields, name: str, rule: Rule) -> None:
 
 
 def told(fields: Fields, name: str, value: str, wrong: str) -> None:
-    """Note what is wrong with a value, if anything is."""
+    """Note what is wrong with a value, unless it is empty."""
     if wrong:
         fields.problem(name, f"{shown(value)} {wrong}")
 
@@ -44,7 +44,7 @@ def one_of(fields: Fields, name: str, choices: Iterable[str], *, required: bool 
 
 
 def sized(fields: Fields, name: str, count: int, most: int) -> bool:
-    """Whether a list or map is small enough. If not, its entries need no further look."""
+    """Whether a list or map is small enough; if not, its entries are not checked."""
     if count > most:
         fields.problem(name, f"has {count} entries, more than {most}")
     return count <= most
@@ -130,7 +130,7 @@ def toleration(fields: Fields) -> None:
 
 
 def binding_conditions(fields: Fields) -> None:
-    """Conditions that a binding waits for, and those that end it: both or none."""
+    """Binding conditions and binding failure conditions: both or none."""
     names = ("bindingConditions", "bindingFailureConditions")
     wanted, failing = (fields.texts(name) for name in names)
     for name in names:

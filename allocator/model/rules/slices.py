@@ -49,7 +49,7 @@ def _pool(pool: Fields) -> None:
 
 
 def _node_choice(fields: Fields, choices: tuple[str, ...], *, nested: bool) -> None:
-    """Just one of the fields that say which nodes reach a device."""
+    """Exactly one of the fields that say which nodes reach a device."""
     flags = {"perDeviceNodeSelection"} if nested else {"allNodes", "perDeviceNodeSelection"}
     for name in flags.intersection(choices):
         rules.only_true(fields, name)
@@ -144,7 +144,7 @@ def _attribute_text(value: str) -> str:
 
 
 def _policy(policy: Fields, capacity: Quantity | None) -> None:
-    """A request policy of a capacity (None: not readable): values or a range, and a default that follows them."""
+    """The request policy of a capacity (None: not readable): values or a range, and a default that is one of them."""
     before = len(policy.problems)
     interner = Interner()
     default = interner.read_or_none(policy, "default")
@@ -155,7 +155,7 @@ def _policy(policy: Fields, capacity: Quantity | None) -> None:
     elif (listed or ranged) and not policy.has("default"):
         policy.problem("default", "is required with validValues or validRange")
     if capacity is None or default is None or len(policy.problems) > before:
-        return  # Only what can be read can be compared.
+        return  # only readable amounts can be compared
     if values:
         _valid_values(policy, values, default, capacity)
     elif ranged:
