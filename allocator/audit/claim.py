@@ -1,9 +1,9 @@
 """The audit of one allocated claim: it has what it asks for, and is bound to the right nodes."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from allocator.audit.finding import Finding, Rule
 from allocator.cel import CelError
@@ -36,6 +36,19 @@ from allocator.node_selectors import placement_matches, selector_matches
 
 _Problem: TypeAlias = tuple[Rule, DeviceId | None, str]
 """The rule that is broken, on which device (None: not just one), and how."""
+
+
+CONSTRAINTS: Final[Mapping[ConstraintKind, tuple[Callable[[Sequence[frozenset[object]]], bool], str]]] = {
+    ConstraintKind.MATCH: (
+        lambda values: bool(frozenset.intersection(*values)),
+        "no value of {} is common to all devices",
+    ),
+    ConstraintKind.DISTINCT: (
+        lambda values: sum(map(len, values)) == len(frozenset().union(*values)),
+        "values of {} are not distinct",
+    ),
+}
+"""Per kind: whether the constraint holds, given the values of each device, and what is wrong if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +150,10 @@ class ClaimAudit:
                 yield Rule.CONSTRAINT, result.device, text
                 continue
             values.append(_elements(value))
-        if spec.kind is ConstraintKind.MATCH and values and not frozenset.intersection(*values):
-            yield Rule.CONSTRAINT, None, f"no value of {spec.attribute} is common to all devices"
-        if spec.kind is ConstraintKind.DISTINCT and sum(map(len, values)) != len(frozenset().union(*values)):
-            yield Rule.CONSTRAINT, None, f"values of {spec.attribute} are not distinct"
+        if spec.kind is not None and values:
+            holds, message = CONSTRAINTS[spec.kind]
+            if not holds(values):
+                yield Rule.CONSTRAINT, None, message.format(spec.attribute)
 
     def _value(self, request: DeviceRequest, device: Device, attribute: str) -> AttributeValue | None:
         """The request's derived attribute, else the published attribute."""

@@ -64,14 +64,16 @@ class TestInvalidClaims:
             (want("gpu", 33), "gpu", "adding 33 devices exceeds the claim limit of 32, with 0 before it"),
         ],
     )
-    def test_say_where_and_why(self, request_: Request, where: str, reason: str) -> None:
+    def test_an_invalid_claim_is_named_with_request_and_reason(
+        self, request_: Request, where: str, reason: str
+    ) -> None:
         with pytest.raises(InvalidClaimError) as caught:
             World(pool(device("gpu-0"))).allocate(claim(request_))
         error = caught.value
         assert (error.claim, error.request, error.reason) == ("default/claim", where, reason)
         assert str(error) == f"claim default/claim, request {where}: {reason}"
 
-    def test_fail_although_another_claim_could_be_served(self) -> None:
+    def test_an_invalid_claim_fails_the_claims_beside_it(self) -> None:
         with pytest.raises(InvalidClaimError, match="claim default/second"):
             World(pool(device("gpu-0"))).allocate(claim(want()), claim(Request("gpu", ()), name="second"))
 
@@ -85,17 +87,17 @@ class TestSelectorErrors:
             world.allocate(wanted)
         return caught.value
 
-    def test_of_a_request(self) -> None:
+    def test_a_failing_selector_of_a_request_is_named(self) -> None:
         error = self.fail(claim(want("gpu", 1, "true", self.missing)))
         assert (error.claim, error.request, error.source, error.device) == ("default/claim", "gpu", "selector 1", GPU)
         assert "gone" in error.message
         assert str(error).startswith(f"claim default/claim, request gpu: selector 1 on device {DRIVER}/node-1/gpu-0: ")
 
-    def test_of_a_class(self) -> None:
+    def test_a_failing_selector_of_a_class_is_named(self) -> None:
         broken = DeviceClass("any", ("true", self.missing))
         assert self.fail(claim(want()), any=broken).source == "class any, selector 1"
 
-    def test_of_a_subrequest(self) -> None:
+    def test_a_failing_selector_of_a_subrequest_is_named(self) -> None:
         error = self.fail(claim(first_of("gpu", alternative("one", 1, "false"), alternative("two", 1, self.missing))))
         assert (error.request, error.source) == ("gpu/two", "selector 0")
 
@@ -103,25 +105,25 @@ class TestSelectorErrors:
         error = self.fail(claim(want("gpu", 1, "device.driver ==")))
         assert error.source == "selector 0"
 
-    def test_of_all_devices(self) -> None:
+    def test_a_failing_selector_fails_a_request_for_all_devices(self) -> None:
         assert self.fail(claim(want("gpu", None, self.missing))).device == GPU
 
-    def test_on_a_value_of_an_unknown_type(self) -> None:
+    def test_a_value_of_an_unknown_type_fails_every_selector(self) -> None:
         world = World(pool(device("gpu-0", {"odd": ()})))
         with pytest.raises(SelectorError, match=f"attribute {DRIVER}/odd: unsupported value"):
             world.allocate(claim(want("gpu", 1, "true")))
         assert world.devices(claim(want())) == [["gpu-0"]]
 
-    def test_on_a_device_that_is_not_needed_is_none(self) -> None:
+    def test_a_device_that_is_not_needed_raises_no_error(self) -> None:
         devices = [device("gpu-0", {"gone": 1}), device("gpu-1")]
         assert World(pool(*devices)).devices(claim(want("gpu", 1, self.missing))) == [["gpu-0"]]
         assert World(pool(*devices), policy=BEST_FIT).devices(claim(want("gpu", 1, self.missing))) == [["gpu-0"]]
 
-    def test_on_a_device_in_use_is_none(self) -> None:
+    def test_a_device_in_use_raises_no_error(self) -> None:
         devices = [device("gpu-0"), device("gpu-1", {"gone": 1})]
         assert World(pool(*devices), held("gpu-0")).devices(claim(want("gpu", 1, self.missing))) == [["gpu-1"]]
 
-    def test_an_error_behind_a_dead_end_is_met_as_by_going_on(self) -> None:
+    def test_an_error_behind_a_dead_end_is_still_raised(self) -> None:
         """The second device fails the second request's selector, so nothing is foretold from it."""
         devices = [device("gpu-0", {"gone": 1}), device("gpu-1")]
         with pytest.raises(SelectorError):
@@ -147,7 +149,7 @@ class TestReasons:
         assert isinstance(answer, Unsatisfiable)
         return [(r.request, r.cause.name, r.device and r.device.device, r.detail) for r in answer.reasons]
 
-    def test_of_each_device(self) -> None:
+    def test_each_device_has_its_reason(self) -> None:
         devices = [
             device("held"),
             device("odd", {"big": False}),
@@ -160,21 +162,21 @@ class TestReasons:
             ("gpu", "taint", "sick", "k=v:NoExecute"),
         ]
 
-    def test_of_each_alternative(self) -> None:
+    def test_each_alternative_has_its_reasons(self) -> None:
         choice = first_of("gpu", alternative("one", 1, "false"), alternative("two", 2))
         assert self.reasons([device("gpu-0")], claim(choice)) == [
             ("gpu/one", "selector", "gpu-0", "selector 0"),
             ("gpu", "count", None, ""),
         ]
 
-    def test_of_the_request_beyond_which_no_attempt_came(self) -> None:
+    def test_the_reasons_are_those_of_the_last_request_reached(self) -> None:
         devices = [device("gpu-0"), device("gpu-1")]
         assert self.reasons(devices, claim(want("a"), want("b", 1, "false"), want("c"))) == [
             ("b", "selector", "gpu-0", "selector 0"),
             ("b", "selector", "gpu-1", "selector 0"),
         ]
 
-    def test_of_devices_that_other_requests_have(self) -> None:
+    def test_devices_of_other_requests_are_a_reason(self) -> None:
         assert self.reasons([device("gpu-0")], claim(want("a"), want("b"))) == [("b", "count", None, "")]
 
     @pytest.mark.parametrize(
@@ -185,12 +187,12 @@ class TestReasons:
             ("device.driver == 'nic.example.com'", "no device matches request gpu"),
         ],
     )
-    def test_of_a_pool_that_lacks_slices_where_its_driver_may_match(self, selector: str, summary: str) -> None:
+    def test_an_incomplete_pool_is_a_reason_if_its_driver_may_match(self, selector: str, summary: str) -> None:
         missing = pool(device("gpu-9", pool="more"), slice_count=2)
         nic = device("nic-0", {f"{DRIVER}/big": False}, driver="other.example.com")
         assert World([*missing, *pool(nic)]).devices(claim(want("gpu", 1, selector))) == summary
 
-    def test_of_all_devices_are_those_of_the_ones_in_the_way(self) -> None:
+    def test_all_devices_fail_for_the_reasons_of_single_devices(self) -> None:
         devices = [device("gpu-0"), device("gpu-1")]
         assert self.reasons(devices, claim(want("gpu", None)), usage=held("gpu-1")) == [("gpu", "in-use", "gpu-1", "")]
 
@@ -220,16 +222,16 @@ class TestBestFit:
     def best(self, world: World, *claims: Claim) -> list[list[str]] | str:
         return replace(world, policy=BEST_FIT).devices(*claims)
 
-    def test_is_the_default_among_the_policies(self) -> None:
+    def test_best_fit_is_the_default(self) -> None:
         assert {"first-fit": FIRST_FIT, "best-fit": BEST_FIT} == POLICIES
 
-    def test_takes_the_smallest_that_suffices(self) -> None:
+    def test_best_fit_takes_the_smallest_device_that_suffices(self) -> None:
         world = World(pool(sized("a80", 80), sized("a40", 40), sized("a10", 10)))
         at_least = f"device.capacity['{DRIVER}'].memory.compareTo(quantity('20Gi')) >= 0"
         assert world.devices(claim(want("gpu", 1, at_least))) == [["a80"]]
         assert self.best(world, claim(want("gpu", 1, at_least))) == [["a40"]]
 
-    def test_keeps_whole_devices_whole(self) -> None:
+    def test_best_fit_keeps_whole_devices_whole(self) -> None:
         slices = pool(
             device("g0-a", draws={"g0": {"x": 1}}),
             device("g1-a", draws={"g1": {"x": 1}}),
@@ -240,12 +242,12 @@ class TestBestFit:
         assert world.devices(claim(want())) == [["g0-a"]]
         assert self.best(world, claim(want())) == [["g1-b"]]
 
-    def test_uses_up_a_tight_group_first(self) -> None:
+    def test_best_fit_uses_up_a_tight_group_first(self) -> None:
         roots = ["p0", "p0", "p0", "p1", "p1"]
         world = World(pool(*(device(f"gpu-{i}", {"root": r}) for i, r in enumerate(roots))))
         assert self.best(world, claim(want("gpu", 2), same("root"))) == [["gpu-3", "gpu-4"]]
 
-    def test_fills_a_shared_device_that_is_in_use(self) -> None:
+    def test_best_fit_fills_a_shared_device_that_is_in_use(self) -> None:
         policy = RequestPolicy(q("1Gi"))
         a, b = (
             device(n, capacity={"memory": Capacity(q("8Gi"), policy)}, allow_multiple_allocations=True) for n in "ab"
@@ -254,11 +256,11 @@ class TestBestFit:
         assert World(pool(a, b), usage).devices(claim(want())) == [["a"]]
         assert self.best(World(pool(a, b), usage), claim(want())) == [["b"]]
 
-    def test_as_published_among_equals(self) -> None:
+    def test_best_fit_keeps_the_published_order_among_equals(self) -> None:
         world = World(pool(device("b"), device("a")))
         assert self.best(world, claim(want())) == [["b"]]
 
-    def test_as_published_where_all_devices_are_constrained(self) -> None:
+    def test_best_fit_keeps_the_published_order_if_all_devices_are_constrained(self) -> None:
         """Else the order could hide or find the error of a constraint that they violate."""
         devices = [sized("a80", 80), sized("a10", 10), device("nic", {"root": "p0"})]
         everything = want("all", None, f"'root' in device.attributes['{DRIVER}']")
@@ -266,7 +268,7 @@ class TestBestFit:
         assert self.best(world, claim(want("one"), everything, same("root", "all"))) == [["a80", "nic"]]
 
 
-def test_limits_can_be_set() -> None:
+def test_a_search_stops_at_the_limits_that_are_set() -> None:
     devices = [device(f"gpu-{i}") for i in range(4)]
     world = World(pool(*devices), limits=Limits(steps=1))
     assert world.devices(claim(want())) == [["gpu-0"]]

@@ -96,7 +96,7 @@ PLAIN = allocated(pool(*gpus(True, True, False)), claim(want(), name="a"), claim
 
 
 class TestNothingTwice:
-    def test_a_device_in_two_claims(self) -> None:
+    def test_a_device_in_two_claims_is_held_twice(self) -> None:
         finding = only(with_result(PLAIN, number=1, device=gpu("gpu-0")))
         assert (finding.rule, finding.claims, finding.device) == (
             Rule.HELD_TWICE,
@@ -108,11 +108,11 @@ class TestNothingTwice:
             "held by 2 allocations, not all of them shares"
         )
 
-    def test_a_device_twice_in_a_claim(self) -> None:
+    def test_a_device_twice_in_one_claim_is_held_twice(self) -> None:
         two = allocated(pool(*gpus(True, True)), claim(want("gpu", 2)))
         assert rules(with_result(two, 1, device=gpu("gpu-0"))) == [Rule.HELD_TWICE]
 
-    def test_a_share_of_a_device_that_is_held(self) -> None:
+    def test_a_share_of_a_device_held_as_a_whole_is_held_twice(self) -> None:
         shared = with_result(PLAIN, number=1, device=gpu("gpu-0"), share_id="s")
         assert rules(shared) == [Rule.HELD_TWICE]
 
@@ -120,7 +120,7 @@ class TestNothingTwice:
         spec = claim(want("gpu", admin_access=True), name="b")
         assert rules(allocated(pool(*gpus(True)), claim(want(), name="a"), spec)) == []
 
-    def test_a_device_that_is_published_no_longer(self) -> None:
+    def test_a_device_that_is_no_longer_published_is_not_judged(self) -> None:
         assert rules(with_result(PLAIN, device=gpu("gone"))) == []
         assert rules(with_result(with_result(PLAIN, device=gpu("gone")), number=1, device=gpu("gone"))) == [
             Rule.HELD_TWICE
@@ -151,7 +151,7 @@ class TestCapacity:
         assert (finding.rule, finding.device) == (Rule.CAPACITY, gpu("net"))
         assert "more than 8 of band" in finding.message
 
-    def test_the_same_share_twice(self) -> None:
+    def test_two_shares_need_different_ids(self) -> None:
         assert rules(with_result(self.shares("2", "4"), number=1, share_id="share-0")) == [Rule.HELD_TWICE]
 
     @pytest.mark.parametrize(
@@ -164,19 +164,21 @@ class TestCapacity:
             (None, {"band": q("2")}, "2 instead of 4, which is what no request means"),
         ],
     )
-    def test_not_what_the_request_means(self, asked: str | None, got: dict[str, Quantity] | None, message: str) -> None:
+    def test_consumption_must_follow_the_request(
+        self, asked: str | None, got: dict[str, Quantity] | None, message: str
+    ) -> None:
         finding = only(with_result(self.shares(asked), consumed_capacity=got))
         assert (finding.rule, finding.device) == (Rule.CONSUMPTION, gpu("net"))
         assert finding.message == f"capacity band: {message}"
 
     @pytest.mark.parametrize(("got", "faults"), [("1", 1), ("2", 0), ("6", 0), ("7", 1)])
-    def test_out_of_range(self, got: str, faults: int) -> None:
+    def test_consumption_must_be_in_the_valid_range(self, got: str, faults: int) -> None:
         policy = RequestPolicy(q("2"), (), ValidRange(q("2"), q("6")))
         slices = pool(device("net", capacity={"band": Capacity(q("8"), policy)}, allow_multiple_allocations=True))
         evidence = allocated(slices, claim(want("net", capacity=(("band", q("1")),))))
         assert rules(with_result(evidence, consumed_capacity={"band": q(got)})) == [Rule.CONSUMPTION] * faults
 
-    def test_what_no_request_means_without_a_policy_is_all_of_it(self) -> None:
+    def test_without_request_and_policy_all_capacity_is_consumed(self) -> None:
         slices = pool(device("net", capacity={"band": "8"}, allow_multiple_allocations=True))
         assert rules(allocated(slices, claim(want("net")))) == []
         assert rules(allocated(slices, claim(want("net", capacity=(("band", q("3")),))))) == []
@@ -197,7 +199,7 @@ class TestCounters:
             )
         ]
 
-    def test_incompatible_devices_on_a_set(self) -> None:
+    def test_devices_on_a_counter_set_need_a_common_group(self) -> None:
         def grouped(name: str, *groups: str) -> Device:
             return replace(
                 device(name), consumes_counters=(CounterConsumption("s", {"x": Quantity.from_int(1)}, groups),)
@@ -211,17 +213,17 @@ class TestCounters:
 
 
 class TestSelectors:
-    def test_a_selector_that_is_false(self) -> None:
+    def test_a_false_selector_is_a_finding(self) -> None:
         evidence = allocated(pool(*gpus(True, False)), claim(want("gpu", 1, BIG)))
         finding = only(with_result(evidence, device=gpu("gpu-1")))
         assert (finding.rule, finding.device) == (Rule.SELECTOR, gpu("gpu-1"))
         assert finding.message.endswith("is false")
 
-    def test_a_selector_of_the_class(self) -> None:
+    def test_a_false_selector_of_the_class_is_a_finding(self) -> None:
         evidence = replace(PLAIN, classes={"any": DeviceClass("any", (f"!{BIG}",))})
         assert rules(evidence) == [Rule.SELECTOR, Rule.SELECTOR]
 
-    def test_a_selector_that_fails(self) -> None:
+    def test_a_failing_selector_is_a_finding(self) -> None:
         evidence = replace(PLAIN, classes={"any": DeviceClass("any", (f"device.attributes['{DRIVER}'].gone",))})
         assert all("fails: " in f.message for f in audit(evidence, SELECTORS))
         assert rules(evidence) == [Rule.SELECTOR, Rule.SELECTOR]
@@ -244,22 +246,22 @@ class TestConstraints:
     def test_constraints_that_hold_are_no_finding(self) -> None:
         assert rules(self.evidence(same("root"), different("i"))) == []
 
-    def test_no_common_value(self) -> None:
+    def test_match_attribute_needs_a_common_value(self) -> None:
         assert rules(with_result(self.evidence(same("root")), 1, device=gpu("c"))) == [Rule.CONSTRAINT]
 
-    def test_the_same_value_twice(self) -> None:
+    def test_distinct_attribute_needs_different_values(self) -> None:
         evidence = with_result(self.evidence(different("i")), 0, device=gpu("c"))
         assert rules(evidence) == [Rule.CONSTRAINT]
 
-    def test_a_missing_attribute(self) -> None:
+    def test_a_missing_attribute_breaks_a_constraint(self) -> None:
         finding = only(with_result(self.evidence(same("root")), 1, device=gpu("d")))
         assert (finding.rule, finding.device) == (Rule.CONSTRAINT, gpu("d"))
 
-    def test_of_other_requests_only(self) -> None:
+    def test_a_constraint_does_not_judge_other_requests(self) -> None:
         assert rules(with_result(self.evidence(same("root", "x")), 1, device=gpu("c"))) == []
         assert rules(with_result(self.evidence(same("root", "x", "y")), 1, device=gpu("c"))) == [Rule.CONSTRAINT]
 
-    def test_over_a_derived_attribute(self) -> None:
+    def test_a_constraint_sees_the_derived_attribute(self) -> None:
         derived = (DerivedAttribute(f"{DRIVER}/other", "2"), DerivedAttribute(f"{DRIVER}/k", "1"))
         evidence = allocated(pool(*self.devices), claim(want("x", 2, derived_attributes=derived), same("k")))
         assert rules(evidence) == []
@@ -267,7 +269,7 @@ class TestConstraints:
         other = replace(spec, constraints=(different("k"),))
         assert rules(replace(evidence, claims=[replace(evidence.claims[0], spec=other)])) == [Rule.CONSTRAINT]
 
-    def test_over_a_derived_attribute_that_fails(self) -> None:
+    def test_a_failing_derived_attribute_is_a_finding(self) -> None:
         broken = DerivedAttribute(f"{DRIVER}/root", f"device.attributes['{DRIVER}'].gone")
         evidence = allocated(pool(*self.devices), claim(want("x")))
         spec = claim(want("x", derived_attributes=(broken,)), same("root")).spec
@@ -304,13 +306,15 @@ class TestCounts:
         ],
         ids=["undated", "published before", "changed since", "in the same second", "published later"],
     )
-    def test_not_all_that_were_there(self, created: str, revision: int, is_found: bool) -> None:
+    def test_only_devices_that_were_there_before_count_as_missing(
+        self, created: str, revision: int, is_found: bool
+    ) -> None:
         slices = pool(*gpus(True, True), created=created, revision=revision)
         evidence = self.drop(allocated(slices, claim(want("gpu", None))), 1)
         evidence = changed(evidence, 0, lambda allocation: replace(allocation, timestamp="2026-01-01T12:00:00Z"))
         assert rules(evidence) == ([Rule.COUNT] if is_found else [])
 
-    def test_all_that_match_on_the_node(self) -> None:
+    def test_devices_that_do_not_match_are_not_missing(self) -> None:
         far = pool(device("far", {"big": True}, pool="far"), placement=Placement("node-2"))
         assert rules(allocated([*pool(*gpus(True, False, True)), *far], claim(want("gpu", None, BIG)))) == []
 
@@ -320,7 +324,7 @@ class TestCounts:
         finding = only(with_result(evidence, 1, request="gpu/one"))
         assert (finding.rule, finding.message) == (Rule.COUNT, "request gpu: 2 of its alternatives are served")
 
-    def test_a_request_that_is_not_there(self) -> None:
+    def test_a_result_needs_a_request(self) -> None:
         assert set(rules(with_result(PLAIN, request="other"))) == {Rule.RESULT, Rule.COUNT}
 
 
@@ -331,14 +335,14 @@ class TestNodeSelectors:
     def selected(self, evidence: Evidence, selector: NodeSelector | None) -> Evidence:
         return changed(evidence, 0, lambda allocation: replace(allocation, node_selector=selector))
 
-    def test_a_local_device_without_one(self) -> None:
+    def test_a_local_device_needs_a_node_selector(self) -> None:
         assert set(rules(self.selected(PLAIN, None))) == {Rule.NODE_SELECTOR}
 
-    def test_a_local_device_bound_to_another_node(self) -> None:
+    def test_a_local_device_bound_to_another_node_is_a_finding(self) -> None:
         there = NodeSelector((NodeSelectorTerm((), (Requirement("metadata.name", "In", ("node-2",)),)),))
         assert set(rules(self.selected(PLAIN, there))) == {Rule.NODE_SELECTOR}
 
-    def test_a_local_device_bound_by_a_label(self) -> None:
+    def test_a_local_device_must_be_bound_by_name(self) -> None:
         assert Rule.NODE_SELECTOR in rules(self.selected(PLAIN, RACK))
 
     def test_a_node_that_reaches_all_devices_must_be_admitted(self) -> None:
@@ -359,13 +363,13 @@ class TestNodeSelectors:
         finding = only(self.selected(evidence, None))
         assert finding.message == "node node-2 is admitted, but does not reach all devices"
 
-    def test_a_device_that_binds_to_its_node(self) -> None:
+    def test_a_device_that_binds_to_its_node_needs_that_node(self) -> None:
         everywhere = Placement(all_nodes=True)
         evidence = allocated(pool(device("gpu", binds_to_node=True), placement=everywhere), claim(want()))
         assert rules(evidence) == []
         assert rules(self.selected(evidence, None)) == [Rule.NODE_SELECTOR]
 
-    def test_devices_placed_one_by_one(self) -> None:
+    def test_devices_with_placements_of_their_own_are_judged_by_these(self) -> None:
         one = pool(device("gpu", placement=Placement("node-1")), placement=None, per_device_placement=True)
         evidence = allocated(one, claim(want()))
         assert rules(evidence) == []
@@ -373,7 +377,7 @@ class TestNodeSelectors:
 
 
 class TestGenerations:
-    def test_only_the_newest_is_judged(self) -> None:
+    def test_only_the_newest_generation_is_judged(self) -> None:
         newer = pool(*gpus(False, False, False), generation=2)
         renamed = [replace(s, name="newer") for s in newer]
         big = allocated(pool(*gpus(True)), claim(want("gpu", 1, BIG)))

@@ -1,5 +1,6 @@
 """matchAttribute and distinctAttribute: over values of every type, lists, and requests by name."""
 
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -22,9 +23,10 @@ from allocator import (
     SelectorError,
     Version,
 )
+from allocator.audit.claim import CONSTRAINTS as AUDITED
 from allocator.model.claims import DerivedAttribute
 from allocator.model.features import ALL_FEATURES
-from allocator.search.constraints import DistinctAttribute, MatchAttribute
+from allocator.search.constraints import CONSTRAINTS, Constraint, DistinctAttribute, MatchAttribute
 from tests.allocator.worlds import (
     DRIVER,
     World,
@@ -128,6 +130,39 @@ def test_single_values_differ_without_lists_too(values: tuple[Root, ...], expect
     assert pick(values, different("root"), NO_LISTS) == expected
 
 
+class BareMatch(MatchAttribute):
+    """A kind of constraint that tells pruning and policies nothing beyond `admits`."""
+
+    def admitted_values(self) -> None:
+        return None
+
+    @staticmethod
+    def group_sizes(values: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:
+        return Constraint.group_sizes(values)
+
+
+class BareDistinct(DistinctAttribute):
+    """The same for distinctAttribute."""
+
+    @staticmethod
+    def least_values(devices: int, /) -> int:
+        return Constraint.least_values(devices)
+
+
+@pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
+def test_a_kind_needs_no_more_than_the_values_that_it_admits(monkeypatch: pytest.MonkeyPatch, policy: Policy) -> None:
+    monkeypatch.setitem(CONSTRAINTS, ConstraintKind.MATCH, BareMatch)
+    monkeypatch.setitem(CONSTRAINTS, ConstraintKind.DISTINCT, BareDistinct)
+    for constraint, rows in ((same("root"), MATCH + MATCH_LISTS), (different("root"), DISTINCT + DISTINCT_LISTS)):
+        for values, expected in rows:
+            got = World(pool(*rooted(*values)), policy=policy).devices(claim(want("gpu", 2), constraint))
+            assert got == (NO if isinstance(expected, str) else [[f"gpu-{i}" for i in expected]])
+
+
+def test_every_kind_has_its_rule_in_the_search_and_in_the_audit() -> None:
+    assert set(CONSTRAINTS) == set(AUDITED) == set(ConstraintKind)
+
+
 LISTS_OFF = [
     # a list suits only as the first device of a constraint; in matchAttribute nothing goes with it
     (same("root"), (("a",), "a"), NO),
@@ -143,7 +178,7 @@ LISTS_OFF = [
 
 @pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
 @pytest.mark.parametrize(("constraint", "values", "expected"), LISTS_OFF)
-def test_lists_while_they_are_off(
+def test_a_list_suits_only_as_first_device_while_lists_are_off(
     constraint: ConstraintSpec, values: tuple[Root, ...], expected: list[int] | str, policy: Policy
 ) -> None:
     world = World(pool(*rooted(*values)), features=NO_LISTS, policy=policy)
@@ -170,7 +205,9 @@ class TestCoverage:
         ],
         ids=str,
     )
-    def test_by_names_of_requests(self, constraints: tuple[ConstraintSpec, ...], expected: list[str]) -> None:
+    def test_a_constraint_covers_requests_by_name(
+        self, constraints: tuple[ConstraintSpec, ...], expected: list[str]
+    ) -> None:
         assert World(pool(*self.devices)).devices(claim(want("x"), want("y"), *constraints)) == [expected]
 
     @pytest.mark.parametrize(
@@ -178,17 +215,17 @@ class TestCoverage:
         [(("x", "y"), ["gpu-1", "gpu-2"]), (("x/one", "y"), ["gpu-1", "gpu-2"]), (("x/two", "y"), ["gpu-0", "gpu-1"])],
         ids=str,
     )
-    def test_by_names_of_subrequests(self, names: tuple[str, ...], expected: list[str]) -> None:
+    def test_a_constraint_covers_subrequests_by_name(self, names: tuple[str, ...], expected: list[str]) -> None:
         first = first_of("x", alternative("one"), alternative("two"))
         assert World(pool(*self.devices)).devices(claim(first, want("y"), same("root", *names))) == [expected]
 
-    def test_contradictory_constraints(self) -> None:
+    def test_contradictory_constraints_are_a_no(self) -> None:
         world = World(pool(*self.devices))
         assert world.devices(claim(want("x", 2), same("root"), different("root"))) == (
             f"no devices for request x satisfy constraint on {DRIVER}/root"
         )
 
-    def test_claims_are_constrained_each_for_itself(self) -> None:
+    def test_a_constraint_does_not_reach_into_other_claims(self) -> None:
         world = World(pool(*self.devices))
         one, two = (claim(want("x"), same("root"), name=name) for name in ("one", "two"))
         assert world.devices(one, two) == [["gpu-0"], ["gpu-1"]]
@@ -213,7 +250,7 @@ def test_a_name_of_another_driver_is_missing() -> None:
     )
 
 
-def test_a_constraint_of_an_unknown_kind() -> None:
+def test_a_constraint_of_an_unknown_kind_is_an_error() -> None:
     world = World(pool(*rooted("a")))
     with pytest.raises(InvalidClaimError, match="constraint 1 is of an unknown kind"):
         world.allocate(claim(want(), same("root"), ConstraintSpec(None)))
@@ -230,7 +267,7 @@ class TestDerivedAttributes:
         world = World(pool(*self.devices[1:]))
         assert world.devices(claim(pair, same("half"))) == [["gpu-2", "gpu-3"]]
 
-    def test_shadows_what_the_device_publishes_in_its_own_request(self) -> None:
+    def test_a_derived_attribute_shadows_the_published_one_in_its_request(self) -> None:
         index = DerivedAttribute(f"{DRIVER}/index", "7")
         world = World(pool(*self.devices))
         assert world.devices(claim(want("a", 2, derived_attributes=(index,)), same("index", "a"))) == [
@@ -240,7 +277,7 @@ class TestDerivedAttributes:
             f"no devices for request a satisfy constraint on {DRIVER}/index"
         )
 
-    def test_that_fails_names_itself_and_the_device(self) -> None:
+    def test_a_failing_derived_attribute_names_itself_and_the_device(self) -> None:
         broken = DerivedAttribute(f"{DRIVER}/root", f"device.attributes['{DRIVER}'].gone")
         world = World(pool(*self.devices))
         with pytest.raises(SelectorError) as caught:
@@ -267,7 +304,7 @@ class TestDerivedAttributes:
             answer = world.allocate(claim(want("gpu", number, derived_attributes=(listed,)), same("half")))
             assert isinstance(answer, Allocation) is suits
 
-    def test_that_no_constraint_asks_for_is_never_computed(self) -> None:
+    def test_a_derived_attribute_without_a_constraint_is_not_computed(self) -> None:
         broken = DerivedAttribute(f"{DRIVER}/root", f"device.attributes['{DRIVER}'].gone")
         world = World(pool(*self.devices))
         assert world.devices(claim(want("gpu", derived_attributes=(broken,)), same("index"))) == [["gpu-0"]]

@@ -33,7 +33,7 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("feature", "request_", "message"), CLAIMS)
-def test_a_claim_that_needs_what_is_off(feature: str, request_: Request, message: str) -> None:
+def test_a_claim_that_needs_a_feature_that_is_off_is_an_error(feature: str, request_: Request, message: str) -> None:
     devices = pool(device("gpu", capacity={"memory": "1"}))
     with pytest.raises(InvalidClaimError) as caught:
         World(devices, features=without(feature)).allocate(claim(request_))

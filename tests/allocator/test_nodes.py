@@ -45,7 +45,9 @@ REQUIREMENTS = [
 
 
 @pytest.mark.parametrize(("key", "operator", "values", "expected"), REQUIREMENTS)
-def test_requirements(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
+def test_a_requirement_matches_as_in_kube_scheduler(
+    key: str, operator: str, values: tuple[str, ...], expected: bool
+) -> None:
     selector = NodeSelector((NodeSelectorTerm((Requirement(key, operator, values),)),))
     assert selector_matches(selector, NODE) is expected
 
@@ -72,7 +74,7 @@ SELECTORS = [
 
 
 @pytest.mark.parametrize(("terms", "expected"), SELECTORS)
-def test_terms(terms: tuple[NodeSelectorTerm, ...], expected: bool) -> None:
+def test_any_term_with_all_its_requirements_matches(terms: tuple[NodeSelectorTerm, ...], expected: bool) -> None:
     assert selector_matches(NodeSelector(terms), NODE) is expected
 
 
@@ -91,5 +93,5 @@ PLACEMENTS = [
 
 
 @pytest.mark.parametrize(("placement", "expected"), PLACEMENTS)
-def test_placements(placement: Placement, expected: bool) -> None:
+def test_a_node_name_goes_before_all_nodes_and_a_selector(placement: Placement, expected: bool) -> None:
     assert placement_matches(placement, NODE) is expected

@@ -145,7 +145,7 @@ def test_a_request_of_an_unknown_kind_has_no_alternatives(version: str) -> None:
     assert spec.requests == (Request("r", ()),)
 
 
-def test_a_constraint_and_a_configuration_of_unknown_kinds() -> None:
+def test_constraints_and_configuration_of_unknown_kinds_are_kept_as_unknown() -> None:
     spec = parse_spec({"devices": {"constraints": [{"new": 1}], "config": [{"new": {}}]}})
     assert spec.constraints == (ConstraintSpec(None),)
     assert spec.configs == (ClaimConfig(OpaqueConfig("", "")),)
@@ -226,7 +226,7 @@ ALLOCATION: dict[str, Any] = {
 }
 
 
-def test_a_claim_with_its_status() -> None:
+def test_a_claim_is_read_with_its_status() -> None:
     metadata = {
         "name": "c",
         "namespace": "ns",
@@ -259,7 +259,7 @@ def test_a_claim_whose_owner_is_no_text_is_refused(field: str) -> None:
         parse_claim(a_claim(metadata=metadata))
 
 
-def test_a_bare_claim() -> None:
+def test_a_claim_without_status_has_no_allocation() -> None:
     claim = parse_claim(a_claim())
     assert (claim.allocation, claim.reserved_for, claim.owner_uid, claim.deleting) == (None, (), None, False)
 
@@ -270,7 +270,7 @@ def test_an_allocation_comes_back_as_it_was(version: str, allocation: dict[str, 
     assert allocation_to_json(parse_allocation(allocation, version)) == allocation
 
 
-def test_what_is_wrong_with_an_allocation() -> None:
+def test_all_problems_of_an_allocation_are_named() -> None:
     bad = {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "consumedCapacity": {"m": "x"}}]}}
     with pytest.raises(InvalidObjectError) as raised:
         parse_claim(a_claim(status={"allocation": bad, "reservedFor": [{"name": "p"}]}))
@@ -282,7 +282,7 @@ def test_what_is_wrong_with_an_allocation() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_template(version: str) -> None:
+def test_a_template_is_read_in_all_versions(version: str) -> None:
     inner = {"metadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}}, "spec": spec_for(version)}
     obj = {
         "apiVersion": version,
@@ -297,7 +297,7 @@ def test_a_template(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_class(version: str) -> None:
+def test_a_class_is_read_in_all_versions(version: str) -> None:
     obj = {
         "apiVersion": version,
         "kind": "DeviceClass",
@@ -323,7 +323,7 @@ def test_a_class(version: str) -> None:
         ({}, (None, None, None), True),
     ],
 )
-def test_a_taint_rule(
+def test_a_taint_rule_is_read_with_its_selector(
     version: str, selector: dict[str, Any], names: tuple[str | None, ...], selects_none: bool
 ) -> None:
     spec = {**selector, "taint": {"key": "k", "value": "v", "effect": "NoExecute"}}

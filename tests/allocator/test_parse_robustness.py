@@ -124,7 +124,7 @@ def put(value: Any, path: tuple[str | int, ...], new: object) -> None:
 
 @pytest.mark.parametrize("kind", OBJECTS)
 @given(data=st.data())
-def test_nothing_but_problems(kind: str, data: st.DataObject) -> None:
+def test_any_json_is_a_value_or_problems(kind: str, data: st.DataObject) -> None:
     parse, parts = OBJECTS[kind]
     version = "v1" if kind == "Node" else f"resource.k8s.io/{data.draw(st.sampled_from(['v1', 'v1beta2', 'v1beta1']))}"
     metadata = {"name": "x", "namespace": "y", "annotations": {"a": "b"}, "ownerReferences": [{"controller": True}]}

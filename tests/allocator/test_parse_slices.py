@@ -108,7 +108,7 @@ def test_a_device_says_the_same_in_all_versions(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_policies_and_counters(version: str) -> None:
+def test_policies_and_counters_are_read_in_all_versions(version: str) -> None:
     (device,) = parse_slice(a_slice(GPU, version=version)).devices
     memory, cores = device.capacity["memory"].policy, device.capacity["example.org/cores"].policy
     assert memory is not None
@@ -147,7 +147,7 @@ def test_defaults_are_those_of_the_api() -> None:
         ({"nodeName": ""}, None),
     ],
 )
-def test_placement_of_slices_and_devices(fields: dict[str, Any], placement: Placement | None) -> None:
+def test_a_placement_is_read_from_slice_and_device(fields: dict[str, Any], placement: Placement | None) -> None:
     assert parse_slice(a_slice(**fields)).placement == placement
     spec: dict[str, Any] = {"nodeName": None, "perDeviceNodeSelection": True}
     parsed = parse_slice(a_slice({"name": "d", **fields}, **spec))
@@ -164,7 +164,7 @@ def test_counter_sets_keep_their_order_and_repetitions() -> None:
 
 
 @pytest.mark.parametrize("names", [("model", "gpu.example.com/model"), ("gpu.example.com/model", "model")])
-def test_a_qualified_name_wins(names: tuple[str, str]) -> None:
+def test_a_qualified_name_wins_over_the_name_alone(names: tuple[str, str]) -> None:
     values = {"model": "plain", "gpu.example.com/model": "qualified"}
     amounts = {"model": "1", "gpu.example.com/model": "2"}
     attributes = {name: {"string": values[name]} for name in names}
@@ -306,7 +306,7 @@ def test_all_problems_are_named_with_the_object() -> None:
         ({"spec": []}, "spec: [] is not an object"),
     ],
 )
-def test_the_frame_of_an_object(change: dict[str, Any], problem: str) -> None:
+def test_version_kind_and_metadata_are_checked(change: dict[str, Any], problem: str) -> None:
     assert problems_of({**a_slice(), **change})[0].startswith(problem)
 
 
@@ -316,7 +316,7 @@ def test_items_of_lists_may_lack_their_kind() -> None:
     assert parse_slice(obj).name == "node-1-gpu"
 
 
-def test_a_node() -> None:
+def test_a_node_is_read_with_labels_and_features() -> None:
     obj = {
         "apiVersion": "v1",
         "kind": "Node",

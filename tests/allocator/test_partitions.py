@@ -96,7 +96,7 @@ class TestTwoCounterSets:
         ],
         ids=str,
     )
-    def test_each_must_suffice(self, counters: dict[str, dict[str, int]], gets: list[list[str]]) -> None:
+    def test_each_counter_set_must_suffice(self, counters: dict[str, dict[str, int]], gets: list[list[str]]) -> None:
         assert World(pool(self.both, self.one, self.other, counters=counters)).devices(claim(want())) == gets
 
     def test_a_set_that_is_named_twice_is_drawn_on_twice(self) -> None:
@@ -139,11 +139,11 @@ class TestOverdrawn:
 
     devices = (WHOLE, HALF_A, HALF_B, device("other", draws={"gpu-1": {"slices": 1}}), device("plain"))
 
-    def test_refuses_all_that_draws_on_any_counter_of_the_pool(self) -> None:
+    def test_an_overdrawn_counter_refuses_all_partitions_of_its_pool(self) -> None:
         world = World(pool(*self.devices[:-1], counters={**COUNTERS, "gpu-1": {"slices": 4}}), held("whole", "half-a"))
         assert world.devices(claim(want())) == NO
 
-    def test_leaves_what_draws_on_none(self) -> None:
+    def test_an_overdrawn_counter_leaves_devices_without_counters(self) -> None:
         world = World(pool(*self.devices, counters={**COUNTERS, "gpu-1": {"slices": 4}}), held("whole", "half-a"))
         assert world.devices(claim(want())) == [["plain"]]
 
@@ -169,14 +169,14 @@ class TestCompatibilityGroups:
         ],
         ids=str,
     )
-    def test_all_on_a_counter_set_have_one_in_common(
+    def test_devices_on_a_counter_set_have_a_group_in_common(
         self, groups: list[tuple[str, ...]], gets: list[str] | None
     ) -> None:
         devices = [self.grouped(str(i), *g) for i, g in enumerate(groups)]
         answer = World(pool(*devices, counters={"s": {"x": 9}})).devices(claim(want("gpu", len(groups))))
         assert answer == ("no compatible device for request gpu" if gets is None else [gets])
 
-    def test_what_is_held_counts(self) -> None:
+    def test_groups_of_held_devices_count(self) -> None:
         devices = [self.grouped("a", "a"), self.grouped("b", "b"), self.grouped("a-too", "a")]
         world = World(pool(*devices, counters={"s": {"x": 9}}), held("a"))
         assert world.devices(claim(want())) == [["a-too"]]
@@ -186,7 +186,9 @@ class TestCompatibilityGroups:
         [([("a",), ()], ["free-a"]), ([(), ("a",)], ["free"]), ([("a",), ("b",)], None)],
         ids=["first with a group", "first without", "different groups"],
     )
-    def test_what_is_held_against_the_rule(self, groups: list[tuple[str, ...]], gets: list[str] | None) -> None:
+    def test_of_held_devices_against_the_rule_the_first_count(
+        self, groups: list[tuple[str, ...]], gets: list[str] | None
+    ) -> None:
         """A slice that changed, or a gate that was off: the first kind counts; what differs joins no more."""
         taken = [self.grouped(f"taken-{i}", *g) for i, g in enumerate(groups)]
         free = [self.grouped("free"), self.grouped("free-a", "a")]
@@ -203,13 +205,13 @@ class TestCompatibilityGroups:
         assert world.devices(claim(want("gpu", 2))) == [["a", "b"]]
         assert replace(world, usage=held("b")).devices(claim(want("gpu", 2))) == "no compatible device for request gpu"
 
-    def test_two_that_are_not_compatible_are_not_found_by_trying_on(self) -> None:
+    def test_two_incompatible_devices_are_not_found_by_backtracking(self) -> None:
         world = World(pool(self.grouped("a", "a"), self.grouped("b", "b"), counters={"s": {"x": 9}}))
         none = Request("none", (replace(alternative(""), count=0),))
         assert world.devices(claim(want("x"), none, want("y"))) == "no compatible device for request y"
 
     @pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
-    def test_backtracking_restores_them(self, policy: Policy) -> None:
+    def test_backtracking_restores_groups(self, policy: Policy) -> None:
         devices = [self.grouped("a", "a"), self.grouped("b1", "b"), self.grouped("b2", "b")]
         world = World(pool(*devices, counters={"s": {"x": 9}}), policy=policy)
         assert world.devices(claim(want("gpu", 2))) == [["b1", "b2"]]

@@ -125,12 +125,12 @@ def at(slices: Sequence[Slice], node: Node, features: Features = ALL_FEATURES) -
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_what_nodes_see(case: Case) -> None:
+def test_a_node_sees_the_newest_generation_that_it_reaches(case: Case) -> None:
     assert outcome(at(case.slices, ONE)) == case.one
     assert outcome(at(case.slices, TWO)) == case.two
 
 
-def test_incomplete_is_not_invalid() -> None:
+def test_an_incomplete_pool_is_not_an_invalid_one() -> None:
     incomplete, invalid = at([part("s", of=2)], ONE), at([part("s", "a", "a")], ONE)
     assert incomplete is not None
     assert invalid is not None
@@ -153,7 +153,7 @@ class TestPerDevicePlacement:
     def test_a_node_that_reaches_one_device_sees_the_slice(self) -> None:
         assert outcome(at(self.slices, ONE)) == ["mine", "yours", "ours", "nobody's"]
 
-    def test_but_gets_only_what_it_reaches(self) -> None:
+    def test_a_node_gets_only_the_devices_that_it_reaches(self) -> None:
         world = World(self.slices)
         assert world.devices(claim(want("gpu", None))) == [["mine", "ours"]]
         assert world.devices(claim(want("gpu", 3))) == "not enough free devices for request gpu"
@@ -162,7 +162,7 @@ class TestPerDevicePlacement:
         slices = [part("s", device("a", pool="p", placement=THERE), at=None, per_device_placement=True)]
         assert outcome(at(slices, ONE)) is None
 
-    def test_is_off_with_partitionable_devices(self) -> None:
+    def test_per_device_placement_is_off_with_partitionable_devices(self) -> None:
         assert outcome(at(self.slices, ONE, NO_FEATURES)) is None
 
 
@@ -171,11 +171,11 @@ class TestOrder:
     def order(*slices: Slice) -> list[tuple[str, str]]:
         return [(p.id.driver, p.id.pool) for p in Inventory.of(slices).for_node(ONE, ALL_FEATURES)]
 
-    def test_by_driver_then_pool(self) -> None:
+    def test_pools_are_ordered_by_driver_then_name(self) -> None:
         slices = [Slice(f"{d}-{p}", pool_id(p, d), placement=HERE) for d in ("b", "a") for p in ("y", "x")]
         assert self.order(*slices) == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
 
-    def test_pools_with_binding_conditions_last(self) -> None:
+    def test_pools_with_binding_conditions_come_last(self) -> None:
         def one(pool_name: str, **more: Any) -> Slice:
             return pool(device("d", driver="d", pool=pool_name, **more))[0]
 
@@ -193,12 +193,12 @@ class TestCompatibilityGroupsOff:
         (draw,) = one.consumes_counters
         return Device(one.id, consumes_counters=(type(draw)(draw.counter_set, draw.counters, ("g",)),))
 
-    def test_its_pool_is_incomplete(self) -> None:
+    def test_a_slice_with_groups_is_missing_in_its_pool(self) -> None:
         slices = [part("s", "a", of=3), part("t", self.grouped(), of=3), part("u", of=3, counter_sets=sets("x", c=1))]
         assert outcome(at(slices, ONE, self.off)) == "2 of 3 slices are there"
         assert outcome(at(slices, ONE)) == ["a", "b"]
 
-    def test_a_newer_one_does_not_outdate(self) -> None:
+    def test_a_newer_slice_with_groups_does_not_outdate_the_pool(self) -> None:
         slices = [part("s", "a"), part("t", self.grouped(), generation=2)]
         assert outcome(at(slices, ONE, self.off)) == ["a"]
 
@@ -209,7 +209,7 @@ class TestInventory:
         assert inventory.for_node(ONE, ALL_FEATURES) == ()
         assert [outcome(p) for p in inventory.for_node(TWO, ALL_FEATURES)] == [["b"]]
 
-    def test_removing_what_is_not_there(self) -> None:
+    def test_removing_an_unknown_slice_changes_nothing(self) -> None:
         inventory = Inventory.of([part("s", "a")])
         assert inventory.without_slice("t") is inventory
 
@@ -235,12 +235,12 @@ class TestInventory:
 
 
 class TestAllocation:
-    def test_passes_over_incomplete_pools(self) -> None:
+    def test_incomplete_pools_are_passed_over(self) -> None:
         world = World([part("s", "a", of=2), *pool(device("b"))])
         assert world.devices(claim(want())) == [["b"]]
         assert world.devices(claim(want("gpu", 2))) == "not enough free devices for request gpu"
 
-    def test_passes_over_invalid_pools_but_does_not_say_no_over_them(self) -> None:
+    def test_invalid_pools_are_passed_over_but_a_no_is_an_error(self) -> None:
         world = World([part("s", "a", "a"), *pool(device("b"))])
         assert world.devices(claim(want())) == [["b"]]
         with pytest.raises(

@@ -53,7 +53,9 @@ READ = [
 
 
 @pytest.mark.parametrize(("text", "nano", "canonical", "form"), READ)
-def test_reads_and_prints(text: str, nano: int, canonical: str, form: Format) -> None:
+def test_a_quantity_is_read_and_printed_in_its_canonical_form(
+    text: str, nano: int, canonical: str, form: Format
+) -> None:
     quantity = Quantity.parse(text)
     assert (quantity.nano, str(quantity), quantity.format) == (nano, canonical, form)
 
@@ -62,7 +64,7 @@ def test_reads_and_prints(text: str, nano: int, canonical: str, form: Format) ->
     ("text", "nano"),
     [("0.1n", 1), ("1.1n", 2), ("-0.1n", -1), ("-1.1n", -2), ("1e-12", 1), ("0.0000000001", 1), ("0e-20", 0)],
 )
-def test_rounds_away_from_zero_below_nano(text: str, nano: int) -> None:
+def test_amounts_below_nano_are_rounded_away_from_zero(text: str, nano: int) -> None:
     assert Quantity.parse(text).nano == nano
 
 
@@ -73,7 +75,7 @@ def test_a_text_without_digits_is_zero(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["8Ei", "9223372036854775808Ki", "1000000Ei"])
-def test_caps_binary_amounts(text: str) -> None:
+def test_binary_amounts_are_capped(text: str) -> None:
     assert Quantity.parse(text) == Quantity.from_int(2**63 - 1)
     assert Quantity.parse(f"-{text}") == Quantity.from_int(-(2**63) + 1)
 
@@ -98,25 +100,25 @@ def test_caps_binary_amounts(text: str) -> None:
         "٣",
     ],
 )
-def test_refuses(text: str) -> None:
+def test_a_text_that_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         Quantity.parse(text)
 
 
 @pytest.mark.parametrize("text", ["1e301", "1e-301", "1e999999999", "9" * 301, f"1.{'0' * 300}1"])
-def test_refuses_what_would_fill_the_memory(text: str) -> None:
+def test_amounts_that_would_fill_the_memory_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="too large or too fine"):
         Quantity.parse(text)
 
 
-def test_names_the_text_in_the_error() -> None:
+def test_the_error_names_the_text() -> None:
     with pytest.raises(ValueError, match=r'^"80Gx" is not a quantity$'):
         Quantity.parse("80Gx")
     with pytest.raises(ValueError, match=r'^"x{64}\.\.\." is not a quantity$'):
         Quantity.parse("x" * 1000)
 
 
-def test_compares_by_value_across_formats() -> None:
+def test_quantities_compare_by_value_across_formats() -> None:
     assert Quantity.parse("1Gi") == Quantity.parse("1073741824") == Quantity.parse("1073741.824k")
     assert len({Quantity.parse("1k"), Quantity.parse("1000"), Quantity.parse("1e3")}) == 1
     assert Quantity.parse("1G") < Quantity.parse("1Gi") <= Quantity.parse("1Gi")

@@ -104,11 +104,11 @@ COUNTS = [
 
 
 @pytest.mark.parametrize("case", COUNTS, ids=ids)
-def test_exact_counts(case: Case) -> None:
+def test_a_request_gets_exactly_as_many_devices_as_it_asks_for(case: Case) -> None:
     assert answer(case) == case.gets
 
 
-def test_a_node_without_devices() -> None:
+def test_a_node_without_devices_is_a_no() -> None:
     assert World([]).devices(claim(want())) == "no device for request gpu"
 
 
@@ -138,35 +138,35 @@ ALL = [
 
 
 @pytest.mark.parametrize("case", ALL, ids=ids)
-def test_all_devices(case: Case) -> None:
+def test_a_request_for_all_devices_gets_all_or_none(case: Case) -> None:
     assert answer(case) == case.gets
 
 
 class TestAllDevicesRefuse:
     @pytest.mark.parametrize("constraint", [same("big"), different("other")], ids=["not the same", "no attribute"])
-    def test_a_constraint_that_two_of_them_violate(self, constraint: ConstraintSpec) -> None:
+    def test_all_devices_with_a_violated_constraint_are_an_error(self, constraint: ConstraintSpec) -> None:
         world = World(pool(*gpus(2, 1)))
         with pytest.raises(NodeUnsuitableError, match="asks for all devices, but one would violate") as caught:
             world.allocate(claim(want("gpu", None), constraint))
         assert (caught.value.claim, caught.value.request) == ("default/claim", "gpu")
         assert caught.value.device is not None
 
-    def test_a_pool_that_is_being_updated(self) -> None:
+    def test_all_devices_over_an_incomplete_pool_are_an_error(self) -> None:
         world = World(pool(*gpus(2), slice_count=3))
         with pytest.raises(NodeUnsuitableError, match=r"is being updated: 1 of 3 slices are there"):
             world.allocate(claim(want("gpu", None)))
 
-    def test_a_pool_that_contradicts_itself(self) -> None:
+    def test_all_devices_over_an_invalid_pool_are_an_error(self) -> None:
         world = World(pool(*gpus(2), device("gpu-0")))
         with pytest.raises(NodeUnsuitableError, match="is invalid: duplicate device name gpu-0"):
             world.allocate(claim(want("gpu", None)))
 
-    def test_even_as_a_later_alternative(self) -> None:
+    def test_all_devices_in_a_later_alternative_are_an_error_too(self) -> None:
         world = World(pool(*gpus(2), slice_count=3))
         with pytest.raises(NodeUnsuitableError, match="request gpu/all"):
             world.allocate(claim(first_of("gpu", alternative("one"), alternative("all", None))))
 
-    def test_a_pool_elsewhere_is_none_of_its_business(self) -> None:
+    def test_all_devices_do_not_mind_a_pool_of_other_nodes(self) -> None:
         far = Slice("far", pool_id("far"), slice_count=2, placement=Placement("node-2"))
         assert World([*pool(*gpus(1)), far]).devices(claim(want("gpu", None))) == [["gpu-0"]]
 
@@ -207,7 +207,7 @@ FIRST_AVAILABLE = [
 
 
 @pytest.mark.parametrize("case", FIRST_AVAILABLE, ids=ids)
-def test_the_first_alternative_that_fits(case: Case) -> None:
+def test_the_first_alternative_that_fits_is_taken(case: Case) -> None:
     assert answer(case) == case.gets
 
 
@@ -217,15 +217,15 @@ def test_results_name_the_alternative() -> None:
 
 
 class TestThirtyTwoDevices:
-    def test_fit_into_a_claim(self) -> None:
+    def test_32_devices_fit_into_a_claim(self) -> None:
         answer = World(pool(*gpus(33))).devices(claim(want("a", 30), want("b", 2)))
         assert [len(devices) for devices in answer] == [32]
 
-    def test_are_counted_per_claim(self) -> None:
+    def test_32_devices_are_counted_per_claim(self) -> None:
         answer = World(pool(*gpus(64))).devices(claim(want("a", 32), name="one"), claim(want("b", 32), name="two"))
         assert [len(devices) for devices in answer] == [32, 32]
 
-    def test_an_alternative_beyond_is_passed_over(self) -> None:
+    def test_an_alternative_beyond_32_devices_is_passed_over(self) -> None:
         answer = World(pool(*gpus(40))).devices(
             claim(want("a", 31), first_of("b", alternative("two", 2), alternative("one", 1)))
         )
@@ -238,13 +238,13 @@ class TestThirtyTwoDevices:
         )
         assert [len(devices) for devices in answer] == [32]
 
-    def test_beyond_in_every_alternative_is_a_no(self) -> None:
+    def test_33_devices_in_every_alternative_are_a_no(self) -> None:
         answer = World(pool(*gpus(40, 0, 1))).devices(
             claim(first_of("a", alternative("all", None, BIG), alternative("one", 1, "false")), want("b", 31))
         )
         assert answer == "request b needs more devices than a claim can hold"
 
-    def test_more_than_that_at_the_least_is_an_error(self) -> None:
+    def test_33_devices_at_the_least_are_an_error(self) -> None:
         with pytest.raises(
             InvalidClaimError, match="adding 2 devices exceeds the claim limit of 32, with 31 before it"
         ):
@@ -274,7 +274,7 @@ ADMIN_ACCESS = [
 
 
 @pytest.mark.parametrize("case", ADMIN_ACCESS, ids=ids)
-def test_admin_access(case: Case) -> None:
+def test_admin_access_gets_held_devices_too(case: Case) -> None:
     assert answer(case) == case.gets
 
 

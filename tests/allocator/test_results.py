@@ -54,21 +54,21 @@ def configs(*parts: Any, config: tuple[ClaimConfig, ...] = ()) -> list[tuple[str
 
 
 class TestConfigs:
-    def test_of_the_class_come_once_for_all_requests_that_chose_it(self) -> None:
+    def test_configuration_of_a_class_comes_once_for_all_its_requests(self) -> None:
         assert configs(want("a"), of_class("other", "b"), want("c")) == [
             ("FromClass", "any-1", ("a", "c")),
             ("FromClass", "any-2", ("a", "c")),
             ("FromClass", "other", ("b",)),
         ]
 
-    def test_that_cover_every_request_name_none(self) -> None:
+    def test_configuration_for_every_request_names_none(self) -> None:
         assert configs(want("a"), want("b")) == [("FromClass", "any-1", ()), ("FromClass", "any-2", ())]
 
-    def test_a_class_that_was_not_chosen_gives_none(self) -> None:
+    def test_a_class_that_was_not_chosen_gives_no_configuration(self) -> None:
         choice = Request("a", (replace(alternative("x"), device_class="plain"), alternative("y")), prioritized=True)
         assert configs(choice) == []
 
-    def test_of_the_class_name_the_chosen_alternative(self) -> None:
+    def test_configuration_of_a_class_names_the_chosen_alternative(self) -> None:
         assert configs(first_of("a", alternative("x"), alternative("y")), of_class("plain", "b")) == [
             ("FromClass", "any-1", ("a/x",)),
             ("FromClass", "any-2", ("a/x",)),
@@ -88,7 +88,7 @@ class TestConfigs:
             (("a", "b/y"), [("a", "b/y")]),
         ],
     )
-    def test_of_the_claim_come_for_what_was_chosen(
+    def test_configuration_of_the_claim_comes_for_chosen_requests(
         self, requests: tuple[str, ...], expected: list[tuple[str, ...]]
     ) -> None:
         choice = Request(
@@ -99,7 +99,7 @@ class TestConfigs:
         got = configs(of_class("plain", "a"), choice, config=(ClaimConfig(opaque("mine"), requests),))
         assert got == [("FromClaim", "mine", each) for each in expected]
 
-    def test_of_the_class_come_before_those_of_the_claim(self) -> None:
+    def test_configuration_of_classes_comes_before_that_of_the_claim(self) -> None:
         got = configs(of_class("other", "a"), config=(ClaimConfig(opaque("mine")), ClaimConfig(opaque("too"))))
         assert got == [("FromClass", "other", ()), ("FromClaim", "mine", ()), ("FromClaim", "too", ())]
 
@@ -150,20 +150,22 @@ SELECTORS = [
 
 
 @pytest.mark.parametrize(("placements", "expected"), SELECTORS)
-def test_node_selector(placements: list[Placement], expected: NodeSelector | None) -> None:
+def test_the_node_selector_joins_the_placements_of_all_devices(
+    placements: list[Placement], expected: NodeSelector | None
+) -> None:
     slices = [s for i, p in enumerate(placements) for s in placed(f"pool-{i}", p)]
     world = World(slices, node=Node("node-1", {"rack": "1", "zone": "a"}))
     assert result(world, claim(want("gpu", len(placements)))).node_selector == expected
 
 
 class TestNodeSelector:
-    def test_of_devices_that_are_placed_one_by_one(self) -> None:
+    def test_a_device_with_its_own_placement_gives_that_selector(self) -> None:
         slices = [*placed_itself("a", IN_RACK), *placed_itself("b", EVERYWHERE)]
         world = World(slices, node=Node("node-1", {"rack": "1"}))
         assert result(world, claim(want("gpu", 2))).node_selector == term(RACK)
         assert result(World(placed_itself("a", HERE)), claim(want())).node_selector == JUST_HERE
 
-    def test_of_a_device_that_binds_to_its_node(self) -> None:
+    def test_a_device_that_binds_to_its_node_gives_that_node(self) -> None:
         world = World(placed("a", EVERYWHERE, binds_to_node=True))
         assert result(world, claim(want())).node_selector == JUST_HERE
 
@@ -173,13 +175,13 @@ class TestNodeSelector:
         assert isinstance(answer, Allocation)
         assert [r.node_selector for r in answer.results] == [None, JUST_HERE]
 
-    def test_of_several_terms_is_refused(self) -> None:
+    def test_a_slice_selector_of_several_terms_is_an_error(self) -> None:
         two = Placement(node_selector=NodeSelector((labelled(("rack", "1")), labelled(("rack", "2")))))
         world = World(placed("a", two), node=Node("node-1", {"rack": "2"}))
         with pytest.raises(NodeUnsuitableError, match=r"slice gpu\.example\.com-a has a node selector of 2 terms"):
             world.allocate(claim(want()))
 
-    def test_of_a_claim_without_devices(self) -> None:
+    def test_a_claim_without_devices_has_no_node_selector(self) -> None:
         assert result(World([]), claim()).node_selector is None
 
 
@@ -190,7 +192,7 @@ class TestBindingConditions:
         (one,) = result(World(pool(self.device)), claim(want())).results
         assert (one.binding_conditions, one.binding_failure_conditions) == (("ready",), ("broken",))
 
-    def test_simpler_devices_are_preferred(self) -> None:
+    def test_devices_without_binding_conditions_are_preferred(self) -> None:
         simple = device("simple", driver="zpu.example.com")
         assert World([*pool(self.device), *pool(simple)]).devices(claim(want())) == [["simple"]]
 
@@ -208,7 +210,7 @@ class TestSkippedNodeOperations:
     able = replace(NODE, declared_features=frozenset({"DRAOptionalNodeOperations"}))
     no = "node lacks a feature for the devices of request gpu"
 
-    def test_need_a_node_that_can(self) -> None:
+    def test_skipped_operations_need_a_node_that_declares_the_feature(self) -> None:
         assert World(self.slices).devices(claim(want())) == self.no
         assert World(self.slices, node=self.able).devices(claim(want())) == [["gpu"]]
 
@@ -220,7 +222,7 @@ class TestSkippedNodeOperations:
         off = replace(ALL_FEATURES, optional_node_operations=False)
         assert World(self.slices, node=self.able, features=off).devices(claim(want())) == self.no
 
-    def test_one_such_device_spoils_all_of_them(self) -> None:
+    def test_one_device_that_skips_operations_fails_all_devices(self) -> None:
         world = World([*self.slices, *pool(device("nic", driver="nic.example.com"))])
         assert world.devices(claim(want("gpu", None))) == self.no
 

@@ -21,7 +21,7 @@ def merit(devices: Sequence[Device], taken: Usage | None = None, number: int = 1
 
 
 class TestMerit:
-    def test_of_a_device(self) -> None:
+    def test_the_merit_of_a_device_is_capacity_and_free_share(self) -> None:
         assert merit(gpus(8, 8, 8, 8), held("gpu-0")) == Merit(0, {"gpu.example.com/memory": 8 * GIB}, free=0.5)
 
     def test_the_preference_adds_up_over_alternatives(self) -> None:
@@ -39,7 +39,7 @@ class TestMerit:
         assert isinstance(answer, Allocation)
         assert answer.merit.broken == broken
 
-    def test_of_admin_access_which_takes_nothing(self) -> None:
+    def test_admin_access_takes_nothing(self) -> None:
         answer = World(pool(*gpus(8, 8))).allocate(claim(want("gpu", 2, admin_access=True)))
         assert isinstance(answer, Allocation)
         assert answer.merit == Merit()
@@ -51,17 +51,17 @@ class TestMerit:
 
 
 class TestBestFit:
-    def test_the_smallest_device_that_suffices(self) -> None:
+    def test_the_node_with_the_smallest_device_scores_highest(self) -> None:
         """Even where the large one would fill its node."""
         scores = BEST_FIT.scores({"large": merit(gpus(80)), "small": merit(gpus(8, 8, 8, 8))})
         assert scores["small"] > scores["large"]
 
-    def test_full_nodes_first(self) -> None:
+    def test_fuller_nodes_score_higher(self) -> None:
         four = gpus(8, 8, 8, 8)
         scores = BEST_FIT.scores({str(n): merit(four, held(*(f"gpu-{i}" for i in range(n)))) for n in range(4)})
         assert scores["3"] > scores["2"] > scores["1"] > scores["0"]
 
-    def test_hardware_that_is_broken_already(self) -> None:
+    def test_nodes_with_broken_hardware_score_higher(self) -> None:
         scores = BEST_FIT.scores({"whole": Merit(free=0.5, broken=1), "broken": Merit(free=0.5)})
         assert scores["broken"] > scores["whole"]
 
@@ -73,16 +73,16 @@ class TestBestFit:
         assert all(scores[f"{n}-wasteful"] > scores[f"{n - 1}-thrifty"] for n in range(1, levels))
         assert all(0 <= score <= 10 for score in scores.values())
 
-    def test_more_levels_than_scores(self) -> None:
+    def test_there_may_be_more_levels_than_scores(self) -> None:
         scores = BEST_FIT.scores({str(n): Merit(n) for n in range(30)})
         assert [scores[str(n)] for n in range(30)] == sorted(scores.values())
         assert (scores["0"], scores["29"]) == (0, 10)
 
 
 class TestFirstFit:
-    def test_knows_preference_only(self) -> None:
+    def test_first_fit_scores_by_preference_only(self) -> None:
         scores = FIRST_FIT.scores({"a": Merit(8, free=1.0), "b": Merit(8, {"m": GIB}), "c": Merit(7)})
         assert scores["a"] == scores["b"] > scores["c"]
 
-    def test_of_no_nodes(self) -> None:
+    def test_no_nodes_have_no_scores(self) -> None:
         assert FIRST_FIT.scores({}) == {}

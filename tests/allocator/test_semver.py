@@ -29,7 +29,7 @@ IN_ORDER = [
 ]
 
 
-def test_precedence() -> None:
+def test_versions_are_ordered_by_precedence() -> None:
     versions = [Version.parse(text) for text in IN_ORDER]
     for lower, higher in pairwise(versions):
         assert lower < higher
@@ -39,7 +39,7 @@ def test_precedence() -> None:
         assert higher != lower
 
 
-def test_builds_have_no_part_in_it() -> None:
+def test_build_metadata_has_no_part_in_the_order() -> None:
     one, other = Version.parse("1.2.3+a"), Version.parse("1.2.3+b.7")
     assert one == other
     assert hash(one) == hash(other)
@@ -47,7 +47,7 @@ def test_builds_have_no_part_in_it() -> None:
     assert one != "1.2.3+a"
 
 
-def test_parts() -> None:
+def test_a_version_has_its_parts() -> None:
     version = Version.parse("1.2.3-rc.1-x+build.05")
     assert (version.major, version.minor, version.patch) == (1, 2, 3)
     assert version.prerelease == ("rc", "1-x")
@@ -74,13 +74,13 @@ def test_parts() -> None:
         "1.2.3-ä",
     ],
 )
-def test_refuses(text: str) -> None:
+def test_a_text_that_is_no_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a semantic version"):
         Version.parse(text)
 
 
 @pytest.mark.parametrize("text", [f"{2**64}.0.0", f"1.0.0-{2**64}", f"{'9' * 5000}.0.0", f"1.0.0-{'9' * 5000}"])
-def test_refuses_numbers_beyond_64_bits(text: str) -> None:
+def test_numbers_beyond_64_bits_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a semantic version"):
         Version.parse(text)
 
@@ -89,7 +89,7 @@ numbers = st.integers(0, 2**64 - 1)
 
 
 @given(numbers, numbers, numbers)
-def test_prints_what_it_read(major: int, minor: int, patch: int) -> None:
+def test_a_version_prints_as_it_was_read(major: int, minor: int, patch: int) -> None:
     text = f"{major}.{minor}.{patch}"
     version = Version.parse(text)
     assert str(version) == text

@@ -120,7 +120,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 
 @given(scenes())
-def test_what_is_told_is_what_a_search_finds(scene: Scene) -> None:
+def test_the_answer_is_that_of_a_search(scene: Scene) -> None:
     found = single(scene.world, scene.wanted)
     assert found is not None
     for usage in scene.usages:
@@ -162,7 +162,7 @@ def test_a_gpu_that_is_broken_already_goes_first() -> None:
     assert told(world, found, held("gpu-1-3")) == Merit(free=14 / 16, broken=0)
 
 
-def test_where_there_is_none_it_is_said_what_is_in_the_way() -> None:
+def test_without_a_device_the_causes_are_told() -> None:
     world = gpus(2)
     found = single(world, claim(want("gpu", 1, f"!{IS_FAST}")))
     assert found is not None
@@ -178,7 +178,7 @@ def test_nodes_with_equal_merits_get_equal_answers() -> None:
     assert answers == {Found((), 0, 22 / 24)}
 
 
-def test_a_node_without_devices() -> None:
+def test_a_node_without_devices_is_unreachable() -> None:
     found = single(World([]), claim(want("gpu")))
     assert found is not None
     assert found.answer([]) == NotFound("gpu", frozenset())
@@ -198,7 +198,7 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize("wanted", [each[1] for each in SEVERAL], ids=[each[0] for each in SEVERAL])
-def test_claims_that_ask_for_more_than_one_device(wanted: Claim) -> None:
+def test_claims_for_more_than_one_device_need_a_search(wanted: Claim) -> None:
     assert not is_single([wanted])
     assert is_single([claim(want("gpu"))])
     assert not is_single([claim(want("gpu")), wanted])
@@ -221,9 +221,7 @@ SPECIAL: list[tuple[str, Sequence[Slice], Claim]] = [
 
 @POLICIES
 @pytest.mark.parametrize(("slices", "wanted"), [each[1:] for each in SPECIAL], ids=[each[0] for each in SPECIAL])
-def test_devices_of_which_more_counts_than_that_they_are_free(
-    slices: Sequence[Slice], wanted: Claim, policy: Policy
-) -> None:
+def test_devices_with_more_to_check_need_a_search(slices: Sequence[Slice], wanted: Claim, policy: Policy) -> None:
     features = replace(ALL_FEATURES, optional_node_operations=True)
     here = Node("node-1", declared_features=frozenset({NODE_OPERATIONS_FEATURE}))
     placed = [replace(d, placement=Placement(node_name="node-1")) for s in slices for d in s.devices]
@@ -231,12 +229,12 @@ def test_devices_of_which_more_counts_than_that_they_are_free(
     assert single(World(located, node=here, features=features, policy=policy), wanted) is None
 
 
-def test_where_not_a_step_may_be_tried() -> None:
+def test_a_limit_of_no_steps_is_an_error() -> None:
     with pytest.raises(SearchLimitError):
         single(gpus(1), claim(want("gpu")), steps=0)
 
 
-def test_states_that_say_more_than_free_or_held() -> None:
+def test_shares_need_a_search() -> None:
     found = single(World(pool(device("gpu-0"), device("gpu-1"))), claim(want("gpu")))
     assert found is not None
     assert found.answer([(0, (False, True, frozenset()))]) is None

@@ -12,14 +12,14 @@ def on_roots(number: int, roots: int) -> list[Device]:
 
 @pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
 class TestSteps:
-    def test_three_requests_of_three_among_16_devices_on_2_roots(self, policy: Policy) -> None:
+    def test_three_groups_on_two_roots_are_a_no_in_few_steps(self, policy: Policy) -> None:
         world = World(pool(*on_roots(16, 2)), policy=policy)
         answer = world.allocate(claim(want("a", 3), want("b", 3), want("c", 3), same("root")))
         assert isinstance(answer, Unsatisfiable)
         assert answer.steps <= 100
         assert answer.summary == "no devices for request c satisfy constraint on gpu.example.com/root"
 
-    def test_sixteen_distinct_of_fifteen_values(self, policy: Policy) -> None:
+    def test_sixteen_distinct_of_fifteen_values_are_a_no_in_few_steps(self, policy: Policy) -> None:
         devices = [device(f"gpu-{i:02}", {"index": min(i, 14)}) for i in range(16)]
         answer = World(pool(*devices), policy=policy).allocate(claim(want("a", 16), different("index")))
         assert isinstance(answer, Unsatisfiable)
@@ -35,14 +35,14 @@ class TestSteps:
         assert {r.device.device for r in answer.results[0].results} == {f"gpu-7-{p}" for p in range(8)}
         assert answer.steps <= 200
 
-    def test_two_whole_gpus_where_there_is_one(self, policy: Policy) -> None:
+    def test_two_whole_gpus_of_one_are_a_no_in_few_steps(self, policy: Policy) -> None:
         one = claim(want("a", 8), same("parent"), name="one")
         two = claim(want("b", 8), same("parent"), name="two")
         answer = self.partitioned(policy).allocate(one, two)
         assert isinstance(answer, Unsatisfiable)
         assert answer.steps <= 200
 
-    def test_whole_gpus_by_counters(self, policy: Policy) -> None:
+    def test_counters_bound_the_whole_gpus(self, policy: Policy) -> None:
         world = self.by_counters(policy)
         whole = "device.attributes['gpu.example.com'].whole"
         assert isinstance(one := world.allocate(claim(want("a", 1, whole))), Allocation)

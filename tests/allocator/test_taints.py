@@ -31,7 +31,7 @@ EFFECTS = [
 
 
 @pytest.mark.parametrize(("effect", "blocks"), EFFECTS)
-def test_effects(effect: str, blocks: bool) -> None:
+def test_only_no_schedule_and_no_execute_block(effect: str, blocks: bool) -> None:
     world = World(pool(device("gpu-0", taints=(replace(SICK, effect=effect),))))
     assert world.devices(claim(want())) == ("untolerated device taint for request gpu" if blocks else [["gpu-0"]])
 
@@ -60,7 +60,7 @@ TOLERATIONS = [
 
 
 @pytest.mark.parametrize(("toleration", "expected"), TOLERATIONS)
-def test_tolerations(toleration: Toleration, expected: bool) -> None:
+def test_a_toleration_matches_by_key_value_and_effect(toleration: Toleration, expected: bool) -> None:
     assert tolerates(toleration, SICK) is expected
 
 

@@ -17,17 +17,17 @@ def share(name: str, **consumed: str) -> DeviceResult:
     return DeviceResult("r", GPU, share_id=name, consumed_capacity=amounts)
 
 
-def test_a_device_that_nobody_holds() -> None:
+def test_a_device_that_nobody_holds_is_free() -> None:
     assert Usage().device(GPU) == FREE
     assert FREE.is_free
 
 
-def test_a_device_held_as_a_whole() -> None:
+def test_a_device_held_as_a_whole_has_one_holder() -> None:
     assert holding(DeviceResult("r", GPU)).device(GPU) == DeviceUsage(holders=1)
     assert holding(DeviceResult("r", GPU)) == Usage.of([GPU])
 
 
-def test_a_double_allocation_is_told() -> None:
+def test_a_double_allocation_has_two_holders() -> None:
     usage = holding(DeviceResult("a", GPU), DeviceResult("b", GPU))
     assert usage.device(GPU).holders == 2
     assert usage.without_allocation(AllocationResult((DeviceResult("a", GPU),))) == Usage.of([GPU])
@@ -52,11 +52,11 @@ def test_a_share_that_consumes_nothing_is_still_a_share() -> None:
     assert usage.without_allocation(AllocationResult((share("a", memory="0"),))) == Usage()
 
 
-def test_what_holds_nothing_is_not_mentioned() -> None:
+def test_an_empty_allocation_holds_nothing() -> None:
     assert Usage.of(consumed={GPU: {"memory": 0}}) == Usage()
 
 
-def test_what_is_free_again_is_forgotten() -> None:
+def test_a_device_that_is_free_again_is_forgotten() -> None:
     other = DeviceId(DRIVER, "node-1", "gpu-1")
     both = AllocationResult((DeviceResult("r", GPU), DeviceResult("r", other)))
     one = Usage().with_allocation(both).without_allocation(AllocationResult((DeviceResult("r", GPU),)))

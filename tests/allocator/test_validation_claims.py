@@ -46,7 +46,7 @@ GOOD: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("requests", "devices"), GOOD)
-def test_good_claims(requests: list[dict[str, Any]], devices: dict[str, Any]) -> None:
+def test_good_claims_have_no_problems(requests: list[dict[str, Any]], devices: dict[str, Any]) -> None:
     assert claim_problems(*requests, **devices) == []
 
 
@@ -94,7 +94,7 @@ BAD_REQUESTS: list[tuple[list[dict[str, Any]], list[str]]] = [
 
 
 @pytest.mark.parametrize(("requests", "problems"), BAD_REQUESTS)
-def test_bad_requests(requests: list[dict[str, Any]], problems: list[str]) -> None:
+def test_bad_requests_have_problems(requests: list[dict[str, Any]], problems: list[str]) -> None:
     assert claim_problems(*requests) == [f"spec.devices.requests{problem}" for problem in problems]
 
 
@@ -134,7 +134,7 @@ def test_names_of_requests_must_exist(part: str, names: list[str], problems: lis
         ({"distinctAttribute": "x.y/a-b"}, '.distinctAttribute: "x.y/a-b" has a name that is not a C identifier'),
     ],
 )
-def test_constraints(constraint: dict[str, Any], problem: str) -> None:
+def test_bad_constraints_have_problems(constraint: dict[str, Any], problem: str) -> None:
     assert claim_problems(constraints=[constraint]) == [f"spec.devices.constraints[0]{problem}"]
     assert claim_problems(constraints=[{"matchAttribute": "a/b"}] * 33) == [
         "spec.devices.constraints: has 33 entries, more than 32"
@@ -151,7 +151,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("config", "problem"), BAD_CONFIGS)
-def test_configuration(config: dict[str, Any], problem: str) -> None:
+def test_bad_configuration_has_problems(config: dict[str, Any], problem: str) -> None:
     assert claim_problems(config=[config]) == [f"spec.devices.config[0].{problem}"]
     assert told("DeviceClass", {"config": [config]}) == [f"spec.config[0].{problem}"]
 
@@ -180,12 +180,12 @@ def test_at_most_32_configurations() -> None:
         (f"example.com/{'x' * 64}", False),
     ],
 )
-def test_extended_resource_names(name: str, good: bool) -> None:
+def test_an_extended_resource_needs_a_qualified_name(name: str, good: bool) -> None:
     found = told("DeviceClass", {"extendedResourceName": name, "selectors": [CEL]})
     assert [problem.split(":")[0] for problem in found] == ([] if good else ["spec.extendedResourceName"])
 
 
-def test_taint_rules() -> None:
+def test_bad_taint_rules_have_problems() -> None:
     taint = {"key": "k", "effect": "NoSchedule"}
     assert told("DeviceTaintRule", {"deviceSelector": {"pool": "a/b"}, "taint": taint}) == []
     assert told("DeviceTaintRule", {"taint": taint}, "v1alpha3") == []
@@ -197,7 +197,7 @@ def test_taint_rules() -> None:
     ]
 
 
-def test_templates_hold_claims() -> None:
+def test_templates_are_checked_as_claims() -> None:
     spec = {"spec": {"devices": {"requests": [exactly("R")]}}}
     assert told("ResourceClaimTemplate", spec) == [f'spec.spec.devices.requests[0].name: "R" {LABEL}']
 
@@ -235,17 +235,17 @@ BAD_STATUS: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("status", "problems"), BAD_STATUS)
-def test_status(status: dict[str, Any], problems: list[str]) -> None:
+def test_a_bad_status_has_problems(status: dict[str, Any], problems: list[str]) -> None:
     found = told("ResourceClaim", {"devices": {"requests": [exactly()]}}, status=status)
     assert found == [f"status.{problem}" for problem in problems]
 
 
-def test_a_good_status() -> None:
+def test_a_good_status_has_no_problems() -> None:
     status = {"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [POD]}
     assert told("ResourceClaim", {"devices": {"requests": [exactly()]}}, status=status) == []
 
 
-def test_names_of_objects() -> None:
+def test_names_of_objects_are_checked() -> None:
     assert told("DeviceClass", {}, metadata={}) == ["metadata.name: is required"]
     assert told("DeviceClass", {}, metadata={"name": "A", "namespace": "b.c"}) == [
         f'metadata.name: "A" {SUBDOMAIN}',

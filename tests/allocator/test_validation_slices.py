@@ -69,7 +69,7 @@ GOOD_SLICES = [
 
 
 @pytest.mark.parametrize(("devices", "spec"), GOOD_SLICES)
-def test_good_slices(devices: tuple[dict[str, Any], ...], spec: dict[str, Any]) -> None:
+def test_good_slices_have_no_problems(devices: tuple[dict[str, Any], ...], spec: dict[str, Any]) -> None:
     assert slice_problems(*devices, **spec) == []
 
 
@@ -139,7 +139,7 @@ BAD_SLICES: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("spec", "problems"), BAD_SLICES)
-def test_bad_slices(spec: dict[str, Any], problems: list[str]) -> None:
+def test_bad_slices_have_problems(spec: dict[str, Any], problems: list[str]) -> None:
     assert slice_problems(**spec) == problems
 
 
@@ -151,7 +151,7 @@ def test_bad_slices(spec: dict[str, Any], problems: list[str]) -> None:
         {"attributes": {"a": {"strings": ["x"]}}},
     ],
 )
-def test_64_devices_with_taints_counters_or_lists(advanced: dict[str, Any]) -> None:
+def test_at_most_64_devices_may_have_taints_counters_or_lists(advanced: dict[str, Any]) -> None:
     assert slice_problems(advanced, *({} for _ in range(64))) == ["spec.devices: has 65 entries, more than 64"]
 
 
@@ -221,7 +221,7 @@ BAD_DEVICES: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("device", "problems"), BAD_DEVICES)
-def test_bad_devices(device: dict[str, Any], problems: list[str]) -> None:
+def test_bad_devices_have_problems(device: dict[str, Any], problems: list[str]) -> None:
     paths = [f"spec.devices[0]{p}" if p.startswith(":") else f"spec.devices[0].{p}" for p in problems]
     assert slice_problems(device) == paths
 
@@ -235,7 +235,7 @@ def test_nested_devices_have_paths_of_their_own() -> None:
     ]
 
 
-def test_each_device_says_where_it_is_reached() -> None:
+def test_each_device_needs_a_placement() -> None:
     wanted = "exactly one of nodeName, nodeSelector, allNodes is required"
     problems = slice_problems({}, {"nodeName": "a", "allNodes": True}, nodeName=None, perDeviceNodeSelection=True)
     assert problems == [f"spec.devices[0]: {wanted}", f"spec.devices[1]: {wanted}, not nodeName and allNodes"]
@@ -289,7 +289,7 @@ BAD_POLICIES: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("fields", "problems"), BAD_POLICIES)
-def test_bad_request_policies(fields: dict[str, Any], problems: list[str]) -> None:
+def test_bad_request_policies_have_problems(fields: dict[str, Any], problems: list[str]) -> None:
     at = "spec.devices[0].capacity[m].requestPolicy"
     assert slice_problems(policy(**fields)) == [f"{at}{problem}" for problem in problems]
 
@@ -327,12 +327,12 @@ def test_what_cannot_be_read_is_not_compared(capacity: str, fields: dict[str, An
         ),
     ],
 )
-def test_node_selectors(requirement: dict[str, Any], problem: str) -> None:
+def test_bad_node_selectors_have_problems(requirement: dict[str, Any], problem: str) -> None:
     at = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0]"
     assert slice_problems(nodeName=None, nodeSelector=selector(requirement)) == [f"{at}.{problem}"]
 
 
-def test_field_selectors_know_the_name_only() -> None:
+def test_field_selectors_may_only_name_the_node() -> None:
     by_zone = {"key": "zone", "operator": "Exists", "values": ["a", "b"]}
     at = "spec.nodeSelector.nodeSelectorTerms[0].matchFields[0]"
     assert slice_problems(nodeName=None, nodeSelector=selector(fields=(by_zone,))) == [

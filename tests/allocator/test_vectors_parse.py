@@ -35,7 +35,7 @@ def with_exact_amounts(value: object, key: str = "") -> object:
 
 
 @pytest.mark.parametrize("name", ["allocator.json", "defects.json", "fuzz.json"])
-def test_objects_are_read(name: str) -> None:
+def test_recorded_objects_are_read(name: str) -> None:
     for case in cases(name):
         for part, parse in PARSERS.items():
             for obj in case.get(part) or []:
@@ -43,7 +43,7 @@ def test_objects_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["allocator.json", "defects.json", "fuzz.json"])
-def test_results_come_back_as_they_were(name: str) -> None:
+def test_recorded_results_are_written_as_they_were(name: str) -> None:
     for case in cases(name):
         for run in case["runs"]:
             for result in run.get("results") or []:
