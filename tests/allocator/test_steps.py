@@ -42,7 +42,7 @@ class TestSteps:
         assert isinstance(answer, Unsatisfiable)
         assert answer.steps <= 200
 
-    def test_counters_bound_the_whole_gpus(self, policy: Policy) -> None:
+    def test_whole_gpus_by_counters_take_few_steps(self, policy: Policy) -> None:
         world = self.by_counters(policy)
         whole = "device.attributes['gpu.example.com'].whole"
         assert isinstance(one := world.allocate(claim(want("a", 1, whole))), Allocation)

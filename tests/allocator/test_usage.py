@@ -52,7 +52,7 @@ def test_a_share_that_consumes_nothing_is_still_a_share() -> None:
     assert usage.without_allocation(AllocationResult((share("a", memory="0"),))) == Usage()
 
 
-def test_an_empty_allocation_holds_nothing() -> None:
+def test_a_device_with_nothing_consumed_is_left_out() -> None:
     assert Usage.of(consumed={GPU: {"memory": 0}}) == Usage()
 
 
