@@ -1,5 +1,6 @@
 """Node selectors, with the semantics of kube-scheduler, and the placement of devices."""
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 
@@ -45,13 +46,11 @@ def _integer(text: str) -> int | None:
     return number if -_TOO_LARGE <= number < _TOO_LARGE else None
 
 
-def _compares(value: str | None, bounds: tuple[str, ...], *, greater: bool) -> bool:
+def _compares(value: str | None, bounds: tuple[str, ...], compare: Callable[[int, int], bool]) -> bool:
     if value is None or len(bounds) != 1:
         return False
     left, right = _integer(value), _integer(bounds[0])
-    if left is None or right is None:
-        return False
-    return left > right if greater else left < right
+    return left is not None and right is not None and compare(left, right)
 
 
 _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
@@ -59,6 +58,6 @@ _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
     "NotIn": lambda value, values: value not in values,
     "Exists": lambda value, _: value is not None,
     "DoesNotExist": lambda value, _: value is None,
-    "Gt": lambda value, values: _compares(value, values, greater=True),
-    "Lt": lambda value, values: _compares(value, values, greater=False),
+    "Gt": lambda value, values: _compares(value, values, operator.gt),
+    "Lt": lambda value, values: _compares(value, values, operator.lt),
 }

@@ -61,8 +61,7 @@ class Published:
     @property
     def placement(self) -> Placement:
         """Where the device can be reached from."""
-        own = self.device.placement if self.slice.per_device_placement else self.slice.placement
-        return own or Placement()
+        return self.slice.placement_of(self.device)
 
 
 class ClaimAudit:

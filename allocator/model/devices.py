@@ -198,3 +198,7 @@ class Slice:
     skip_node_operations: tuple[str, ...] = ()
     created: str = ""
     revision: int = 1
+
+    def placement_of(self, device: Device) -> Placement:
+        """Where a device of the slice can be reached from."""
+        return (device.placement if self.per_device_placement else self.placement) or Placement()

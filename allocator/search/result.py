@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from allocator.errors import NodeUnsuitableError
 from allocator.model.claims import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, Claim, DeviceResult
-from allocator.model.devices import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
+from allocator.model.devices import Node, NodeSelector, NodeSelectorTerm, Requirement
 from allocator.model.features import Features
 from allocator.pools import Candidate
 from allocator.search.candidates import Alternative, Candidates
@@ -96,7 +96,7 @@ def _node_selector(claim: Claim, devices: Sequence[Candidate], node: Node) -> No
     fields: list[Requirement] = []
     expressions: list[Requirement] = []
     for candidate in devices:
-        placement = _placement(candidate)
+        placement = candidate.slice.placement_of(candidate.device)
         if placement.node_name or candidate.device.binds_to_node:
             just_here = Requirement("metadata.name", "In", (node.name,))
             return NodeSelector((NodeSelectorTerm(match_fields=(just_here,)),))
@@ -119,9 +119,3 @@ def _distinct(requirements: Sequence[Requirement]) -> tuple[Requirement, ...]:
     for each in requirements:
         seen.setdefault((each.key, each.operator, frozenset(each.values)), each)
     return tuple(seen.values())
-
-
-def _placement(candidate: Candidate) -> Placement:
-    if candidate.slice.per_device_placement:
-        return candidate.device.placement or Placement()
-    return candidate.slice.placement or Placement()

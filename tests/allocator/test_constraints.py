@@ -51,9 +51,11 @@ def rooted(*values: Root) -> list[Device]:
     return [device(f"gpu-{i}", {} if v is None else {"root": v}) for i, v in enumerate(values)]
 
 
-def pick(values: tuple[Root, ...], constraint: ConstraintSpec, features: Features) -> list[int] | str:
-    """Which of the devices two places get under the constraint."""
-    got = World(pool(*rooted(*values)), features=features).devices(claim(want("gpu", 2), constraint))
+def pick(
+    values: tuple[Root, ...], constraint: ConstraintSpec, features: Features, policy: Policy = FIRST_FIT
+) -> list[int] | str:
+    """Which two of the devices the claim gets under the constraint."""
+    got = World(pool(*rooted(*values)), features=features, policy=policy).devices(claim(want("gpu", 2), constraint))
     return got if isinstance(got, str) else [int(name.removeprefix("gpu-")) for name in got[0]]
 
 
@@ -91,14 +93,10 @@ MATCH_LISTS: Rows = [
 ]
 
 
-@pytest.mark.parametrize(("values", "expected"), MATCH + MATCH_LISTS)
-def test_all_devices_share_a_value(values: tuple[Root, ...], expected: list[int] | str) -> None:
-    assert pick(values, same("root"), ALL_FEATURES) == expected
-
-
+@pytest.mark.parametrize("features", [ALL_FEATURES, NO_LISTS], ids=["lists", "no lists"])
 @pytest.mark.parametrize(("values", "expected"), MATCH)
-def test_single_values_match_without_lists_too(values: tuple[Root, ...], expected: list[int] | str) -> None:
-    assert pick(values, same("root"), NO_LISTS) == expected
+def test_all_devices_share_a_value(values: tuple[Root, ...], expected: list[int] | str, features: Features) -> None:
+    assert pick(values, same("root"), features) == expected
 
 
 DISTINCT: Rows = [
@@ -120,14 +118,20 @@ DISTINCT_LISTS: Rows = [
 ]
 
 
-@pytest.mark.parametrize(("values", "expected"), DISTINCT + DISTINCT_LISTS)
-def test_no_two_devices_share_a_value(values: tuple[Root, ...], expected: list[int] | str) -> None:
-    assert pick(values, different("root"), ALL_FEATURES) == expected
-
-
+@pytest.mark.parametrize("features", [ALL_FEATURES, NO_LISTS], ids=["lists", "no lists"])
 @pytest.mark.parametrize(("values", "expected"), DISTINCT)
-def test_single_values_differ_without_lists_too(values: tuple[Root, ...], expected: list[int] | str) -> None:
-    assert pick(values, different("root"), NO_LISTS) == expected
+def test_no_two_devices_share_a_value(values: tuple[Root, ...], expected: list[int] | str, features: Features) -> None:
+    assert pick(values, different("root"), features) == expected
+
+
+@pytest.mark.parametrize(
+    ("constraint", "values", "expected"),
+    [(same("root"), *row) for row in MATCH_LISTS] + [(different("root"), *row) for row in DISTINCT_LISTS],
+)
+def test_lists_are_compared_by_their_elements(
+    constraint: ConstraintSpec, values: tuple[Root, ...], expected: list[int] | str
+) -> None:
+    assert pick(values, constraint, ALL_FEATURES) == expected
 
 
 class BareMatch(MatchAttribute):
@@ -155,8 +159,7 @@ def test_a_kind_needs_no_more_than_the_values_that_it_admits(monkeypatch: pytest
     monkeypatch.setitem(CONSTRAINTS, ConstraintKind.DISTINCT, BareDistinct)
     for constraint, rows in ((same("root"), MATCH + MATCH_LISTS), (different("root"), DISTINCT + DISTINCT_LISTS)):
         for values, expected in rows:
-            got = World(pool(*rooted(*values)), policy=policy).devices(claim(want("gpu", 2), constraint))
-            assert got == (NO if isinstance(expected, str) else [[f"gpu-{i}" for i in expected]])
+            assert pick(values, constraint, ALL_FEATURES, policy) == expected
 
 
 def test_every_kind_has_its_rule_in_the_search_and_in_the_audit() -> None:
@@ -181,9 +184,7 @@ LISTS_OFF = [
 def test_a_list_suits_only_as_first_device_while_lists_are_off(
     constraint: ConstraintSpec, values: tuple[Root, ...], expected: list[int] | str, policy: Policy
 ) -> None:
-    world = World(pool(*rooted(*values)), features=NO_LISTS, policy=policy)
-    got = world.devices(claim(want("gpu", 2), constraint))
-    assert got == (NO if expected == NO else [[f"gpu-{i}" for i in expected]])
+    assert pick(values, constraint, NO_LISTS, policy) == expected
 
 
 class TestCoverage:
