@@ -4,6 +4,7 @@ v1beta1 keeps all of a device but its name in ``basic``.
 """
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from allocator.model.devices import (
@@ -84,12 +85,14 @@ class _Devices:
         self._pool = interner.text(pool.pool)
         self._interner = interner
         self._nested = nested
-        self._readers: Mapping[str, Callable[[object], Any]] = {
+        scalars: dict[str, Callable[[object], Any]] = {
             "string": self._text,
             "int": _integer,
             "bool": _boolean,
             "version": self._version,
         }
+        lists = {f"{kind}s": partial(_list, read) for kind, read in scalars.items()}
+        self._readers: Mapping[str, Callable[[object], Any]] = scalars | lists
 
     def device(self, outer: Fields) -> Device:
         """One device."""
@@ -141,7 +144,7 @@ class _Devices:
                 continue
             kind, raw = known[0]
             try:
-                value = self._value(kind, raw)
+                value: AttributeValue = self._readers[kind](raw)
             except ValueError as error:
                 fields.problem(f"attributes[{name}].{kind}", str(error))
                 continue
@@ -150,16 +153,6 @@ class _Devices:
                 found[qualified] = value
                 source += (qualified, kind, str(value) if kind.startswith("version") else value)
         return self._interner.attributes.setdefault(tuple(source), found)
-
-    def _value(self, kind: str, raw: object) -> AttributeValue:
-        """One attribute of a kind; ValueError if it is of another type."""
-        read = self._readers[kind.removesuffix("s")]
-        if not kind.endswith("s"):
-            value: AttributeValue = read(raw)
-            return value
-        if not isinstance(raw, list):
-            raise _not(raw, "a list")
-        return tuple(map(read, raw))
 
     def _text(self, raw: object) -> str:
         if not isinstance(raw, str):
@@ -227,3 +220,9 @@ def _boolean(raw: object) -> bool:
 
 def _not(raw: object, what: str) -> ValueError:
     return ValueError(f"{shown(raw)} is not {what}")
+
+
+def _list(read: Callable[[object], Any], raw: object) -> tuple[Any, ...]:
+    if not isinstance(raw, list):
+        raise _not(raw, "a list")
+    return tuple(map(read, raw))
