@@ -52,6 +52,7 @@ from allocator.explain.conditions import conditions_of as conditions_of
 from allocator.explain.conditions import value_in_words as value_in_words
 from allocator.explain.conditions import values_read as values_read
 from allocator.explain.conditions import without_condition as without_condition
+from allocator.explain.names import did_you_mean as did_you_mean
 from allocator.explain.names import nearest as nearest
 from allocator.explain.names import nearest_attribute as nearest_attribute
 from allocator.explain.obstacles import Held as Held

@@ -48,15 +48,14 @@ class Obstacle:
 class Kind(IntEnum):
     """What a change touches, the least invasive first."""
 
-    WAIT = 0
-    CORRECT = 1
-    REPAIR = 2
-    TOLERATE = 3
-    ASK_FOR_LESS = 4
-    DROP_CONSTRAINT = 5
-    RELAX_SELECTOR = 6
-    CONFIGURE = 7
-    FREE = 8
+    CORRECT = 0
+    REPAIR = 1
+    TOLERATE = 2
+    ASK_FOR_LESS = 3
+    DROP_CONSTRAINT = 4
+    RELAX_SELECTOR = 5
+    CONFIGURE = 6
+    FREE = 7
 
 
 @dataclass(frozen=True, slots=True)

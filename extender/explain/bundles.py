@@ -20,7 +20,7 @@ from allocator import (
     nearest_attribute,
     selector_matches,
 )
-from extender.explain.administration import declare, turn_on
+from extender.explain.administration import closed_gates, declare, turn_on
 from extender.explain.changes import Change, Target
 from extender.explain.edits import ask_for, correct_constraint, drop_constraint, remedied
 from extender.explain.holders import Holders, users
@@ -55,11 +55,7 @@ class _Offer:
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """Makes bundles of changes, node by node.
-
-    Attributes:
-        gates: feature gates that are off.
-    """
+    """Makes bundles of changes, node by node."""
 
     pod: Pod
     claims: PodClaims
@@ -67,7 +63,6 @@ class Bundles:
     survey: Survey
     holders: Holders
     snapshot: Snapshot
-    gates: Sequence[Change] = ()
 
     def on(self, node: NodeObject) -> list[Bundle]:
         """All bundles to try on a node, each once."""
@@ -75,8 +70,8 @@ class Bundles:
         for way in self.survey.ways:
             offer = self._offer(way, node)
             found.update(dict.fromkeys((*offer.bundles, *self._of_request(way, offer))))
-        of_node = (*self._of_constraints(node), *self._of_allocated(node), *self._of_pools(node), *self.gates)
-        found.update(dict.fromkeys(frozenset((change,)) for change in of_node))
+        of_node = (*self._of_constraints(node), *self._of_allocated(node), *self._of_pools(node))
+        found.update(dict.fromkeys(frozenset((each,)) for each in (*of_node, *closed_gates(self.survey.features))))
         found.pop(frozenset(), None)
         return list(found)
 
@@ -147,13 +142,7 @@ class Bundles:
             for number, way in enumerate(self.survey.ways)
             if way.claim == claim and constraint_covers(spec, way.request_name, way.request.name)
         ]
-        devices = [
-            candidate.device
-            for number, _ in ways
-            for view in self.survey.views[node.name]
-            for candidate, seen in zip(view.pool.candidates, view.first[number], strict=True)
-            if seen is None or seen.obstacle.cause.is_temporary
-        ]
+        devices = [each for number, _ in ways for each in self.survey.free_devices(node.name, number)]
         if not devices or any(spec.attribute in device.attributes for device in devices):
             return ""
         return nearest_attribute(spec.attribute, devices[0])

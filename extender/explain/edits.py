@@ -1,12 +1,10 @@
-"""Changes to a claim, to its template, or to the pod."""
+"""Changes to a claim or to its template, and to device classes."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from allocator import AllocationMode, ClaimSpec, ConstraintSpec, DeviceClass, Kind, Remedy, Request, Wanted
+from allocator import AllocationMode, ConstraintSpec, DeviceClass, Kind, Remedy, Wanted
 from extender.explain.changes import Change, Fork, Target
-from extender.state.objects import Pod
-from extender.state.snapshot import Snapshot
 
 
 def remedied(target: Target, wanted: Wanted, remedy: Remedy) -> Change:
@@ -65,46 +63,4 @@ def correct_constraint(target: Target, number: int, spec: ConstraintSpec, meant:
         f"write {meant} instead of {spec.attribute} in the constraint",
         f"in {target.source}, constraints[{number}]: {constraint_text(right)}",
         target.edited(lambda s: replace(s, constraints=tuple(right if c == spec else c for c in s.constraints))),
-    )
-
-
-def use_class(target: Target, missing: str, meant: str) -> Change:
-    """Ask for a class that exists."""
-
-    def edit(spec: ClaimSpec) -> ClaimSpec:
-        def of(request: Request) -> Request:
-            ways = (replace(a, device_class=meant) if a.device_class == missing else a for a in request.alternatives)
-            return replace(request, alternatives=tuple(ways))
-
-        return replace(spec, requests=tuple(map(of, spec.requests)))
-
-    return Change(
-        Kind.CORRECT,
-        f"{target.source}: class {missing}",
-        f"ask for device class {meant} instead of {missing}",
-        f"in {target.source}: deviceClassName: {meant}",
-        target.edited(edit),
-    )
-
-
-def rename_reference(pod: Pod, name: str, wrong: str, right: str, *, template: bool) -> Change:
-    """Name an existing claim or template in an entry of the pod."""
-    field_name = "resourceClaimTemplateName" if template else "resourceClaimName"
-
-    def fork(snapshot: Snapshot) -> Snapshot:
-        found = snapshot.pods[pod.key]
-        claims = tuple(
-            replace(c, claim_name=None if template else right, template_name=right if template else None)
-            if c.name == name
-            else c
-            for c in found.claims
-        )
-        return snapshot.with_pod(replace(found, claims=claims))
-
-    return Change(
-        Kind.CORRECT,
-        f"pod {pod}: {name}",
-        f"name {'claim template' if template else 'claim'} {right} instead of {wrong}",
-        f"in the pod's spec.resourceClaims, entry {name}: {field_name}: {right}",
-        fork,
     )

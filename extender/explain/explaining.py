@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator import nearest
+from allocator import did_you_mean, nearest
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.explain.explanation import Explanation, Place, PlacedDevice, Proposal, Verdict
+from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.explain.judgement import Judgement
-from extender.explain.proposals import best
-from extender.explain.references import advice, remedies, with_claims_made
-from extender.explain.trials import Trials
+from extender.explain.references import advice, with_claims_made
 from extender.pods.case import held_for_nominated, open_case
 from extender.pods.claims import Blocked, claim_keys, unready
 from extender.state.objects import Pod
@@ -66,17 +63,14 @@ class Explainer:
             return Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
-            meant = nearest(unknown[0], self.snapshot.nodes)
-            return _blocked(pod, f"node {unknown[0]} is not known{f', did you mean {meant}?' if meant else ''}")
+            meant = did_you_mean(nearest(unknown[0], self.snapshot.nodes))
+            return _blocked(pod, f"node {unknown[0]} is not known{meant}")
         snapshot, waiting = with_claims_made(pod, self.snapshot)
         pod = snapshot.pods[pod.key]
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         case = open_case(pod, snapshot, self.solver)
         if isinstance(case, Blocked):
-            proposals: tuple[Proposal, ...] = ()
-            with suppress(TimeoutError):
-                proposals = self._remedies(pod, snapshot, names)
-            found = replace(_blocked(pod, case.reason), proposals=proposals, advice=advice(pod, snapshot))
+            found = replace(_blocked(pod, case.reason), advice=advice(pod, snapshot))
         elif case.claims.is_empty:
             text = (
                 f"pod {pod} needs nothing that a device class offers: its devices do not restrict the choice of a node"
@@ -103,14 +97,6 @@ class Explainer:
         self.pause()
         if self.solver.is_late:
             raise TimeoutError
-
-    def _remedies(self, pod: Pod, snapshot: Snapshot, names: Sequence[str]) -> tuple[Proposal, ...]:
-        until = min(self.until, self.solver.clock() + self.seconds)
-        trials = Trials(pod.key, snapshot, self.solver, (), until, self._pause)
-        changes = tuple(remedies(pod, snapshot))
-        alone = [proposal for each in changes if (proposal := trials.anywhere((each,), names)) is not None]
-        together = trials.anywhere(changes, names) if len(changes) > 1 and not alone else None
-        return best(alone if together is None else [together])
 
     def _bound(self, pod: Pod) -> Explanation:
         claims = [self.snapshot.claims[key] for key in claim_keys(pod) if key in self.snapshot.claims]

@@ -132,7 +132,7 @@ class Explanation:
     Attributes:
         summary: one line.
         cause: why the pod cannot be placed on any node; it may have several lines.
-        advice: what to do if there is no proposal.
+        advice: what to do for a pod that cannot be placed.
         notes: more facts, each a sentence without a full stop.
     """
 

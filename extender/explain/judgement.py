@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -22,7 +22,6 @@ from allocator import (
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import STOPPED
 from extender.decisions.verdict import OUT_OF_TIME
-from extender.explain.administration import closed_gates
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
 from extender.explain.edits import constraint_text
@@ -155,28 +154,20 @@ class Judgement:
         requests = ways_to_serve(tuple(target.claim.claim for target in targets), self.snapshot.classes)
         survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
         holders = Holders(self.snapshot, self.case.pod)
-        gates = tuple(closed_gates(survey.features))
-        bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot, gates)
-        groups = _groups(verdicts.reasons)
+        bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
         known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}
-        return Explanation(
-            str(self.case.pod),
-            Verdict.FITS_NOWHERE,
-            self._summary(groups, verdicts.cause),
-            verdicts.cause,
-            notes=tuple(self._notes(len(able) - len(known))),
-            nodes=groups,
+        return replace(
+            self._short(verdicts, *self._notes(len(able) - len(known))),
             requests=survey.reports(targets, holders),
             clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, known), MAX_CLASHES)),
             proposals=self._proposals(bundles),
         )
 
-    def _short(self, verdicts: _Verdicts, why: str) -> Explanation:
-        """The answers of filter, and why the explanation ends there."""
+    def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
+        """The answers of filter, and notes."""
         groups = _groups(verdicts.reasons)
-        summary = self._summary(groups, verdicts.cause)
-        pod = str(self.case.pod)
-        return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=(why,), nodes=groups)
+        summary, pod = self._summary(groups, verdicts.cause), str(self.case.pod)
+        return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims to allocate: the same on all nodes, except the special claim for extended resources."""

@@ -1,6 +1,6 @@
 """Why one node suits better than another, in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from allocator import FIRST_FIT, Format, Merit, Policy, Quantity
 
@@ -18,7 +18,10 @@ def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:
         parts.append("the most preferred alternatives" if best else "less preferred alternatives")
     if policy is FIRST_FIT:
         return "; ".join(parts) or "the policy first-fit ranks nodes by nothing else"
-    parts += [_amount(name, merit.capacity.get(name, 0), every) for name in _differing(every)]
+    for name in sorted({name for each in every for name in each.capacity}):
+        amounts = {each.capacity.get(name, 0) for each in every}
+        if len(amounts) > 1:
+            parts.append(_amount(name, merit.capacity.get(name, 0), amounts))
     if len({each.broken for each in every}) > 1:
         parts.append("breaks up a whole device" if merit.broken else "breaks up no whole device")
     if len({each.free for each in every}) > 1:
@@ -26,14 +29,7 @@ def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:
     return "; ".join(parts) or "no node is better than another"
 
 
-def _differing(every: Iterable[Merit]) -> list[str]:
-    merits = list(every)
-    names = {name for each in merits for name in each.capacity}
-    return sorted(name for name in names if len({each.capacity.get(name, 0) for each in merits}) > 1)
-
-
-def _amount(name: str, nano: int, every: Iterable[Merit]) -> str:
-    amounts = [each.capacity.get(name, 0) for each in every]
+def _amount(name: str, nano: int, amounts: Collection[int]) -> str:
     least, most = _shown(min(amounts)), _shown(max(amounts))
     return f"devices with {_shown(nano)} of {name.rpartition('/')[2]} (all nodes: {least} to {most})"
 

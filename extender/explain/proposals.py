@@ -119,7 +119,7 @@ def best(proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
         alike = [p for p in chosen if _kinds(p) == _kinds(each)]
         if any(_touched(p.changes) <= touched for p in chosen) or len(alike) >= MAX_ALIKE:
             continue
-        if all(_count(p.changes) == _count(each.changes) for p in alike):
+        if all(_size(p.changes)[0] == _size(each.changes)[0] for p in alike):
             chosen.append(each)
     return tuple(chosen[:MAX_PROPOSALS])
 
@@ -132,12 +132,8 @@ def _touched(changes: Iterable[Change]) -> frozenset[str]:
     return frozenset(change.what for change in changes)
 
 
-def _count(changes: Iterable[Change]) -> int:
-    return sum(change.size for change in changes)
-
-
 def _size(changes: Iterable[Change]) -> tuple[object, ...]:
     each = sorted(changes, key=invasiveness)
-    worst = max((c.kind for c in each), default=Kind.WAIT)
+    worst = max((c.kind for c in each), default=Kind.CORRECT)
     kinds, weight = sum(c.kind for c in each), sum(c.weight for c in each)
-    return (_count(each), len({c.kind for c in each}), worst, kinds, weight, [c.text for c in each])
+    return (sum(c.size for c in each), len({c.kind for c in each}), worst, kinds, weight, [c.text for c in each])

@@ -27,7 +27,8 @@ def as_text(explanation: Explanation) -> str:
 def _lines(explanation: Explanation) -> Iterator[str]:
     listed = bool(explanation.nodes) and not explanation.cause and not explanation.is_of_one_node
     yield explanation.summary.partition(": ")[0] + ":" if listed and not explanation.places else explanation.summary
-    yield from [f"To do: {explanation.advice}."] if explanation.advice and not explanation.proposals else []
+    if explanation.advice:
+        yield f"To do: {explanation.advice}{'' if explanation.advice.endswith('?') else '.'}"
     yield from (f"Note: {note}." for note in explanation.notes)
     for place in explanation.places:
         yield from _place_lines(place)

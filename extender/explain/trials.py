@@ -24,7 +24,7 @@ _SECONDS: Final = 0.1
 
 @dataclass(slots=True)
 class Trials:
-    """Tries changes out on forks of a snapshot.
+    """Tries changes out.
 
     Attributes:
         pod: in the snapshot.
@@ -65,12 +65,6 @@ class Trials:
         results = (r for allocation in found.results for r in allocation.results)
         devices = tuple(dict.fromkeys(r.device for r in results if self._is_there(r.device)))
         return Proposal(tuple(sorted(changes, key=invasiveness)), node, devices)
-
-    def anywhere(self, changes: Sequence[Change], nodes: Sequence[str]) -> Proposal | None:
-        """The changes as a proposal, on the first node that filter passes."""
-        after, solver = self._after(changes)
-        passed = self._passed(nodes, after, solver)
-        return self.proposal(changes, passed[0]) if passed else None
 
     def _passed(self, nodes: Sequence[str], after: Snapshot, solver: Solver) -> Sequence[str]:
         """The nodes that filter passes; none if there is no time."""
