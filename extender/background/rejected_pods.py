@@ -1,4 +1,4 @@
-"""Rejected pods, and which of them would fit now: the first first, and each after those before."""
+"""Rejected pods, and which of them would fit now, in their order of priority."""
 
 import math
 from bisect import bisect_left
@@ -91,7 +91,7 @@ class _UndecidedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Who would get what, each after those before; who nothing; and of whom that is not known."""
+    """The pods that would fit, each after those before; those that would not; and those whose search was stopped."""
 
     fitting: list[tuple[RejectedPod, Allocation]] = field(default_factory=list)
     refused: list[RejectedPod] = field(default_factory=list)

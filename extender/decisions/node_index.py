@@ -1,4 +1,4 @@
-"""The node views of one snapshot. The next snapshot's index costs only what changed between the two."""
+"""The node views of one snapshot. The index of the next snapshot costs only what changed between the two."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,25 +13,24 @@ from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
 
 STEPS: Final = 64
-"""Moves that are remembered."""
+"""Steps from snapshot to snapshot that are remembered."""
 
 MOST: Final = 64
-"""Nodes that a move may concern, to be remembered."""
+"""A step that concerns more nodes is not remembered."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class NodeIndex:
-    """One snapshot, seen from its nodes.
+    """The node views of one snapshot, each made when it is first asked for.
 
-    A node view is made when it is first asked for. Several threads may make one at the same time: they make equal
-    views, and one view stays.
+    Several threads may make a view at the same time: the views are equal, and one of them stays.
 
     Attributes:
-        node_views: those made so far, by node name.
-        roaming: what is held of each roaming pool; the same object as long as nothing changes there.
-        pool_fingerprints: of the pools that node views are made of.
-        below: the node index of the snapshot that this one's was forked from.
-        steps: the latest moves that led here: the version before, and the nodes that may see something else since.
+        node_views: the views made so far, by node name.
+        roaming: the usage of each roaming pool; the same object while nothing changes there.
+        pool_fingerprints: of the pools in the node views.
+        below: the node index of the snapshot that this snapshot was forked from.
+        steps: the latest steps: the version before, and the nodes whose view may have changed since.
     """
 
     snapshot: Snapshot
@@ -44,15 +43,15 @@ class NodeIndex:
 
     @classmethod
     def of(cls, snapshot: Snapshot, builder: NodeViewBuilder) -> "NodeIndex":
-        """Of a snapshot, nothing looked at yet."""
+        """The index of a snapshot, without node views."""
         return cls(snapshot, builder, _roaming(snapshot, ()))
 
     def moved(self, snapshot: Snapshot, changes: Sequence[Change] | None) -> "NodeIndex":
-        """Of a later snapshot.
+        """The index of a later snapshot.
 
         Args:
             snapshot: the later snapshot.
-            changes: at least what changed in between; None: anything may have.
+            changes: at least the changes in between; None: anything may have changed.
         """
         if changes is None:
             return NodeIndex.of(snapshot, self.builder)
@@ -73,7 +72,7 @@ class NodeIndex:
         )
 
     def changed_since(self, version: int) -> set[str] | None:
-        """The nodes that may see something else than at an earlier version; None: that may be any."""
+        """The nodes whose view may differ from that at an earlier version; None: any node."""
         if version == self.snapshot.version:
             return set()
         if not self.steps or version < self.steps[0][0]:
@@ -81,27 +80,27 @@ class NodeIndex:
         return {name for before, names in self.steps if before >= version for name in names}
 
     def forked(self, fork: Snapshot) -> "NodeIndex":
-        """Of a snapshot that was made from this one's, in whatever way it differs."""
+        """The index of a fork of the snapshot."""
         if fork is self.snapshot:
             return self
         return NodeIndex(fork, self.builder, _roaming(fork, self.roaming), {}, self.pool_fingerprints, self)
 
     def node_view(self, node: NodeObject) -> NodeView:
-        """What a node of the snapshot sees."""
+        """The view of a node of the snapshot."""
         found = self.node_views.get(node.name)
         if found is None:
             found = self.node_views[node.name] = self._from_below(node) or self.look(node.node)
         return found
 
     def look(self, node: Node) -> NodeView:
-        """What a node sees that may be none of the snapshot."""
+        """The view of a node that need not be in the snapshot."""
         found = self.builder.look(self.snapshot, node, self.pool_fingerprints)
         for pool_fingerprint in found.pool_fingerprints:
             self.pool_fingerprints[pool_fingerprint.view] = pool_fingerprint
         return found
 
     def _from_below(self, node: NodeObject) -> NodeView | None:
-        """The node view before the fork, if nothing is different for the node."""
+        """The view that the node had before the fork, if nothing differs for the node."""
         if self.below is None:
             return None
         before, now = self.below.snapshot, self.snapshot
@@ -123,7 +122,7 @@ def _roaming(snapshot: Snapshot, before: tuple[PoolUsage, ...]) -> tuple[PoolUsa
 
 
 def _changed(changes: Sequence[Change], node_index: NodeIndex, now: Snapshot) -> set[str]:
-    """The nodes that may see something else than before."""
+    """The nodes whose view may have changed."""
     names: set[str] = set()
     pools: set[PoolId] = set()
     for change in changes:
@@ -140,7 +139,7 @@ def _changed(changes: Sequence[Change], node_index: NodeIndex, now: Snapshot) ->
 
 
 def _of_nodes(identity: PoolId, before: Snapshot, now: Snapshot, names: set[str]) -> bool:
-    """Add the nodes that a pool's change concerns; False: that may be any node."""
+    """Add the nodes that a change of a pool concerns; False: it may concern any node."""
     old, new = before.inventory.pools.get(identity), now.inventory.pools.get(identity)
     if identity in before.inventory.roaming or identity in now.inventory.roaming:
         return old is new

@@ -1,4 +1,4 @@
-"""What a node has in view, and how much of it nodes have in common."""
+"""Node views: everything that a verdict on a node depends on, and what node views have in common."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from allocator import (
 from extender.state.snapshot import Snapshot
 
 _STATES: Final = 5000
-"""That have a number at a time, about: of nodes with many devices, each takes a kilobyte."""
+"""The most states that have a number. The state of a node with many devices takes a kilobyte."""
 
 
 class Numbers:
@@ -43,16 +43,15 @@ class Numbers:
         return self._numbers.keep(value, next(self._next)) if found is None else found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class PoolFingerprint:
     """A pool as some nodes see it, with the numbers of what decisions depend on.
 
     Attributes:
-        structure: of everything but attributes.
-        devices: of a roaming pool, which devices of it these nodes see: what is held of them is known by name. None for
-            other pools.
-        numbers_by_reads: the number of what is seen with some attribute reads; each is worked out when it is first
-            needed.
+        structure: the number of everything but attributes.
+        devices: of a roaming pool, the number of the devices that these nodes see, because usage is known by device
+            name. None for other pools.
+        numbers_by_reads: the number of the pool for each set of attribute reads, made when first needed.
     """
 
     view: NodePool
@@ -61,7 +60,7 @@ class PoolFingerprint:
     numbers_by_reads: dict[tuple[str, ...] | None, int] = field(default_factory=dict)
 
     def number_for(self, reads: AttributeReads, numbers: Numbers) -> int:
-        """The number of all that claims with these attribute reads see of the pool, except values that are compared."""
+        """The number of everything that such claims read of the pool, except values that constraints compare."""
         names = None if reads.everything else reads.values
         found = self.numbers_by_reads.get(names)
         if found is None:
@@ -76,13 +75,13 @@ class PoolFingerprint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeView:
-    """All that a decision on one node depends on, but for the claims and what is held of roaming pools.
+    """Everything that a verdict on a node depends on, except the claims and the usage of roaming pools.
 
     Attributes:
         pool_fingerprints: of the pools that the node sees, in the order in which they are tried.
-        used: what is held of each of them; None for roaming ones, which are used from everywhere.
-        states: what has come over the devices of each of them; of roaming ones without what is held.
-        state: number of all this, the pools themselves aside.
+        used: the usage of each pool; None for roaming pools, which several nodes use.
+        states: usage and taints of the devices of each pool; of roaming pools without usage.
+        state: the number of `states`.
     """
 
     node: Node
@@ -92,7 +91,7 @@ class NodeView:
     state: int
 
     def fingerprint(self, reads: AttributeReads, numbers: Numbers) -> Hashable:
-        """What claims with these attribute reads see of the pools, whatever is held or tainted."""
+        """What claims with these attribute reads see of the pools, apart from usage and taints."""
         numbers_by_reads = [pool_fingerprint.number_for(reads, numbers) for pool_fingerprint in self.pool_fingerprints]
         if not reads.matched:
             return numbers_by_reads[0] if len(numbers_by_reads) == 1 else tuple(numbers_by_reads)
@@ -100,7 +99,7 @@ class NodeView:
         return (*numbers_by_reads, *(common_values(views, attribute) for attribute in reads.matched))
 
     def interchangeable(self, runs: Sequence[Sequence[int]]) -> Hashable:
-        """The same for node views of one fingerprint that differ only in which devices of a run are held."""
+        """Equal for node views of one fingerprint that differ only in which devices of a run are in use."""
         return tuple(
             interchangeable(states, lengths) if pool_fingerprint.devices is None else (pool_fingerprint.devices, states)
             for pool_fingerprint, states, lengths in zip(self.pool_fingerprints, self.states, runs, strict=True)
@@ -108,22 +107,21 @@ class NodeView:
 
 
 class NodeViewBuilder:
-    """Makes node views, with everything that they share."""
+    """Makes node views, and the numbers that they share."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
         self.numbers = Numbers()
-        # States come and go with pods; the number of pools, and of what signatures see of them, does not grow. A state
-        # that is taken for a new one costs a comparison of the states themselves.
+        # States come and go with pods, so only the latest have numbers. The number of pools does not grow.
         self._states = Numbers(_STATES)
 
     def look(self, snapshot: Snapshot, node: Node, known: Mapping[NodePool, PoolFingerprint]) -> NodeView:
-        """The node view of a node in a snapshot.
+        """The view of a node in a snapshot.
 
         Args:
             snapshot: the cluster.
-            node: the node, which need not be in there.
-            known: pool fingerprints of views that were seen before.
+            node: the node, which need not be in the snapshot.
+            known: pool fingerprints that were made before.
         """
         views = snapshot.inventory.for_node(node, self._features)
         pools, roaming = snapshot.usage.pools, snapshot.inventory.roaming

@@ -1,4 +1,4 @@
-"""What claims ask for, names aside: claims of one signature are decided alike."""
+"""The signature of claims: what they ask for, without names. Claims with equal signatures get equal verdicts."""
 
 from collections.abc import Hashable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The allocator with everything that stays the same from pod to pod."""
+"""The allocator, with everything that is the same for all pods."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -37,20 +37,20 @@ _T = TypeVar("_T")
 
 _BRIEF: Final = Limits(steps=64, seconds=0.001)
 _FEW_DEVICES: Final = 256
-"""That a node sees: to list them takes less than a millisecond."""
+"""The most devices of a node that can be listed in less than a millisecond."""
 
 STOPPED: Final = "search stopped by the limit on"
-"""How the reason of a node begins of which it is not known."""
+"""Prefix of the reason for a node whose search was stopped by a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """A node will not do.
+    """The claims can't be allocated on a node.
 
     Attributes:
-        reason: short, the same from try to try and for many nodes.
+        reason: short; the same each time, and for many nodes.
         steps: devices tried.
-        stopped: nothing speaks against the node: the search came to no end in the time and steps that it had.
+        stopped: a limit stopped the search, so the claims may fit.
     """
 
     reason: str
@@ -59,7 +59,7 @@ class No:
 
 
 def stopped_by(error: SearchLimitError) -> No:
-    """It is not known whether a node will do."""
+    """A limit stopped the search."""
     return No(f"{STOPPED} {error.limit}", error.steps, stopped=True)
 
 
@@ -68,8 +68,8 @@ class Solver:
     """Decides claims on one node of a snapshot.
 
     Attributes:
-        faults: told of what fails inside the allocator that is no error of its own: it becomes the claims'.
-        until: when the call that it works for must be done, by the clock. No search goes on beyond.
+        faults: told of unexpected errors in the allocator, which become errors of the claims.
+        until: the deadline of the call, by the clock. It ends every search.
     """
 
     selectors: Selectors
@@ -82,12 +82,12 @@ class Solver:
     until: float = math.inf
 
     def within(self, until: float) -> "Solver":
-        """The same for a call that must be done by a time, if not earlier."""
+        """The solver with this deadline, if it is earlier than its own."""
         return self if until >= self.until else replace(self, until=until)
 
     @property
     def is_late(self) -> bool:
-        """Whether the call must be done."""
+        """Whether the deadline has passed."""
         return self.until < math.inf and self.clock() > self.until
 
     def solve(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | Unsatisfiable:
@@ -95,7 +95,7 @@ class Solver:
 
         Raises:
             AllocatorError: as `allocator.allocate.allocate`.
-            TimeoutError: the call must be done.
+            TimeoutError: the deadline has passed.
         """
         task = Task(
             node=node,
@@ -119,11 +119,11 @@ class Solver:
         )
 
     def judge(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | No:
-        """The same, with everything that speaks against this node only as a "no".
+        """Like `solve`, but errors that concern only this node become a `No`.
 
         Raises:
             InvalidClaimError, SelectorError: the claims can be allocated nowhere.
-            TimeoutError: the call must be done.
+            TimeoutError: the deadline has passed.
         """
         try:
             outcome = self.solve(snapshot, node, claims)
@@ -135,11 +135,11 @@ class Solver:
         return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
 
     def at_hand(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | No | None:
-        """The same as `judge` where it takes about a millisecond at most; None: it may take longer.
+        """Like `judge` if that takes about a millisecond at most; None if it may take longer.
 
         Raises:
             InvalidClaimError, SelectorError: the claims can be allocated nowhere.
-            TimeoutError: the call must be done.
+            TimeoutError: the deadline has passed.
         """
         seen = sum(len(view.candidates) for view in snapshot.inventory.for_node(node, self.features))
         if seen > _FEW_DEVICES or not self._are_quick(claims, snapshot.classes):
@@ -157,7 +157,7 @@ class Solver:
     def single(
         self, claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass], node: Node, views: tuple[NodePool, ...]
     ) -> Single | None:
-        """What tells the answer of nodes that are like this one, but for what is held; None: that takes a search.
+        """Tells the answer of nodes that differ from this one only in usage; None if that takes a search.
 
         Args:
             claims: ask for one device.
@@ -166,8 +166,8 @@ class Solver:
             views: what it sees of the pools.
 
         Raises:
-            SearchLimitError: it was not told in the time and steps that there are.
-            TimeoutError: the call must be done.
+            SearchLimitError: a limit was reached.
+            TimeoutError: the deadline has passed.
         """
         task = Task(node=node, claims=claims, classes=classes, pools=views, usage=Usage(), features=self.features)
         return self._asked(
@@ -175,20 +175,20 @@ class Solver:
         )
 
     def reads(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:
-        """What of devices the claims' decision depends on. To compile their expressions may take all of the time.
+        """The attributes that the claims' expressions read. Compiling the expressions may take all of the time.
 
         Raises:
-            TimeoutError: the call must be done.
+            TimeoutError: the deadline has passed.
         """
         budget = SearchBudget(Limits(seconds=self.until - self.clock()), self.clock)
         return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors, budget))
 
     def _asked(self, claims: Sequence[Claim], ask: Callable[[Limits], _T]) -> _T:
-        """The allocator's answer within the time that is left. What fails in it is the claims' failure, not the call's.
+        """The allocator's answer within the time that is left. An unexpected error is an error of the claims.
 
         Raises:
-            AllocatorError: the allocator's own; `InvalidClaimError` where something failed that nobody thought of.
-            TimeoutError: the call must be done.
+            AllocatorError: of the allocator; `InvalidClaimError` for an unexpected error.
+            TimeoutError: the deadline has passed.
         """
         try:
             return ask(self._limits())

@@ -1,7 +1,7 @@
-"""Filter: which of the nodes asked about have the devices that a pod needs.
+"""Filter: which of the nodes have the devices that a pod needs.
 
-Rejections for devices are "unresolvable": of a node in ``FailedNodes`` the scheduler believes that evicting pods would
-help, though its dry run knows nothing of devices. The one exception is a node that a pod is nominated for.
+A node without devices is "unresolvable". For a node in ``FailedNodes`` the scheduler would try to evict pods, although
+its dry run does not know devices. The exception is the node that a pod is nominated for.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ WAITING = "waiting for devices of terminating pods"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far to go.
+    """Bounds of a filter call.
 
     Attributes:
         until: when to begin no more nodes, by the solver's clock.
-        most: how many of the nodes that will do are to be named, the best of them; None: all.
+        most: the most nodes to name, the best ones; None: all that fit.
     """
 
     until: float = float("inf")
@@ -37,15 +37,15 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """What becomes of each node.
+    """The result for each node.
 
     Attributes:
-        passed: nodes that will do, or the best of them, in the order asked.
-        failed: nodes that will do once terminating pods are gone, with the reason.
-        unresolvable: nodes that will not do, with the reason.
-        merits: what speaks for each of the nodes that passed; empty for pods that need nothing of us.
+        passed: nodes where the pod fits, or the best of them, in the order asked.
+        failed: nodes where the pod fits once terminating pods are gone, with the reason.
+        unresolvable: nodes where the pod does not fit, with the reason.
+        merits: the merit of each node that passed; empty for pods that need no devices.
         steps: devices tried.
-        undecided: no node will do, but of one it is not known: its search was stopped.
+        undecided: no node passed, and the search of at least one was stopped.
     """
 
     passed: Sequence[str]
@@ -146,7 +146,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Where a pod can go, whose claims are known.
+    """The question where a pod fits, whose claims are known.
 
     Attributes:
         sent: the nodes, where whole nodes were sent.
@@ -159,7 +159,7 @@ class Question:
     bounds: Bounds = Bounds()
 
     def result(self) -> FilterResult:
-        """What becomes of the nodes; where the claims can be allocated nowhere, that is the reason.
+        """The result for the nodes. If the claims can be allocated nowhere, that is the reason for all nodes.
 
         Raises:
             TimeoutError: time was up before any node was found.
@@ -167,7 +167,7 @@ class Question:
         return self._or_nowhere(self._answer)
 
     def finish(self, known: Known) -> FilterResult:
-        """The same, if it was looked up before what is known.
+        """The result, from what was looked up before.
 
         Raises:
             TimeoutError: time was up before any node was found.
@@ -194,7 +194,7 @@ class Question:
         return Known(names, verdicts, [self._looked_up(needs, members) for needs, members in groups.values()])
 
     def evaluate(self, known: Known) -> FilterResult:
-        """What becomes of the nodes, once what is missing is found out.
+        """The result for the nodes, after finding out what is missing.
 
         Raises:
             TimeoutError: time was up before any node was found.
@@ -245,7 +245,7 @@ class Question:
         return FilterResult(tuple(merits), failed, unresolvable, merits, decided.steps, undecided)
 
     def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The node that the pod is nominated for, if it will do later."""
+        """The node that the pod is nominated for, if the pod fits there later."""
         name = self.case.pod.nominated_node
         node = self._node(name) if name in refused else None
         if node is not None and fits_later(self.case, node):

@@ -1,4 +1,4 @@
-"""What speaks for nodes: there may be thousands of nodes, and few kinds of merits."""
+"""Merits by node: there may be thousands of nodes, and few distinct merits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -11,12 +11,12 @@ NOTHING: Final = -1
 
 
 class Merits(Mapping[str, Merit]):
-    """Node to what speaks for it.
+    """Node name to the merit of the node.
 
     Args:
         names: of the nodes.
-        kinds: of merits; what no node has may be anything.
-        codes: for each node, which of the kinds.
+        kinds: distinct merits; an entry that no node has may be anything.
+        codes: for each node, the index of its merit in `kinds`.
     """
 
     def __init__(self, names: Sequence[str] = (), kinds: Sequence[Merit] = (), codes: Sequence[int] = ()) -> None:
@@ -25,8 +25,8 @@ class Merits(Mapping[str, Merit]):
         self._codes = codes
 
     def codes_of(self, names: Sequence[str]) -> Sequence[int]:
-        """Which of the kinds each of some nodes has; `NOTHING` for those that nothing speaks for."""
-        if tuple(names) == self._names:  # as a rule what filter has named is asked about next, and in that order
+        """The index of each node's merit in `kinds`; `NOTHING` for nodes without one."""
+        if tuple(names) == self._names:  # prioritize usually asks about what filter has named, in that order
             return self._codes
         return list(map(self._by_name.get, names, repeat(NOTHING)))
 

@@ -1,4 +1,4 @@
-"""Preempt: whom to evict for a pod, so that nobody dies in vain.
+"""Preempt: which pods to evict, so that the pod fits after the evictions.
 
 The scheduler has chosen victims by what it knows, which is not devices. Nodes where the pod's claims would not fit even
 without any pod of lower priority are dropped; where they would fit, pods whose devices are needed join the victims.
@@ -87,9 +87,9 @@ def _chosen(
 def _added(pod: Pod, node: NodeObject, given: Victims, snapshot: Snapshot, solver: Solver) -> Sequence[Pod] | None:
     """The fewest more victims with which the pod's claims fit; None if they never do."""
     world = after_departures(snapshot, node, solver.features)
-    dying = _known(given, world)
-    world = without_pods(world, dying)
-    candidates = [other for other in world.pods_on(node.name) if _may_die(other, pod, world)]
+    evicted = _known(given, world)
+    world = without_pods(world, evicted)
+    candidates = [other for other in world.pods_on(node.name) if _is_evictable(other, pod, world)]
 
     def enough(more: Iterable[Pod]) -> bool:
         return fits(pod, node, without_pods(world, more), solver)
@@ -100,14 +100,14 @@ def _added(pod: Pod, node: NodeObject, given: Victims, snapshot: Snapshot, solve
         return None
     # Within their budgets first, then the least important, then the youngest.
     candidates.sort(key=lambda other: other.created, reverse=True)
-    candidates.sort(key=lambda other: (_violations((other,), dying, snapshot), other.priority))
+    candidates.sort(key=lambda other: (_violations((other,), evicted, snapshot), other.priority))
     for more in islice(_by_size(candidates), MAX_TRIALS):
         if enough(more):
             return more
     return _spared(candidates, enough)
 
 
-def _may_die(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
+def _is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
     """Of lower priority, still running, and holding devices."""
     if other.priority >= pod.priority or other.deleting or other.is_finished:
         return False
@@ -142,10 +142,10 @@ def _by_size(candidates: Sequence[Pod]) -> Iterator[tuple[Pod, ...]]:
 
 
 def _spared(candidates: Sequence[Pod], enough: Callable[[Iterable[Pod]], bool]) -> Sequence[Pod]:
-    """All candidates but those that need not die, those listed last spared first."""
-    dying = list(candidates)
+    """All candidates except those that need not be evicted; the last ones are spared first."""
+    evicted = list(candidates)
     for other in reversed(candidates):
-        rest = [each for each in dying if each is not other]
+        rest = [each for each in evicted if each is not other]
         if enough(rest):
-            dying = rest
-    return dying
+            evicted = rest
+    return evicted

@@ -1,7 +1,7 @@
-"""The best of the nodes that will do: to score a few hundred costs the scheduler less than to score thousands.
+"""The best of the nodes that fit: scoring a few hundred costs the scheduler less than scoring thousands.
 
-There may be thousands of nodes at each call, and few kinds of verdicts on them. So what is done for every node is done
-by what Python has in C: a byte for each node says how it scores, and bytes are counted, translated and picked by.
+A call may have thousands of nodes, and there are few distinct verdicts. So a byte for each node is its mark, and bytes
+are counted, translated and picked in C.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,22 +18,20 @@ _merit: Callable[[Verdict], Merit] = attrgetter("merit")
 _reason: Callable[[Verdict], str] = attrgetter("reason")
 
 _BYTES: Final = 256
-_FEW: Final = 4
-"""Where less than one of so many is picked, each is looked for, instead of looking at all."""
+_SEARCHED_BELOW: Final = 1 / 4
+"""If a smaller share of the nodes is picked, find each one instead of scanning all."""
 
 _REFUSED: Final = 0
 _MARKS: Final = range(MAX_SCORE + 2)
-"""0 for nodes that will not do, 1 more than the score for others."""
+"""0 for rejected nodes; for others, 1 more than the score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Nodes, in the order asked, by what becomes of them.
+    """Nodes with their verdicts and marks, in the order asked.
 
     Attributes:
-        names: of the nodes.
-        verdicts: on each.
-        marks: of each.
+        marks: a byte for each node: 0 if it is rejected, else 1 more than its score.
     """
 
     names: Sequence[str]
@@ -53,31 +51,31 @@ class Ranking:
         return cls(names, verdicts, packed.translate(_marks(kinds, present, policy).ljust(_BYTES, b"\0")))
 
     def refused(self) -> Mapping[str, str]:
-        """The nodes that will not do, with the reason."""
+        """The rejected nodes, with the reason."""
         names, codes = self._picked(_picks(self.marks, lambda mark: mark == _REFUSED))
         return dict(zip(names, map(list(map(_reason, self.verdicts.kinds)).__getitem__, codes), strict=True))
 
     def best(self, most: int | None = None) -> Merits:
-        """What speaks for those of the nodes that will do that score highest.
+        """The merits of the nodes that score highest.
 
-        Among equals those that come first: the scheduler asks in an order that goes round the zones.
+        Of equal nodes the first ones are taken: the scheduler's order alternates between zones.
 
         Args:
-            most: how many at most; None: all that will do.
+            most: the most nodes to take; None: all that fit.
         """
         names, codes = self._picked(self.marks if most is None else self._highest(most))
         return Merits(names, list(map(_merit, self.verdicts.kinds)), codes)
 
     def _picked(self, picked: bytes) -> tuple[Sequence[str], Sequence[int]]:
-        """The nodes that are picked, and the kinds of verdicts on them."""
+        """The picked nodes, and the numbers of their verdicts."""
         names, codes = self.names, self.verdicts.codes
-        if len(picked) - picked.count(0) > len(picked) // _FEW:
+        if len(picked) - picked.count(0) > len(picked) * _SEARCHED_BELOW:
             return tuple(compress(names, picked)), tuple(compress(codes, picked))
         places = list(_places(picked))
         return [names[place] for place in places], [codes[place] for place in places]
 
     def _highest(self, most: int) -> bytes:
-        """Which nodes are picked."""
+        """Marks of the picked nodes; 0 for others."""
         room = most
         for mark in reversed(_MARKS[1:]):
             there = self.marks.count(mark)
@@ -100,7 +98,7 @@ def _picks(marks: bytes, is_picked: Callable[[int], bool]) -> bytes:
 
 
 def _places(picked: bytes) -> Iterator[int]:
-    """Where something is picked."""
+    """The positions of picked nodes."""
     is_picked = picked.translate(b"\0".ljust(_BYTES, b"\1"))
     place = is_picked.find(1)
     while place >= 0:
@@ -109,7 +107,7 @@ def _places(picked: bytes) -> Iterator[int]:
 
 
 def _marks(kinds: Sequence[Verdict], present: Collection[int], policy: Policy) -> bytes:
-    """The mark of each kind; of one that no node has, any."""
+    """The mark of each kind of verdict; meaningless for kinds that no node has."""
     merits = {code: merit for code in present if (merit := kinds[code].merit) is not None}
     scores = policy.scores(merits)
     return bytes([scores[code] + 1 if code in scores else _REFUSED for code in range(len(kinds))])

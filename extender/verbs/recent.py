@@ -1,4 +1,4 @@
-"""What filter found, kept for prioritize and bind."""
+"""Filter's latest results, for prioritize and bind."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class DecisionStore:
             thousands of nodes.
     """
 
-    def __init__(self, *, size: int = 2048, scored: int = 32) -> None:
+    def __init__(self, *, size: int = 1024, scored: int = 32) -> None:
         self._pods: Recent[Pod] = Recent(size)
         self._merits: Recent[Merits] = Recent(scored)
 

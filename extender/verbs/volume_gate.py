@@ -1,9 +1,8 @@
-"""Taking turns: where volumes are at stake, a pod is filtered when it is known what became of those before.
+"""The volume gate: if pods have volumes, a filter call waits for the outcome of the pods before.
 
-A pod's volumes may be made on its node between filter and bind; after that it can go nowhere else, so its devices must
-not be given away meanwhile. From the moment that the scheduler nominates the pod for the node (Kubernetes 1.35, feature
-NominatedNodeNameForExpectation) or binds it, they are not. In between are some milliseconds, in which the next pod's
-filter may come.
+A pod's volumes may be made on its node between filter and bind. After that the pod can go nowhere else, so no other pod
+may get its devices. They are safe when the scheduler has nominated the pod for the node (Kubernetes 1.35, feature
+NominatedNodeNameForExpectation) or binds it. In the milliseconds before, the next pod's filter call may come.
 """
 
 import asyncio
@@ -15,16 +14,16 @@ from extender.state.objects import Pod
 from extender.state.state import ClusterState
 
 MOST_SECONDS: Final = 0.2
-"""How long a filter call waits at most to hear what became of the pods before."""
+"""The longest time that a filter call waits for the outcome of the pods before."""
 
 _POLL_SECONDS: Final = 0.002
 
 _MOST_PODS: Final = 16
-"""That are remembered. A scheduler filters one pod at a time, and binds or nominates it soon."""
+"""Pods that are remembered. A scheduler filters one pod at a time, and binds or nominates it soon."""
 
 
 class VolumeGate:
-    """Pods that filter has found nodes for, and of which it is not known yet which they take.
+    """Pods that filter has found nodes for, until their node is known.
 
     Args:
         state: the cluster.
@@ -43,7 +42,7 @@ class VolumeGate:
             del self._open[next(iter(self._open))]
 
     async def wait(self, pod: Pod) -> None:
-        """Wait until it is known what became of the pods before, if this one or one of them has volumes."""
+        """Wait for the outcome of the pods before, if this pod or one of them has volumes."""
         self._open.pop(pod.uid, None)
         for _ in range(round(MOST_SECONDS / _POLL_SECONDS)):
             self._open = {uid: other for uid, other in self._open.items() if self._is_unknown(other)}
@@ -55,7 +54,7 @@ class VolumeGate:
         self._open.clear()
 
     def _is_unknown(self, pod: Pod) -> bool:
-        """It is not being bound, and nothing was heard of it since: nominations and failures are told."""
+        """Whether the pod is not being bound, and has not changed since filter: nominations and failures change it."""
         known = self._state.snapshot.pod(pod.uid)
         is_old = known is None or revision(known.resource_version) <= revision(pod.resource_version)
         return is_old and not self._is_binding(pod.uid)
