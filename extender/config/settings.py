@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from allocator import GATES, JSON, POLICIES, Features, label_key, shown, with_gates
 from extender.config.wording import expected, suggestion
-from extender.config.yamltext import SyntaxProblem, documents
+from extender.config.yamltext import single_mapping
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 
@@ -345,14 +345,10 @@ def _clash(settings: Settings) -> str:
 
 
 def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
-    trees = [tree for tree in documents(text or "") if tree is not None]
-    if bad := next((tree for tree in trees if isinstance(tree, SyntaxProblem)), None):
-        raise SettingsError([f"{file}: not YAML: {bad}"])
-    if len(trees) > 1:
-        raise SettingsError([f"{file}: expected one document, not {len(trees)}"])
-    tree = trees[0] if trees else {}
-    if not isinstance(tree, dict):
-        raise SettingsError([f"{file}: expected keys and values at the top, not {shown(tree)}"])
+    try:
+        tree = single_mapping(text or "") or {}
+    except ValueError as error:
+        raise SettingsError([f"{file}: {error}"]) from error
     # A group whose lines are all commented out is null.
     return {key: value for key, value in tree.items() if value is not None}
 

@@ -8,11 +8,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import yaml
 from yaml.constructor import ConstructorError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from allocator import shown
 
 _SEPARATOR: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _SCALARS: Final = {
@@ -125,6 +127,19 @@ def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         yield _yaml(text[start:end], line)
         line += text.count("\n", start, end)
+
+
+def single_mapping(text: str) -> dict[str, Any] | None:
+    """The keys and values of a text with one document; None if it is empty. Raises ValueError for any other text."""
+    trees = [tree for tree in documents(text) if tree is not None]
+    if bad := next((tree for tree in trees if isinstance(tree, SyntaxProblem)), None):
+        raise ValueError(f"not YAML: {bad}")
+    if len(trees) > 1:
+        raise ValueError(f"expected one document, not {len(trees)}")
+    tree = trees[0] if trees else None
+    if tree is not None and not isinstance(tree, dict):
+        raise ValueError(f"expected keys and values at the top, not {shown(tree)}")
+    return tree
 
 
 def _yaml(text: str, line: int) -> object:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from allocator import Fields, shown
 from extender.config.text_file import UnreadableError, read_bytes, read_text
 from extender.config.wording import suggestion
-from extender.config.yamltext import SyntaxProblem, documents
+from extender.config.yamltext import single_mapping
 from extender.kube.api import ConnectError
 
 _LISTS: Final[Mapping[str, str]] = {"contexts": "context", "clusters": "cluster", "users": "user"}
@@ -74,18 +74,11 @@ def choose(files: str, context: str) -> Choice:
 
 def _read(path: Path) -> _File:
     try:
-        trees = list(documents(read_text(path)))
-    except UnreadableError as error:
+        tree = single_mapping(read_text(path))
+    except (UnreadableError, ValueError) as error:
         raise ConnectError(f"{path}: {error}") from error
-    if bad := next((each for each in trees if isinstance(each, SyntaxProblem)), None):
-        raise ConnectError(f"{path}: not YAML: {bad}")
-    if len(trees) > 1:
-        raise ConnectError(f"{path}: expected one document, not {len(trees)}")
-    (tree,) = trees
     if tree is None:
         raise ConnectError(f"{path}: is empty: expected clusters, users, contexts and current-context")
-    if not isinstance(tree, dict):
-        raise ConnectError(f"{path}: expected keys and values at the top, not {shown(tree)}")
     return _File(path, Fields(tree, "", []))
 
 

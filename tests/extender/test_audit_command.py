@@ -57,7 +57,7 @@ def test_faults_are_named_and_end_in_1(planted: Path) -> None:
     assert "request gpu: 1 devices instead of 2" in text
 
 
-def test_faults_as_json(planted: Path) -> None:
+def test_findings_are_printed_as_json_if_asked(planted: Path) -> None:
     code, text = run(str(EXAMPLE), str(planted), "--output", "json")
     assert code == 1
     twice = next(f for f in orjson.loads(text) if f["rule"] == "device held twice")

@@ -70,7 +70,7 @@ class TestFound:
         raw["spec"]["resourceClaims"].append({"name": "again", "resourceClaimName": "gpu"})
         assert names(claims_of(parse_pod(raw), snapshot_of(device_class(), claim("gpu")))) == ([], ["gpu"])
 
-    def test_from_a_template(self) -> None:
+    def test_a_claim_from_a_template_is_found_by_the_status_of_the_pod(self) -> None:
         snapshot = snapshot_of(device_class(), claim("p-gpu-1", metadata=owned_by("uid-p")), TEMPLATE)
         assert names(claims_of(templated(gpu="p-gpu-1"), snapshot)) == ([], ["p-gpu-1"])
 
@@ -190,7 +190,9 @@ class TestNodes:
             (["anywhere", "here"], "m", "claim here is allocated for other nodes"),
         ],
     )
-    def test_allocated_claims_decide(self, claims: list[str], node_name: str, problem: str) -> None:
+    def test_allocated_claims_decide_which_nodes_a_pod_can_run_on(
+        self, claims: list[str], node_name: str, problem: str
+    ) -> None:
         found = claims_of(named(*claims), self.SNAPSHOT)
         assert isinstance(found, PodClaims)
         needs = found.on(self.SNAPSHOT.nodes[node_name])

@@ -52,7 +52,7 @@ def test_help_tells_commands_and_exit_codes() -> None:
 
 
 @pytest.mark.parametrize("asked", ["version", "--version"])
-def test_version(asked: str) -> None:
+def test_version_is_printed(asked: str) -> None:
     assert RUNNER.invoke(app, [asked]).stdout == f"dra-extender {__version__}\n"
 
 
@@ -101,7 +101,7 @@ def test_validate_checks_expressions(tmp_path: Path) -> None:
     assert f"error: {bad}: DeviceClass gpu: spec.selectors[0].cel.expression: 1:7: " in result.stderr
 
 
-def test_validate_as_json(manifests: Path) -> None:
+def test_validate_prints_json_if_asked(manifests: Path) -> None:
     result = RUNNER.invoke(app, ["validate", str(manifests), "--output", "json"])
     used = {"DeviceClass": 1, "Node": 1, "ResourceSlice": 1, "ResourceClaim": 2, "Pod": 2}
     assert orjson.loads(result.stdout) == [{"file": str(manifests), "used": used, "skipped": {}, "errors": []}]
@@ -127,7 +127,7 @@ def test_simulate_prints_where_pods_go_or_why_not(manifests: Path) -> None:
     ]
 
 
-def test_simulate_as_json(manifests: Path) -> None:
+def test_simulate_prints_json_if_asked(manifests: Path) -> None:
     result = RUNNER.invoke(app, ["simulate", str(manifests), "-o", "json"])
     device = {"claim": "c", "request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}
     assert orjson.loads(result.stdout) == [
@@ -181,7 +181,7 @@ def test_config_print_is_a_file_with_the_settings_in_force(tmp_path: Path) -> No
     assert load(result.stdout) == load("server: {port: 1, host: '::1'}")
 
 
-def test_config_check(tmp_path: Path) -> None:
+def test_config_check_says_whether_the_settings_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("server: {prot: 1}")
     good, bad = RUNNER.invoke(app, ["config", "check"]), RUNNER.invoke(app, ["config", "check", "-c", str(file)])

@@ -90,7 +90,7 @@ def test_a_pod_has_so_many_in_a_time_and_no_more() -> None:
     assert len(events) == 5
 
 
-def test_writes_are_spread() -> None:
+def test_there_is_a_pause_between_two_writes() -> None:
     scene = Scene(EventRates(pause=7))
     notes = [Note("Why", f"text {number}") for number in range(3)]
 
@@ -136,7 +136,7 @@ def test_a_long_text_is_cut_and_a_long_name_as_well() -> None:
     assert event["note"].endswith("ä...")
 
 
-def test_memory_is_bounded() -> None:
+def test_the_least_recently_recorded_event_is_forgotten() -> None:
     scene = Scene(EventRates(kept=2))
     pods = [parse_pod(pod(name)) for name in "abc"]
     scene.run(*((at, each, CLASH) for at, each in enumerate(pods)), (10, pods[0], CLASH))

@@ -125,7 +125,7 @@ def test_other_kinds_are_counted_and_skipped(folder: Path) -> None:
     assert (found.used, found.problems) == ({}, ())
 
 
-def test_lists_are_opened(folder: Path) -> None:
+def test_items_of_a_list_become_objects(folder: Path) -> None:
     claim = {"metadata": {"name": "c"}, "spec": {"devices": {}}}
     full = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim}
     typed = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimList", "items": [claim, claim]}
@@ -199,7 +199,7 @@ def test_generated_names_are_made_here(folder: Path) -> None:
     assert [each.name for each in loaded(folder, f"{pod}---\n{pod}").objects] == ["worker-00001", "worker-00002"]
 
 
-def test_json_files(folder: Path) -> None:
+def test_a_json_file_is_read_as_json(folder: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     assert report(folder, json.dumps(node), "a.json").used == {"Node": 1}
     assert problems(folder, '{"a": 1,\n}', "a.json")[0].startswith("line 2: ")

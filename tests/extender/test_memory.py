@@ -39,12 +39,12 @@ class TestCreation:
         raw["metadata"] = {"generateName": "p-gpu-", "namespace": "ns"}
         assert (await memory_api().create(CLAIMS, raw))["metadata"]["name"] == "p-gpu-00001"
 
-    async def test_namespace_defaults(self) -> None:
+    async def test_an_object_without_namespace_gets_the_default_one(self) -> None:
         raw = claim("gpu")
         del raw["metadata"]["namespace"]
         assert (await memory_api().create(CLAIMS, raw))["metadata"]["namespace"] == "default"
 
-    async def test_pods_start_pending(self) -> None:
+    async def test_a_new_pod_is_pending(self) -> None:
         assert (await memory_api().create(PODS, pod("p")))["status"] == {"phase": "Pending"}
 
     async def test_a_second_one_of_that_name(self) -> None:
@@ -217,7 +217,7 @@ class TestDeletion:
 class TestBinding:
     KEY = ObjectKey("ns", "p")
 
-    async def test_sets_the_node(self) -> None:
+    async def test_a_binding_sets_the_node(self) -> None:
         api = memory_api(pod("p"))
         await api.bind_pod(self.KEY, "n", uid="uid-p", resource_version="1")
         bound = await api.get(PODS, self.KEY)

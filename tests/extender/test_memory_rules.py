@@ -12,7 +12,7 @@ from tests.kit.servers.memory import memory_api
 
 
 @pytest.mark.parametrize("rule", CLAIM_RULES, ids=lambda rule: rule.name)
-async def test_writes_to_claims(rule: ClaimRule) -> None:
+async def test_writes_to_claims_follow_the_rules_of_an_api_server(rule: ClaimRule) -> None:
     await check_claim_rule(memory_api(), "ns", rule)
 
 

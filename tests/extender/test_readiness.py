@@ -107,6 +107,6 @@ def test_not_if_the_allocation_does_not_say_since_when_it_is_there() -> None:
     assert not found.is_over(ALLOCATED + timedelta(days=1))
 
 
-def test_what_it_says() -> None:
+def test_an_unmet_condition_names_condition_and_device() -> None:
     assert str(waiting(READY, "a")) == f"waiting for {READY} of {DRIVER}/n/a"
     assert str(failed("a")) == f"{BROKEN} of {DRIVER}/n/a: no link"

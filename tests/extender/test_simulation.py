@@ -81,7 +81,7 @@ async def test_equal_reasons_of_nodes_are_counted() -> None:
     )
 
 
-async def test_without_nodes_that_is_the_reason() -> None:
+async def test_a_cluster_without_nodes_is_the_reason() -> None:
     assert (await placed(GPU, claim("c"), pod("p", "c")))["ns/p"].reason == "there are no nodes"
 
 

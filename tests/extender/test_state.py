@@ -85,7 +85,7 @@ class TestReadiness:
         assert (state.doubt_of(NODES), state.doubt_of(PODS)) == ("", "not synced yet")
         assert state.not_ready == "not synced yet"
 
-    def test_doubt_and_trust(self) -> None:
+    def test_a_kind_in_doubt_makes_all_not_ready_until_it_is_trusted(self) -> None:
         state = state_of([])
         state.doubt(PODS, "nothing heard for 30 s")
         assert state.not_ready == "nothing heard for 30 s"
@@ -237,7 +237,7 @@ class TestListsBitByBit:
         ],
         ids=["newer", "another of that name", "another version of the API"],
     )
-    def test_anything_else_is(self, other: RawObject) -> None:
+    def test_an_object_of_another_version_is_read_again(self, other: RawObject) -> None:
         state = ClusterState()
         state.replace(CLAIMS, [at(3, claim("gpu"))], 5)
         known = found(state)
@@ -298,7 +298,7 @@ class TestPods:
 class TestAllocatedAt:
     """For each claim the revision of the event that brought its allocation."""
 
-    def test_from_an_event(self) -> None:
+    def test_an_event_dates_the_allocation(self) -> None:
         state = state_of([claim("gpu")])
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]), version=7)
         assert found(state).allocated_at == 7

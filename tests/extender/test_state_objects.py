@@ -80,7 +80,7 @@ def test_managed_fields_are_dropped_from_what_is_kept_of_a_claim() -> None:
 
 
 @pytest.mark.parametrize(("text", "number"), [("12", 12), ("", 0), ("x1", 0), ("-1", 0)])
-def test_revisions(text: str, number: int) -> None:
+def test_a_resource_version_that_is_no_number_counts_as_0(text: str, number: int) -> None:
     assert revision(text) == number
 
 

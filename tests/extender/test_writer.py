@@ -162,7 +162,7 @@ class TestReserve:
         assert writes(scene.transport.calls) == [PROTECT, ALLOCATE, PROTECT, ALLOCATE]
         assert scene.claim["metadata"]["finalizers"] == [FINALIZER]
 
-    def test_not_for_ever(self) -> None:
+    def test_a_write_that_meets_conflicts_is_given_up_after_some_attempts(self) -> None:
         scene = Scene()
         scene.transport.script(ALLOCATE, *[Fault(refused=CONFLICT)] * 9)
         with pytest.raises(WriteRefusedError, match="claim ns/gpu was changed by others 5 times"):
@@ -461,7 +461,7 @@ class TestRelease:
         scene.release()
         assert scene.claim["status"] == {"reservedFor": []}
 
-    def test_again_is_nothing(self) -> None:
+    def test_a_second_release_writes_nothing(self) -> None:
         scene = Scene()
         scene.reserve()
         reservation = Reservation(scene.reservation().claim, scene.pod, allocation(), allocates=True, frees=True)

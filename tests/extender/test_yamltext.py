@@ -47,7 +47,7 @@ def the(text: str) -> object:
         ("123456789012345678901234567890", 123456789012345678901234567890),
     ],
 )
-def test_scalars(text: str, value: object) -> None:
+def test_a_scalar_is_what_kubectl_takes_it_for(text: str, value: object) -> None:
     document = the(f"key: {text}")
     assert repr(document) == repr({"key": value})
 
@@ -56,7 +56,7 @@ def test_keys_are_strings() -> None:
     assert the("{1: a, true: b, 2024-01-01: c, ~: d}") == {"1": "a", "true": "b", "2024-01-01": "c", "~": "d"}
 
 
-def test_anchors_and_merges() -> None:
+def test_anchors_and_merge_keys_are_resolved() -> None:
     assert the("a: &x {p: 1, q: 2}\nb:\n  <<: *x\n  q: 3\nc: *x") == {
         "a": {"p": 1, "q": 2},
         "b": {"p": 1, "q": 3},
@@ -167,7 +167,7 @@ def test_what_merge_keys_bring(text: str, value: object) -> None:
         ('{"a":\n 1', SyntaxProblem("Expecting ',' delimiter", 2)),
     ],
 )
-def test_json(text: str, value: object) -> None:
+def test_json_is_read_as_it_is(text: str, value: object) -> None:
     assert list(documents(text, is_json=True)) == [value]
 
 
@@ -186,7 +186,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_json_is_yaml(value: object) -> None:
+def test_json_read_as_yaml_is_the_same_value(value: object) -> None:
     """But for pairs of surrogates in escapes, which YAML does not have, and keys of over 1,024 characters."""
     text = json.dumps(value)
     assert list(documents(text)) == list(documents(text, is_json=True)) == [value]
