@@ -1,18 +1,20 @@
 """A fake API server with a client, a cache and followers in virtual time: what the tests of the live cluster share."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.discovery import Served
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
+from extender.kube.transport import Request
 from extender.kube.watch import Source, WatchTiming
 from extender.state.live import LiveCluster, Timing
 from extender.state.relist import Relist
 from extender.state.state import ClusterState
-from tests.kit.servers.transport import FakeApi
+from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import at_once
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})
@@ -109,3 +111,26 @@ async def following(
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+def for_kind(resource: Resource, *faults: Fault) -> "FaultsOfKind":
+    """These faults for requests about one kind, in their order."""
+    return FaultsOfKind(resource, deque(faults))
+
+
+class FaultsOfKind:
+    def __init__(self, resource: Resource, faults: deque[Fault]) -> None:
+        self._resource = resource
+        self._faults = faults
+
+    def __call__(self, request: Request) -> Fault:
+        ours = request.path.endswith(f"/{self._resource.plural}")
+        return self._faults.popleft() if ours and self._faults else Fault()
+
+
+def names(state: ClusterState) -> set[str]:
+    return {key.name for key in state.snapshot.claims}
+
+
+def claim_lists(state: RecordingState) -> list[int]:
+    return [at for kind, at in state.lists if kind == CLAIMS.kind]

@@ -3,24 +3,31 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import orjson
 import pytest
-from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits
-from extender.config.settings import Settings, load
+from extender.config.settings import load
 from extender.decisions.evaluate import Decider
-from extender.http.app import create_app
 from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.state.state import ClusterState
+from tests.extender.autoscaler_calls import (
+    NEW,
+    NO_ROOM,
+    app_of,
+    book,
+    for_groups,
+    for_pods,
+    nodes,
+    passing,
+    post,
+    start,
+)
 from tests.extender.autoscaling import (
     autoscaler_over,
     machine,
-    node_template,
     pod_of,
 )
 from tests.kit.clusters import (
@@ -39,46 +46,12 @@ from tests.kit.clusters import (
 )
 
 OBJECTS = (GPU, claim_template(), machine("a"), local_slice("a"), pod_of("pending", "gpu"))
-NEW = node_template("g", 1)
-NO_ROOM = "no free device for request gpu"
-
-
-def app_of(cluster: Cluster, autoscaler: Autoscaler | None = None, settings: Settings | None = None) -> FastAPI:
-    chosen = autoscaler or autoscaler_over(cluster.state, NEW)
-    return create_app(cluster.service(settings), chosen, settings or Settings())
 
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
     async with client_of(app_of(cluster)) as found:
         yield found
-
-
-async def post(client: AsyncClient, verb: str, body: object, session: str | None = None) -> Any:
-    content = body if isinstance(body, bytes) else orjson.dumps(body)
-    headers = {} if session is None else {"session": session}
-    response = await client.post(f"/autoscaler/{verb}", content=content, headers=headers)
-    assert response.status_code == 200
-    assert response.headers["content-type"] == "application/json"
-    assert response.content.endswith(b"\n")
-    return response.json()
-
-
-async def start(client: AsyncClient) -> str:
-    return str((await post(client, "start", b""))["Session"])
-
-
-def nodes(raw: Object, *sent: Object) -> Object:
-    return {"Pod": raw, "Nodes": {"items": list(sent)}, "NodeNames": None}
-
-
-async def passing(client: AsyncClient, raw: Object, *sent: Object, session: str | None = None) -> list[str]:
-    reply = await post(client, "filter", nodes(raw, *sent), session)
-    return [each["metadata"]["name"] for each in reply["Nodes"]["items"]]
-
-
-async def book(client: AsyncClient, raw: Object, node: Object, session: str | None) -> Any:
-    return await post(client, "NodeSelected", {"Pod": raw, "Node": node}, session)
 
 
 # --- the verbs ----------------------------------------------------------------------------------------------
@@ -227,7 +200,7 @@ async def _gone(client: AsyncClient, session: str) -> None:
         "prioritize": nodes(pod("plain"), machine("a")),
         "NodeSelected": {"Pod": pod("plain"), "Node": machine("a")},
         "NodeReady": {"NodeName": "a"},
-        "estimate": {"Pods": {"items": []}, "NodeGroups": []},
+        "estimate": for_pods(),
     }
     for verb, body in bodies.items():
         reply = await post(client, verb, body, session)
@@ -280,6 +253,8 @@ async def test_ids_of_sessions_can_not_be_guessed(cluster: Cluster) -> None:
 # --- what is not a request ----------------------------------------------------------------------------------
 
 GROUP: Object = {"Name": "g", "Template": {}, "Limit": 1}
+
+
 BROKEN: list[tuple[str, object, str]] = [
     ("start", b"[1]", "expected an object, not [1]"),
     ("start", b"{", "the body is not JSON"),
@@ -295,31 +270,31 @@ BROKEN: list[tuple[str, object, str]] = [
     ("NodeReady", {"NodeName": 7}, "NodeName: expected a string, not 7"),
     ("estimate", {"NodeGroups": []}, "Pods: missing"),
     ("estimate", {"Pods": [], "NodeGroups": []}, "Pods: expected an object, not []"),
-    ("estimate", {"Pods": {"items": [7]}, "NodeGroups": []}, "Pods.items[0]: expected an object, not 7"),
+    ("estimate", for_pods(7), "Pods.items[0]: expected an object, not 7"),
     (
         "estimate",
-        {"Pods": {"items": [pod("p", resources={"cpu": "x"})]}, "NodeGroups": []},
+        for_pods(pod("p", resources={"cpu": "x"})),
         'Pods.items[0]: spec.containers[0].resources.requests[cpu]: "x" is not a quantity',
     ),
-    ("estimate", {"Pods": {"items": [pod("p"), pod("p")]}, "NodeGroups": []}, "Pods.items[1]: pod ns/p is there twice"),
+    ("estimate", for_pods(pod("p"), pod("p")), "Pods.items[1]: pod ns/p is there twice"),
     (
         "estimate",
-        {"Pods": {"items": [pod("p"), pod("q") | {"metadata": {"name": "q", "uid": "uid-p"}}]}, "NodeGroups": []},
+        for_pods(pod("p"), pod("q") | {"metadata": {"name": "q", "uid": "uid-p"}}),
         "Pods.items[1]: uid uid-p is there twice",
     ),
-    ("estimate", {"Pods": {}, "NodeGroups": [{}]}, "NodeGroups[0].Name: missing"),
-    ("estimate", {"Pods": {}, "NodeGroups": [{"Name": "g", "Limit": 1}]}, "NodeGroups[0].Template: missing"),
-    ("estimate", {"Pods": {}, "NodeGroups": [{**GROUP, "Limit": -1}]}, "NodeGroups[0].Limit: must not be negative"),
-    ("estimate", {"Pods": {}, "NodeGroups": [{**GROUP, "Limit": "9"}]}, "NodeGroups[0].Limit: expected an integer"),
-    ("estimate", {"Pods": {}, "NodeGroups": [GROUP, GROUP]}, "NodeGroups[1]: node group g is there twice"),
+    ("estimate", for_groups({}), "NodeGroups[0].Name: missing"),
+    ("estimate", for_groups({"Name": "g", "Limit": 1}), "NodeGroups[0].Template: missing"),
+    ("estimate", for_groups({**GROUP, "Limit": -1}), "NodeGroups[0].Limit: must not be negative"),
+    ("estimate", for_groups({**GROUP, "Limit": "9"}), "NodeGroups[0].Limit: expected an integer"),
+    ("estimate", for_groups(GROUP, GROUP), "NodeGroups[1]: node group g is there twice"),
     (
         "estimate",
-        {"Pods": {}, "NodeGroups": [{**GROUP, "Template": {"spec": {"taints": [{}]}}}]},
+        for_groups({**GROUP, "Template": {"spec": {"taints": [{}]}}}),
         "NodeGroups[0].Template: spec.taints[0].key: is required",
     ),
     (
         "estimate",
-        {"Pods": {}, "NodeGroups": [], "Expander": "least-wast"},
+        for_groups(Expander="least-wast"),
         'Expander: unknown expander "least-wast", did you mean "least-waste"?',
     ),
 ]

@@ -12,7 +12,7 @@ from extender.pods.claims import PodClaims
 from extender.pods.grounds import rests
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
-from tests.extender.test_decisions_laws import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
+from tests.extender.decisions_worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 from tests.kit.clusters import solver
 
 POD = Pod("ns", "p", "uid-p")

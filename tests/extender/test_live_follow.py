@@ -1,7 +1,6 @@
 """Following for ever: lists again when it must, waits when it should, and says so when it is behind."""
 
 import asyncio
-from collections import deque
 from itertools import pairwise
 
 import pytest
@@ -9,38 +8,26 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.kube.api import BUDGETS, CLAIMS, NODES, PODS, RESOURCES, TAINT_RULES, RawObject, Resource
+from extender.kube.api import CLAIMS, NODES, PODS
 from extender.kube.raw import Event, key_of
 from extender.kube.transport import Request
 from extender.state.follow import FollowTiming
 from extender.state.live import Timing
 from extender.state.state import NOT_SYNCED, ClusterState
-from tests.extender.livecluster import RecordingState, default, following, make_claim, make_node, make_pod, now
-from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
+from tests.extender.livecluster import (
+    RecordingState,
+    claim_lists,
+    default,
+    following,
+    for_kind,
+    make_claim,
+    make_node,
+    make_pod,
+    names,
+    now,
+)
+from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
-
-
-def for_kind(resource: Resource, *faults: Fault) -> "FaultsOfKind":
-    """These faults for requests about one kind, in their order."""
-    return FaultsOfKind(resource, deque(faults))
-
-
-class FaultsOfKind:
-    def __init__(self, resource: Resource, faults: deque[Fault]) -> None:
-        self._resource = resource
-        self._faults = faults
-
-    def __call__(self, request: Request) -> Fault:
-        ours = request.path.endswith(f"/{self._resource.plural}")
-        return self._faults.popleft() if ours and self._faults else Fault()
-
-
-def names(state: ClusterState) -> set[str]:
-    return {key.name for key in state.snapshot.claims}
-
-
-def claim_lists(state: RecordingState) -> list[int]:
-    return [at for kind, at in state.lists if kind == CLAIMS.kind]
 
 
 def test_all_kinds_are_synced_and_stay_so() -> None:
@@ -317,213 +304,6 @@ def test_a_mistake_of_ours_doubts_the_kind_until_it_is_listed_again() -> None:
     assert doubted == "following it failed, see the log"
     assert not state.not_ready
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["following failed"]
-
-
-# --- staleness ----------------------------------------------------------------------------------------------
-
-
-def test_a_dead_connection_is_noticed_and_replaced_before_anything_is_stale() -> None:
-    async def main() -> RecordingState:
-        fake, state = FakeApi(), RecordingState()
-        fake.fault_for = for_kind(CLAIMS, Fault(silent_after=300))
-        async with following(fake, state):
-            await asyncio.sleep(1)
-            fake.put(CLAIMS, make_claim("a"))
-            await asyncio.sleep(76)
-            fake.put(CLAIMS, make_claim("b"))
-            await asyncio.sleep(1)
-            assert names(state) == {"a", "b"}
-        return state
-
-    assert run(main()).doubts == []
-
-
-def test_what_is_too_old_is_doubted_until_it_is_listed_again() -> None:
-    async def main() -> tuple[list[float], list[str], RecordingState]:
-        fake, state = FakeApi(), RecordingState()
-        async with following(fake, state) as cluster:
-            await asyncio.sleep(100)
-            age = cluster.ages()[CLAIMS.kind] or 0.0
-            fake.fault_for = lambda _: Fault(refused=True)
-            fake.put(CLAIMS, make_claim("a"))
-            texts = []
-            for seconds in (700, 10):
-                await asyncio.sleep(seconds)
-                texts.append(state.not_ready)
-            oldest = cluster.ages()[CLAIMS.kind] or 0.0
-            fake.fault_for = lambda _: Fault()
-            await asyncio.sleep(20)
-            return [age, oldest], [*texts, state.not_ready], state
-
-    ages, texts, state = run(main())
-    assert ages[0] == pytest.approx(6)  # since the second watch of 47 s ended
-    assert ages[1] > 90
-    assert texts[0] == texts[1]
-    assert texts[0] == "nothing heard for more than 90 s"
-    assert texts[2] == ""
-    assert claim_lists(state) == [100, 101]
-
-
-def test_watches_that_end_in_time_are_a_sign_of_life_where_there_are_no_bookmarks() -> None:
-    async def main() -> tuple[RecordingState, float]:
-        fake, state = FakeApi(bookmarks=False), RecordingState()
-        oldest = 0.0
-        async with following(fake, state) as cluster:
-            for _ in range(1000):
-                await asyncio.sleep(1)
-                oldest = max(oldest, cluster.ages()[CLAIMS.kind] or 0.0)
-        return state, oldest
-
-    state, oldest = run(main())
-    assert state.doubts == []
-    assert claim_lists(state) == [100]
-    assert oldest == pytest.approx(47)
-
-
-def test_watches_that_end_at_once_are_none() -> None:
-    async def main() -> tuple[RecordingState, int]:
-        fake, state = FakeApi(bookmarks=False), RecordingState()
-        async with following(fake, state):
-            await asyncio.sleep(1)
-            ended = Fault(ends_at_once=True)
-            fake.fault_for = lambda request: ended if "resourceVersion" in request.query else Fault()
-            await asyncio.sleep(200)
-            return state, len(fake.watches(CLAIMS))
-
-    state, watches = run(main())
-    assert (CLAIMS.kind, "nothing heard for more than 90 s") in state.doubts
-    assert watches < 60
-
-
-def test_old_news_after_a_long_silence_restores_no_trust() -> None:
-    async def main() -> tuple[str, list[str], str]:
-        fake, state = FakeApi(), RecordingState()
-        fake.fault_for = for_kind(CLAIMS, Fault(), Fault(500), Fault(500))
-        async with following(fake, state) as cluster:
-            await asyncio.sleep(1)
-            for follower in cluster.followers:
-                follower.check(now() + 100)
-            doubted = state.not_ready
-            fake.put(CLAIMS, make_claim("a"))
-            await asyncio.sleep(0.1)
-            told = [event[1] for event in state.told]
-            await asyncio.sleep(10)
-            return doubted, told, state.not_ready if names(state) == {"a"} else "not listed"
-
-    doubted, told, after = run(main())
-    assert doubted == "nothing heard for more than 90 s"
-    assert told == []
-    assert after != "not listed"
-
-
-# --- objects that can't be read -----------------------------------------------------------------------------
-
-
-def test_an_object_that_cannot_be_read_is_told_once_for_what_is_wrong_with_it() -> None:
-    def broken(requests: object) -> RawObject:
-        return {**make_claim("a"), "spec": {"devices": {"requests": requests}}}
-
-    async def main() -> int:
-        fake, state = FakeApi(), RecordingState()
-        for each in (broken("none"), make_claim("fine")):
-            fake.put(CLAIMS, each)
-        async with following(fake, state):
-            await asyncio.sleep(1)
-            for each in (broken("none"), broken(5), make_claim("a"), broken(5)):
-                fake.put(CLAIMS, each)
-                await asyncio.sleep(1)
-            fake.fault_for = for_kind(CLAIMS, Fault(error_after=0, error_code=410))
-            await asyncio.sleep(3600)
-        return len(claim_lists(state))
-
-    with structlog.testing.capture_logs() as lines:
-        assert run(main()) == 2
-    told = [line for line in lines if line["event"] == "object can't be read"]
-    assert {(line["log_level"], line["resource"], line["object"]) for line in told} == {
-        ("warning", str(CLAIMS), "default/a")
-    }
-    mistakes = ['spec.devices.requests: "none" is not a list', *["spec.devices.requests: 5 is not a list"] * 2]
-    assert [line["problem"] for line in told] == mistakes
-
-
-# --- refusals and absences ----------------------------------------------------------------------------------
-
-
-def test_a_refusal_is_named_until_it_is_lifted() -> None:
-    async def main() -> list[str]:
-        fake, state = FakeApi(), ClusterState()
-        forbidden = Fault(403, reason="Forbidden", message="cannot list resourceclaims")
-        fake.fault_for = for_kind(CLAIMS, *[forbidden] * 5)
-        async with following(fake, state):
-            await asyncio.sleep(1)
-            first = state.not_ready
-            await asyncio.sleep(60)
-            return [first, state.not_ready]
-
-    assert run(main()) == [f"{NOT_SYNCED}: cannot list resourceclaims", ""]
-
-
-def test_while_all_is_synced_the_reason_stays_the_same() -> None:
-    """Lists end one after the other, and some only after an outage."""
-
-    async def main() -> set[str]:
-        fake, state = FakeApi(), ClusterState()
-        fake.fault_for = for_kind(CLAIMS, *[Fault(refused=True)] * 3, *[Fault(500)] * 3)
-        found = set()
-        async with following(fake, state):
-            while state.not_ready:
-                found.add(state.not_ready)
-                await asyncio.sleep(0.01)
-        return found
-
-    assert run(main()) == {NOT_SYNCED}
-
-
-def test_a_kind_that_the_server_lacks_is_empty_and_looked_for_again() -> None:
-    async def main() -> tuple[str, int, str]:
-        fake, state = FakeApi(), ClusterState()
-        async with following(fake, state):
-            await asyncio.sleep(200)
-            before = state.not_ready
-            v1 = ALL_VERSIONS["resource.k8s.io"]["v1"] | {TAINT_RULES.plural}
-            fake.served = {**ALL_VERSIONS, "resource.k8s.io": {"v1": v1}}
-            rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "r"}}
-            taint = {"key": "example.com/broken", "effect": "NoSchedule"}
-            fake.put(TAINT_RULES, {**rule, "spec": {"taint": taint}})
-            await asyncio.sleep(200)
-            return before, len(state.snapshot.rules), state.not_ready
-
-    assert run(main()) == ("", 1, "")
-
-
-def test_a_server_that_changed_its_versions_is_followed_to_the_new_one_and_listed_in_it() -> None:
-    async def main() -> tuple[RecordingState, str]:
-        fake, state = FakeApi(), RecordingState()
-        fake.put(CLAIMS, make_claim("before"))
-        async with following(fake, state):
-            await asyncio.sleep(1)
-            old = {"v1beta2": ALL_VERSIONS["resource.k8s.io"]["v1beta2"]}
-            fake.served = {**ALL_VERSIONS, "resource.k8s.io": old}
-            fake.put(CLAIMS, {**make_claim("a"), "apiVersion": "resource.k8s.io/v1beta2"})
-            await asyncio.sleep(700)
-            return state, fake.watches(CLAIMS)[-1].path
-
-    state, path = run(main())
-    assert names(state) == {"before", "a"}
-    assert claim_lists(state) == [101, 102]
-    assert path == "/apis/resource.k8s.io/v1beta2/resourceclaims"
-
-
-def test_budgets_may_be_missing() -> None:
-    async def main() -> str:
-        served = {group: versions for group, versions in ALL_VERSIONS.items() if group != "policy"}
-        fake, state = FakeApi(served=served), ClusterState()
-        async with following(fake, state):
-            await asyncio.sleep(400)
-            return state.not_ready
-
-    assert run(main()) == ""
-    assert BUDGETS.kind in RESOURCES
 
 
 # --- nothing lost, nothing doubled --------------------------------------------------------------------------

@@ -1,0 +1,37 @@
+"""A claim in a state, changes of it, and what the state then has."""
+
+from allocator import AllocationResult, DeviceId, DeviceResult, PoolId
+from extender.kube.api import ObjectKey, RawObject, Resource
+from extender.kube.raw import Event, EventType
+from extender.state.objects import ClaimObject
+from extender.state.state import ClusterState
+from tests.kit.clusters import (
+    DRIVER,
+)
+
+POOL = PoolId(DRIVER, "n")
+KEY = ObjectKey("ns", "gpu")
+
+
+def at(version: int, raw: RawObject) -> RawObject:
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}
+
+
+def change(state: ClusterState, resource: Resource, raw: RawObject, *, version: int = 1) -> None:
+    state.apply(Event(EventType.MODIFIED, resource, at(version, raw)))
+
+
+def delete(state: ClusterState, resource: Resource, raw: RawObject, *, version: int = 1) -> None:
+    state.apply(Event(EventType.DELETED, resource, at(version, raw)))
+
+
+def allocation(*devices: str) -> AllocationResult:
+    return AllocationResult(tuple(DeviceResult("gpu", DeviceId(DRIVER, "n", device)) for device in devices))
+
+
+def held(state: ClusterState) -> set[str]:
+    return {device for pool in state.snapshot.usage.pools.values() for device in pool}
+
+
+def found(state: ClusterState) -> ClaimObject:
+    return state.snapshot.claims[KEY]

@@ -1,0 +1,114 @@
+"""The chart deploys what the manifests do."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import yaml
+
+from extender import __version__
+from extender.config.settings import load
+from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, SCHEDULER_CONFIG, SETTINGS, documents
+
+# --- the chart -----------------------------------------------------------------------------------------------
+
+
+def rendered(template: str, values: Mapping[str, Any]) -> list[Any]:
+    """The documents of a template, as far as ours go: Helm itself is not needed for that."""
+
+    def value_of(path: str) -> Any:
+        found: Any = values
+        for part in path.split("."):
+            found = found[part]
+        return found
+
+    def indented(text: str, width: str) -> str:
+        return "\n".join(" " * int(width) + line for line in text.splitlines())
+
+    def file(name: str) -> str:
+        return (CHART / name).read_text()
+
+    text = (CHART / "templates" / template).read_text()
+    text = re.sub(
+        r"\{\{- if \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}",
+        lambda found: found[2] if value_of(found[1]) else "",
+        text,
+        flags=re.DOTALL,
+    )
+    steps: list[tuple[str, Any]] = [
+        (
+            r"\{\{ if \.Values\.(\S+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}",
+            lambda found: found[2] if value_of(found[1]) else found[3],
+        ),
+        (r"\{\{ print .* \| sha256sum \}\}", lambda _: "sum"),
+        (
+            r'\{\{ default \(\.Files\.Get "(\S+)"\) \.Values\.(\S+) \| indent (\d+) \}\}',
+            lambda found: indented(value_of(found[2]) or file(found[1]), found[3]),
+        ),
+        (r'\{\{ \.Files\.Get "(\S+)" \| indent (\d+) \}\}', lambda found: indented(file(found[1]), found[2])),
+        (r'\{\{ \.Files\.Get "(\S+)" \}\}', lambda found: file(found[1])),
+        (
+            r"\{\{ toYaml \.Values\.(\S+) \| indent (\d+) \}\}",
+            lambda found: indented(yaml.safe_dump(value_of(found[1])), found[2]),
+        ),
+        (r"\{\{ toJson \.Values\.(\S+) \}\}", lambda found: orjson.dumps(value_of(found[1])).decode()),
+        (r"\{\{ \.Values\.(\S+) \}\}", lambda found: str(value_of(found[1]))),
+    ]
+    for pattern, step in steps:
+        text = re.sub(pattern, step, text)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def test_the_chart_deploys_what_the_base_does() -> None:
+    (found,) = rendered("deployment.yaml", VALUES)
+    pod = found["spec"]["template"]
+    assert pod["metadata"].pop("annotations") == {"checksum/config": "sum"}
+    assert [pod["spec"].pop(name) for name in ("nodeSelector", "tolerations")] == [{}, []]
+    for container in pod["spec"]["containers"]:
+        container["image"] = container["image"].partition(":")[0]
+    assert found == DEPLOYMENT
+
+
+def test_the_chart_has_the_other_manifests_as_they_are() -> None:
+    assert rendered("rbac.yaml", VALUES) == [
+        *documents(DEPLOY / "rbac.yaml"),
+        *documents(DEPLOY / "rbac-scheduler.yaml"),
+    ]
+    assert rendered("network.yaml", VALUES) == [
+        *documents(DEPLOY / "service.yaml"),
+        *documents(DEPLOY / "network-policy.yaml"),
+    ]
+
+
+def test_the_chart_brings_the_configuration_or_takes_another() -> None:
+    (found,) = rendered("config.yaml", VALUES)
+    assert found["metadata"]["name"] == POD["volumes"][0]["configMap"]["name"]
+    assert yaml.safe_load(found["data"]["scheduler.yaml"]) == SCHEDULER_CONFIG
+    assert load(found["data"]["extender.yaml"]) == SETTINGS
+    own = {**VALUES, "config": {"scheduler": "a: 1\nb: 2\n", "extender": ""}}
+    assert yaml.safe_load(rendered("config.yaml", own)[0]["data"]["scheduler.yaml"]) == {"a": 1, "b": 2}
+
+
+def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
+    digest = f"sha256:{'0' * 64}"
+    own = {name: {**image, "digest": digest} for name, image in VALUES["images"].items()}
+    (found,) = rendered("deployment.yaml", {**VALUES, "images": own})
+    containers = found["spec"]["template"]["spec"]["containers"]
+    assert [each["image"] for each in containers] == [f"dra-extender@{digest}", f"kube-scheduler@{digest}"]
+
+
+def test_the_chart_monitors_where_that_is_wanted() -> None:
+    assert rendered("monitoring.yaml", VALUES) == []
+    monitor, rule, dashboard = rendered("monitoring.yaml", {**VALUES, "monitoring": True})
+    folder = DEPLOY / "monitoring"
+    assert [monitor, rule] == [*documents(folder / "service-monitor.yaml"), *documents(folder / "prometheus-rule.yaml")]
+    assert orjson.loads(dashboard["data"]["dashboard.json"]) == orjson.loads((folder / "dashboard.json").read_bytes())
+
+
+def test_the_charts_version_is_ours() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)

@@ -1,0 +1,102 @@
+"""Signals of a watch as text, and transports of shapes that the fake server does not make."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import orjson
+
+from extender.kube.api import CLAIMS, Resource
+from extender.kube.raw import Event, key_of
+from extender.kube.transport import Reply, Request, TransportError
+from extender.kube.watch import (
+    Bookmark,
+    ListedObject,
+    ListEnd,
+    Source,
+)
+from tests.extender.livecluster import make_claim
+from tests.kit.servers.transport import FakeApi, FakeStream
+
+
+async def take(source: Source, resource: Resource, since: int | None, count: int = 1000) -> list[str]:
+    """What a connection says, until it ends or there are enough signals; the items of a list are told with its end."""
+    found: list[str] = []
+    items: list[str] = []
+    async with aclosing(source.signals(resource, since)) as signals:
+        async for signal in signals:
+            if isinstance(signal, ListedObject):
+                items.append(key_of(signal.object).name)
+                continue
+            found.append(told(signal, items))
+            if len(found) == count:
+                break
+    return found
+
+
+def told(signal: ListEnd | Bookmark | Event, items: list[str]) -> str:
+    match signal:
+        case ListEnd(at):
+            return f"list {','.join(sorted(items))} @{at}"
+        case Bookmark(at):
+            return f"bookmark @{at}"
+        case Event():
+            return f"{signal.type.value} {key_of(signal.object).name} @{signal.object['metadata']['resourceVersion']}"
+
+
+def event_line(kind: str, name: str, revision: int) -> bytes:
+    obj = {"metadata": {"name": name, "resourceVersion": str(revision)}}
+    return orjson.dumps({"type": kind, "object": obj}) + b"\n"
+
+
+def three_claims(*, streams_lists: bool = True) -> FakeApi:
+    fake = FakeApi(streams_lists=streams_lists)
+    for name in "abc":
+        fake.put(CLAIMS, make_claim(name))
+    return fake
+
+
+# --- transports for the shapes that the fake server does not make -------------------------------------------
+
+
+class Scripted:
+    """Answers every watch with the same chunks, and then ends it."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = chunks
+
+    async def call(self, request: Request) -> Reply:
+        raise TransportError(f"{request} is no watch")
+
+    @asynccontextmanager
+    async def stream(self, _: Request) -> AsyncIterator[FakeStream]:
+        async def body() -> AsyncIterator[bytes]:
+            for chunk in self._chunks:
+                yield chunk
+
+        yield FakeStream(200, 0.0, body())
+
+
+class Trickle:
+    """Answers every watch with the same chunk again and again, and everything else like another server.
+
+    Attributes:
+        over: that other server.
+    """
+
+    def __init__(self, chunk: bytes, *, seconds: float) -> None:
+        self._chunk = chunk
+        self._seconds = seconds
+        self.over = FakeApi()
+
+    async def call(self, request: Request) -> Reply:
+        return await self.over.call(request)
+
+    @asynccontextmanager
+    async def stream(self, _: Request) -> AsyncIterator[FakeStream]:
+        async def body() -> AsyncIterator[bytes]:
+            while True:
+                yield self._chunk
+                await asyncio.sleep(self._seconds)
+
+        yield FakeStream(200, 0.0, body())
