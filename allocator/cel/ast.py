@@ -1,4 +1,4 @@
-"""The syntax tree that parsing yields, with macros already expanded. Positions are offsets into the text."""
+"""The syntax tree of an expression; macros are expanded already. Positions are offsets into the text."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -72,7 +72,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """``name{field: value}``: construction of a message, of which there are none here."""
+    """``name{field: value}``: construction of a message. It never compiles, because no messages exist."""
 
     name: str
     position: int
@@ -102,7 +102,7 @@ Node: TypeAlias = Literal | Ident | Select | Index | Call | ListNode | MapNode |
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below."""
+    """The direct children of a node."""
     match node:
         case Select(operand=operand):
             return (operand,)
@@ -130,9 +130,9 @@ def dotted(node: Node) -> str | None:
 
 
 def extent(root: Node) -> tuple[int, int]:
-    """How deep the tree nests, and how many nodes it has; one that a macro put in two places counts twice.
+    """The depth of the tree and its number of nodes; a node that a macro put in two places counts twice.
 
-    Found without recursion, and without going through a node twice: macros in a row can double the tree each time.
+    No recursion, and no node is visited twice: each macro in a chain can double the tree.
     """
     found: dict[int, tuple[int, int]] = {}
     waiting = [root]

@@ -1,4 +1,4 @@
-"""Calls: which overloads fit by type, what is constant, and how arguments reach an implementation at run time."""
+"""Calls: which overloads fit by type, what is constant, how arguments reach an implementation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _SIMPLE: Final = frozenset({bool, int, float, str}) | {type(None)}
 
 
 def constant_pattern(call: Invoke) -> str | None:
-    """The regular expression of a call that is compiled beforehand, as upstream does with texts; None of any other."""
+    """The constant regular expression of a call; it is compiled with the expression, as upstream does. Else None."""
     pattern = call.arguments[1] if call.function.name in PATTERNS else None
     return pattern.value if isinstance(pattern, Constant) and isinstance(pattern.value, str) else None
 
@@ -65,7 +65,7 @@ class Calls:
         return tuple(found), result
 
     def _instance(self, kind: Type, fresh: dict[Type, Type]) -> Type:
-        """The type with type parameters of its own."""
+        """The type with fresh type parameters."""
         if kind.is_parameter:
             if kind not in fresh:
                 fresh[kind] = self._solution.fresh()
@@ -76,7 +76,7 @@ class Calls:
 
 
 def _membership(call: Invoke) -> Plan:
-    """``in`` over a list of simple constants, and ``in`` over a domain of the device, are cheaper."""
+    """Cheaper plans for ``in``: over a list of simple constants, and over a domain of the device."""
     value, container = call.arguments
     if isinstance(container, Constant) and type(container.value) is tuple and len(call.candidates) == 1:
         elements = container.value
@@ -93,7 +93,7 @@ def _membership(call: Invoke) -> Plan:
 
 
 def implementation(call: Invoke) -> Implementation:
-    """What to call with the values of the arguments."""
+    """The function that takes the values of the arguments."""
     only = call.candidates[0]
     known = not any(_is_uncertain(argument.type) or _may_be_null(argument) for argument in call.arguments)
     if len(call.candidates) == 1 and (known or all(map(_is_open, only.parameters))):
@@ -127,7 +127,7 @@ def folded(call: Invoke) -> Constant | None:
 
 
 def _may_be_null(argument: Plan) -> bool:
-    """Whether it can be null although its type is another: null may stand for values of some types."""
+    """Whether the argument can be null although it has another type: some types allow null."""
     if argument.type.name not in NULLABLE and argument.type.name != "null_type":
         return False
     match argument:
@@ -146,12 +146,12 @@ def _is_open(kind: Type) -> bool:
 
 
 def _is_uncertain(kind: Type) -> bool:
-    """Whether only the value tells the type, or what it is made of."""
+    """Whether only the value tells the type, or the types of its parts."""
     return _is_open(kind) or any(map(_is_uncertain, kind.parameters))
 
 
 def _dispatch(candidates: tuple[Overload, ...]) -> Implementation:
-    """Picks the overload by the types of the values; what was picked for some types is kept."""
+    """Picks the overload by the types of the values, and remembers the choice for these types."""
     if any(not _is_uncertain(kind) and kind.parameters for overload in candidates for kind in overload.parameters):
         return lambda *arguments: _pick(candidates, arguments)(*arguments)
     picked: dict[tuple[type, ...], Implementation] = {}
@@ -183,7 +183,7 @@ def _pick(candidates: tuple[Overload, ...], arguments: Sequence[Value]) -> Imple
 
 
 def _admits(parameter: Type, value: Value) -> bool:
-    """By type, and for lists and maps by the first of what they hold."""
+    """Whether a value has the type of a parameter; of a list or map, the first element is checked."""
     if _is_open(parameter):
         return True
     if parameter.name != type_name(value):

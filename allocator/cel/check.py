@@ -49,12 +49,12 @@ _LITERALS: Final[Mapping[str, Type]] = {
     name: Type(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "null_type")
 }
 _LONGEST_NAME: Final = 64
-"""Names that are longer are not compared, which takes time that grows with the product of their lengths."""
+"""Longer names get no suggestion: the time to compare two names grows with the product of their lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A checked expression: its plan, its type, and how many slots its variables take."""
+    """A checked expression: its plan, its type, and the number of slots for its variables."""
 
     plan: Plan
     type: Type
@@ -76,7 +76,7 @@ Scope = Mapping[str, Variable]
 
 
 class _Checker:
-    """One run over one expression."""
+    """Checks one expression."""
 
     def __init__(self, expression: str, declarations: Declarations) -> None:
         self._expression = expression
@@ -106,7 +106,7 @@ class _Checker:
             raise self._error(position, f"expected type '{want}' but found '{have}'")
 
     def visit(self, node: ast.Node, scope: Scope) -> Plan:
-        """The plan of a node, with variables in scope."""
+        """The plan of a node; ``scope`` has the variables."""
         match node:
             case ast.Literal(value=value):
                 return Constant(value, _LITERALS[type_name(value)])
@@ -154,7 +154,7 @@ class _Checker:
         if node.optional and not already:
             kind = optional_of(kind)
         if isinstance(node, ast.Index) and source.is_dynamic:
-            kind = DYN  # a list's element or a map's value: upstream can't tell, and does not say that it is optional
+            kind = DYN  # upstream does not know whether this is a list or a map, and drops the optional type
         return Path(root, (*keys, Key(key, node.optional)), BOOL if test else kind, test)
 
     def _qualified_type(self, node: ast.Select | ast.Index, scope: Scope) -> Plan | None:
@@ -235,7 +235,7 @@ class _Checker:
         return plan
 
     def _check_format(self, node: ast.Call, arguments: tuple[ast.Node, ...]) -> None:
-        """A literal template is held against a literal list of arguments."""
+        """Check a literal template against a literal list of arguments."""
         template, values = arguments
         if not (isinstance(template, ast.Literal) and isinstance(values, ast.ListNode)):
             return
@@ -279,7 +279,7 @@ class _Checker:
     # --- aggregates ------------------------------------------------------------------------------------------
 
     def _joined(self, position: int, kinds: Sequence[Type]) -> Type:
-        """The type of elements. Kubernetes wants them all of one type, but for the arguments of ``format``."""
+        """The type of elements. Kubernetes requires one type for all, except for the arguments of ``format``."""
         if not kinds:
             return self.solution.fresh()
         found = kinds[0]

@@ -13,7 +13,7 @@ from allocator.cel.values import Value, to_key
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A value known beforehand; costs nothing."""
+    """A value that is known when the expression compiles; costs nothing."""
 
     value: Value
     type: Type
@@ -36,7 +36,7 @@ class DeviceVariable:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One step of a path: a field's name or an index; if ``optional``, what is missing yields ``optional.none()``."""
+    """One step of a path: a field name or an index; if ``optional``, a missing value yields ``optional.none()``."""
 
     value: "Plan"
     optional: bool = False
@@ -44,7 +44,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """``root.field[index]...``; with ``test``, whether the last step would find something."""
+    """``root.field[index]...``; with ``test``, whether the last step would find a value."""
 
     root: "Plan"
     keys: tuple[Key, ...]
@@ -54,7 +54,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """``"name" in device.attributes["domain"]``: whether the device has it."""
+    """``"name" in device.attributes["domain"]``: whether the device has this attribute or capacity."""
 
     input: "Input"
     type: Type
@@ -62,7 +62,7 @@ class KnownInput:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """A call; ``candidates`` are the overloads that types leave possible."""
+    """A call; ``candidates`` are the overloads that fit the types of the arguments."""
 
     function: Function
     candidates: tuple[Overload, ...]
@@ -110,7 +110,7 @@ class OrElse:
 
 @dataclass(frozen=True, slots=True)
 class MakeList:
-    """A list; elements that are optional are left out if absent."""
+    """A list; absent optional elements are left out."""
 
     elements: tuple[tuple["Plan", bool], ...]
     type: Type
@@ -118,7 +118,7 @@ class MakeList:
 
 @dataclass(frozen=True, slots=True)
 class MakeMap:
-    """A map; entries that are optional are left out if absent."""
+    """A map; absent optional entries are left out."""
 
     entries: tuple[tuple["Plan", "Plan", bool], ...]
     type: Type
@@ -126,7 +126,7 @@ class MakeMap:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Puts an element at the end of the list that a comprehension builds."""
+    """Appends an element to the list that a comprehension builds."""
 
     accumulator: Variable
     element: "Plan"
@@ -165,12 +165,12 @@ Plan: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Something of a device that an expression reads.
+    """One part of a device that an expression reads.
 
     Attributes:
         kind: driver, allowMultipleAllocations, attributes or capacity.
         name: of an attribute or capacity, qualified by its domain.
-        keys: how many steps of a path it takes.
+        keys: the number of path steps that lead to it.
     """
 
     kind: str
@@ -179,7 +179,7 @@ class Input:
 
 
 def device_input(path: Path) -> Input | None:
-    """What a path reads of the device, where that is one thing which the text alone tells."""
+    """The part of the device that a path reads; None if the text of the path does not tell."""
     if not isinstance(path.root, DeviceVariable):
         return None
     names = [key.value.value if isinstance(key.value, Constant) else None for key in path.keys[:3]]
@@ -199,7 +199,7 @@ Domains: TypeAlias = Mapping[int, tuple[str, str]]
 
 
 def inputs(plan: Plan, domains: Domains = MappingProxyType({})) -> Iterator[Input | None]:
-    """All that is read of the device; None stands for what cannot be told."""
+    """Every part of the device that a plan reads; None stands for an unknown part."""
     match plan:
         case Path():
             found = device_input(plan) or _of_domain(plan, domains)
@@ -235,7 +235,7 @@ def _domain(path: Path) -> tuple[str, str] | None:
 
 
 def _of_domain(path: Path, domains: Domains) -> Input | None:
-    """What a path from such a variable reads."""
+    """The part that a path from such a variable reads."""
     if not isinstance(path.root, Variable) or path.root.slot not in domains:
         return None
     kind, domain = domains[path.root.slot]
@@ -244,7 +244,7 @@ def _of_domain(path: Path, domains: Domains) -> Input | None:
 
 
 def parts(plan: Plan) -> tuple[Plan, ...]:
-    """The plans directly below, paths and what is read of the device left out."""
+    """The direct children of a plan; paths and reads of the device have none."""
     match plan:
         case Invoke(arguments=found) | Insert(arguments=found) | Logic(terms=found):
             return found
@@ -265,7 +265,7 @@ def parts(plan: Plan) -> tuple[Plan, ...]:
 
 
 def breadth(plan: Plan) -> int:
-    """How many steps there are in a plan, those left out that a loop in it takes once for each element."""
+    """The number of steps in a plan, without those that a loop in it takes once for each element."""
     match plan:
         case Path(root=root, keys=keys):
             return 1 + breadth(root) + sum(breadth(key.value) for key in keys)
@@ -276,7 +276,7 @@ def breadth(plan: Plan) -> int:
 
 
 def constant_map(keys: Sequence[Plan], values: Sequence[Plan]) -> dict[Hashable, Value] | None:
-    """The map of constant keys and values; None if one of them is no constant, or if making the map fails."""
+    """The map of constant keys and values; None if one of them is not constant, or if the map has an error."""
     found: dict[Hashable, Value] = {}
     for key, value in zip(keys, values, strict=True):
         if not isinstance(key, Constant) or not isinstance(value, Constant) or type(key.value) is float:

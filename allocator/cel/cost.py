@@ -1,7 +1,7 @@
 """What calls cost, by the formulas of cel-go and of Kubernetes' cost estimator.
 
-A formula works on sizes, so that it serves twice: on the sizes of the values at run time, and before that on
-bounds of them, which tells whether an expression can become expensive at all.
+A formula works on sizes. At run time these are the sizes of the values. When an expression compiles, they are upper
+bounds, which show whether the expression can become expensive at all.
 """
 
 import math
@@ -12,16 +12,16 @@ from typing import Final
 from allocator.cel.values import Value, is_opaque, size
 
 LIMIT: Final = 1_000_000
-"""What one evaluation may cost (`resource.k8s.io`, CELSelectorExpressionMaxCost)."""
+"""Limit on the cost of one evaluation (`resource.k8s.io`, CELSelectorExpressionMaxCost)."""
 
 UNCOUNTED_AT_MOST: Final = 50_000
-"""What may cost more looks at the clock as it goes; this much takes some milliseconds."""
+"""An expression that may cost more looks at the clock while it runs; this cost takes some milliseconds."""
 
 FOLDED_AT_MOST: Final = 10_000
-"""What costs more is not computed while an expression is compiled, where nobody counts and no clock is looked at."""
+"""A constant call that costs more is not computed at compile time, where nothing counts or looks at the clock."""
 
 UNKNOWN_SIZE: Final = 10**12
-"""Stands for a size without a bound: whatever depends on it is beyond the limit."""
+"""Stands for a size without a bound: a cost that depends on it is beyond the limit."""
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
@@ -34,9 +34,9 @@ class Cost:
     """A cost formula.
 
     Attributes:
-        of: arguments and result to cost.
-        bound: bounds of the arguments' sizes to a bound of the cost.
-        late: the result tells; all other costs are charged before anything is done for them.
+        of: the cost for arguments and a result.
+        bound: an upper bound of the cost for upper bounds of the arguments' sizes.
+        late: the cost depends on the result, so it is charged after the call; all others are charged before.
     """
 
     of: Callable[[Sequence[Value], Value], int]
@@ -45,7 +45,7 @@ class Cost:
 
 
 def fixed(cost: int) -> Cost:
-    """The same cost whatever the arguments."""
+    """The same cost for all arguments."""
     return Cost(lambda _arguments, _result: cost, lambda _sizes: cost)
 
 
@@ -55,17 +55,17 @@ def by_sizes(formula: Callable[[Sequence[int]], int]) -> Cost:
 
 
 def by_values(formula: Callable[[Sequence[Value], Value], int], *, late: bool = False) -> Cost:
-    """A cost that only values tell."""
+    """A cost that depends on the values."""
     return Cost(formula, lambda _sizes: UNKNOWN_SIZE, late)
 
 
 def characters(count: float) -> int:
-    """The cost of going through so many characters."""
+    """The cost of reading a number of characters."""
     return math.ceil(count * _PER_CHARACTER)
 
 
 def pattern(text: int, regex: int) -> int:
-    """The cost of a regular expression of a length over a text of a length."""
+    """The cost of a regular expression over a text; both are given by length."""
     return math.ceil((1.0 + text) * _PER_CHARACTER) * math.ceil(regex * _PER_PATTERN_CHARACTER)
 
 

@@ -7,7 +7,7 @@ from allocator.model.devices import Device
 
 
 def domains(values: Mapping[str, Value]) -> DefaultMap:
-    """Qualified names to a map of domains, in which an unknown domain is an empty map."""
+    """Values by qualified name as a map of domains; an unknown domain is an empty map."""
     found = DefaultMap()
     for qualified, value in values.items():
         domain, _, name = qualified.partition("/")

@@ -1,4 +1,4 @@
-"""Where expressions live: which functions, variables and macros they may use."""
+"""Environments: which functions and variables an expression may use."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from allocator.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 
 class Kind(Enum):
-    """Expressions that are being written now, or that the API server took once, perhaps with more features on."""
+    """New expressions, or expressions that the API server stored earlier, perhaps with more features on."""
 
     NEW = "NewExpressions"
     STORED = "StoredExpressions"
@@ -46,7 +46,7 @@ class Environment:
     """What a set of expressions may use: Kubernetes' device environment, as of 1.37.
 
     Attributes:
-        kind: stored expressions may use all that ever was.
+        kind: stored expressions may use every feature.
         consumable_capacity: ``device.allowMultipleAllocations`` (DRAConsumableCapacity).
         list_attributes: attributes may be lists, and ``includes`` (DRAListTypeAttributes).
     """
@@ -57,12 +57,12 @@ class Environment:
 
     @property
     def attribute(self) -> Type:
-        """The type of attributes: which one it is, only a device tells."""
+        """The type of attributes; the real type depends on the device."""
         return DYN if self.kind is Kind.STORED or self.list_attributes else ANY
 
     @cached_property
     def declarations(self) -> Declarations:
-        """What the checker needs to know."""
+        """The functions and fields of this environment, for the checker."""
         stored = self.kind is Kind.STORED
         with_lists = stored or self.list_attributes
         fields = {
@@ -77,7 +77,7 @@ class Environment:
 
 
 def _merged(libraries: Iterable[Library]) -> Mapping[str, Function]:
-    """Functions by name; libraries may add overloads to each other's functions."""
+    """Functions by name; a library may add overloads to a function of another library."""
     found: dict[str, Function] = {}
     for library in libraries:
         for function in library:

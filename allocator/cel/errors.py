@@ -1,4 +1,4 @@
-"""What can go wrong with an expression: it does not compile, or it fails on a device."""
+"""Errors of expressions: one does not compile, or it fails on a device."""
 
 from allocator.printable import printable
 
@@ -12,8 +12,8 @@ class CompileError(CelError):
 
     Attributes:
         expression: the whole text.
-        line, column: where, both from 1.
-        message: what is wrong there, and what may have been meant.
+        line, column: the position of the fault, both from 1.
+        message: the fault, perhaps with a suggestion.
     """
 
     def __init__(self, expression: str, position: int, message: str) -> None:
@@ -25,7 +25,7 @@ class CompileError(CelError):
         super().__init__(f"{self.line}:{self.column}: {self.message}\n{self._pointer()}")
 
     def _pointer(self) -> str:
-        """The line at fault with a caret below the place; long lines show only what is near it."""
+        """The line with a caret below the fault; of a long line, only the part near the fault."""
         line = self.expression.split("\n")[self.line - 1].replace("\t", " ").replace("\r", " ")
         start = max(0, self.column - 61)
         shown = line[start : start + 120]
@@ -41,32 +41,32 @@ class EvaluationError(CelError):
 
 
 class StoppedError(EvaluationError):
-    """Evaluation as a whole was stopped; nothing in the expression can absorb this."""
+    """The whole evaluation was stopped; no operator of the expression can absorb this error."""
 
 
 class CostLimitError(StoppedError):
-    """It became too expensive."""
+    """The evaluation became too expensive."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
 class GivenUpError(StoppedError):
-    """A value got to where upstream does not expect it, and has an internal error."""
+    """A value reached a place where upstream does not expect it and has an internal error."""
 
     def __init__(self) -> None:
         super().__init__("internal error: not a value that can be used here")
 
 
 class OutOfTimeError(StoppedError):
-    """Time is up; whoever set the time knows what that means. Not a result to remember."""
+    """The time of the caller is up. This is not a result of the expression and must not be remembered."""
 
     def __init__(self) -> None:
         super().__init__("operation interrupted")
 
 
 class InternalError(StoppedError):
-    """A fault of ours, by its text: what was raised is no error that an expression can have."""
+    """A fault of this package: an exception that no expression should cause. The text names the expression."""
 
     def __init__(self, expression: str, error: Exception) -> None:
         shown = printable(expression if len(expression) <= 200 else f"{expression[:200]}...")
@@ -74,10 +74,10 @@ class InternalError(StoppedError):
 
 
 def as_evaluation_error(expression: str, error: Exception) -> EvaluationError:
-    """What an evaluation ended with, as the error that it is for everybody else.
+    """The exception of an evaluation as an error of the expression.
 
     Raises:
-        MemoryError: as it came; it is not the expression's.
+        MemoryError: unchanged; it is not an error of the expression.
     """
     if isinstance(error, MemoryError):
         raise error

@@ -1,4 +1,4 @@
-"""Literals of CEL: what a token means."""
+"""Literals: the value of a token."""
 
 import math
 import re
@@ -46,7 +46,7 @@ def _joined(token: str) -> str:
 
 
 def _whole(digits: str) -> int | None:
-    """The number; None if it has more digits than any that fits 64 bits, which Python would take long to read."""
+    """The number; None if it has more digits than 64 bits can hold, because Python is slow to read these."""
     sign, base = ("-" if digits[0] == "-" else ""), (16 if "x" in digits else 10)
     shortest = digits.removeprefix("-").removeprefix("0x" if base == 16 else "").lstrip("0") or "0"
     return int(sign + shortest, base) if len(shortest) <= _MOST_DIGITS else None
@@ -78,7 +78,7 @@ def byte_string(token: str) -> bytes:
     r"""``b"..."``; escapes ``\xHH`` and ``\OOO`` are bytes, all else is UTF-8.
 
     Raises:
-        ValueError: an escape that does not exist or has no place in bytes.
+        ValueError: an escape that does not exist or is not allowed in bytes.
     """
     body, raw = _body(token[1:])
     if raw:

@@ -1,4 +1,4 @@
-"""Macros: what looks like a call but is rewritten before anything is checked.
+"""Macros: calls that are rewritten before anything is checked.
 
 The expansions are cel-go's, because they decide what an expression costs.
 """
@@ -13,7 +13,7 @@ UNUSED: Final = "#unused"
 
 
 class MacroError(Exception):
-    """A macro used wrongly, or another fault found while the tree is built."""
+    """A macro with wrong arguments, or another fault that is found while the tree is built."""
 
     def __init__(self, position: int, message: str) -> None:
         self.position = position
@@ -140,7 +140,7 @@ def _transform_map_entry(call: Call) -> Node:
 
 
 def _let(name: str, value: Node, body: Node, position: int) -> Node:
-    """A variable for ``body``, computed when first used."""
+    """A variable for ``body``; its value is computed at the first use."""
     empty = ListNode((), position)
     stop = Literal(value=False, position=position)
     return Fold(empty, UNUSED, "", name, value, stop, Ident(name, position), body, position)
@@ -165,7 +165,7 @@ _SORTED: Final = "@__sortBy_input__"
 
 
 def _sort_by(call: Call) -> Node:
-    """The list, and what the expression makes of each element to sort by."""
+    """``list.sortBy(x, key)``: the list sorted by the value of ``key`` for each element."""
     at, target = call.position, call.target
     if target is None:
         raise MacroError(at, "sortBy() needs something to be called on")
@@ -198,7 +198,7 @@ MACROS: Final[Mapping[tuple[str, int, bool], Expansion]] = {
     ("transformMapEntry", 4, True): _transform_map_entry,
     ("sortBy", 2, True): _sort_by,
 }
-"""By name, number of arguments, and whether they are called on something."""
+"""Macros by name, number of arguments, and whether the macro is called on a target."""
 
 
 def expand(call: Call) -> Node:

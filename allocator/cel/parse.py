@@ -16,13 +16,13 @@ from allocator.cel.errors import CompileError
 from allocator.cel.macros import MacroError, expand
 
 MAX_BYTES: Final = 10 * 1024
-"""How long an expression may be, in UTF-8 (`resource.k8s.io` has the same limit)."""
+"""Limit on the bytes of an expression in UTF-8 (`resource.k8s.io` has the same limit)."""
 
 MAX_DEPTH: Final = 250
-"""How deep an expression may nest (cel-go has the same limit)."""
+"""Limit on the depth of an expression (cel-go has the same limit)."""
 
 MAX_NODES: Final = 20_000
-"""How many nodes its tree may have: ``optMap`` and ``optFlatMap`` double what they are called on, also upstream."""
+"""Limit on the nodes of the tree: ``optMap`` and ``optFlatMap`` double their target, also upstream."""
 
 _RESERVED: Final = frozenset(
     {"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package"}
@@ -47,7 +47,7 @@ def parse(expression: str) -> Node:
     try:
         length = len(expression.encode())
     except UnicodeEncodeError as error:
-        raise CompileError(expression, error.start, "half of a surrogate pair is no character") from None
+        raise CompileError(expression, error.start, "invalid Unicode: half of a surrogate pair") from None
     if length > MAX_BYTES:
         raise CompileError(expression, 0, f"expression is longer than {MAX_BYTES} bytes")
     try:

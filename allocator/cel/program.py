@@ -19,10 +19,10 @@ from allocator.model.devices import Device
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What of a device an expression reads, and nothing else.
+    """The parts of a device that an expression reads.
 
     Attributes:
-        everything: it cannot be told: any part of the device may matter.
+        everything: the parts are not known, so any part of the device may matter.
         attributes, capacities: qualified names.
     """
 
@@ -47,12 +47,12 @@ class Program:
     """A compiled expression. Safe to use from several threads.
 
     Attributes:
-        type: of the result, as far as it is known.
-        reads: what the result depends on.
-        costly: evaluation counts its cost; else that is known to be within the limit, and nothing is counted.
+        type: the type of the result, as far as it is known.
+        reads: the parts of a device that the result depends on.
+        costly: the evaluation counts its cost. Otherwise the cost is known to be within the limit.
         evaluate: the result for a device.
-            Raises `EvaluationError`; `CostLimitError` if it becomes too expensive. What a fault of ours raises comes
-            as it is where nothing is counted: `Selectors` makes an error of it.
+            Raises `EvaluationError`, and `CostLimitError` if the evaluation becomes too expensive. If nothing is
+            counted, an exception from a fault of this package is not converted; `Selectors` converts it.
     """
 
     expression: str
@@ -64,7 +64,7 @@ class Program:
     _slots: int
 
     def evaluate_until(self, device: Device, expired: Expired) -> Value:
-        """As `evaluate`, but a costly expression looks at the clock as it goes.
+        """As `evaluate`, but a costly expression looks at the clock while it runs.
 
         Raises:
             OutOfTimeError: time was up.
@@ -74,7 +74,7 @@ class Program:
         return _run(self.expression, self._step, Frame(device, self._slots, expired))
 
     def measure(self, device: Device, expired: Expired = never) -> Measured:
-        """Evaluate step by step and say what it cost, by upstream's formulas."""
+        """Evaluate step by step, with the cost by upstream's formulas."""
         frame = Frame(device, self._slots, expired)
         try:
             return Measured(_run(self.expression, self._step, frame), None, frame.cost)
@@ -86,7 +86,7 @@ def compile_expression(expression: str, environment: Environment) -> Program:
     """Compile an expression.
 
     Raises:
-        CompileError: it does not parse or check, or is beyond the limits of length and nesting.
+        CompileError: the expression does not parse or check, or is beyond the limits of length and nesting.
     """
     try:
         node = parse(expression)
@@ -98,7 +98,7 @@ def compile_expression(expression: str, environment: Environment) -> Program:
         raise
     except RecursionError:
         raise CompileError(expression, 0, "expression nests too deep") from None
-    except Exception as error:  # the text is anybody's, and what is wrong with it concerns this expression alone
+    except Exception as error:  # any user may have written the text; a fault concerns this expression alone
         message = f"internal error in selector compilation: {type(error).__name__}: {error}"
         raise CompileError(expression, 0, message) from error
     costly = direct is None or direct.cost > UNCOUNTED_AT_MOST
@@ -115,7 +115,7 @@ def _run(expression: str, step: Step, frame: Frame) -> Value:
         value = step(frame)
     except EvaluationError:
         raise
-    except Exception as error:  # one selector's fault is not that of the pods beside it
+    except Exception as error:  # a fault of one selector must not fail other pods
         raise as_evaluation_error(expression, error) from error
     if isinstance(value, EvaluationError):
         raise value

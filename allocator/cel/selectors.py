@@ -1,7 +1,7 @@
 """CEL over devices: expressions are compiled once, and costly ones evaluated once per combination of what they read.
 
-Devices of one model differ only in what selectors rarely look at. Where the result depends on few values, they are
-the key under which it is kept; but what compiles to a few comparisons is faster than any look-up.
+Devices of one model differ only in values that selectors rarely read. So the result of a costly selector is kept by
+the values that it reads. A selector that compiles to a few comparisons is faster than a look-up.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -47,9 +47,9 @@ class Selectors:
         """Whether a device satisfies a selector.
 
         Raises:
-            CompileError: the expression does not compile, or can't be a bool.
-            EvaluationError: it fails on this device, or yields something else.
-            OutOfTimeError: its time was up; an `EvaluationError` that says nothing of the device.
+            CompileError: the expression does not compile, or cannot yield a bool.
+            EvaluationError: the expression fails on this device, or does not yield a bool.
+            OutOfTimeError: time was up; an `EvaluationError` that says nothing about the device.
         """
         program = self._selectors.get(expression)
         if program is None:
@@ -60,7 +60,7 @@ class Selectors:
             value = program.evaluate(device)
         except EvaluationError:
             raise
-        except Exception as error:  # one selector's fault is not that of the pods beside it
+        except Exception as error:  # a fault of one selector must not fail other pods
             raise as_evaluation_error(expression, error) from error
         return value if value is True or value is False else as_bool(value)
 
@@ -75,9 +75,9 @@ class Selectors:
         """The value of a derived attribute for a device.
 
         Raises:
-            CompileError: the expression does not compile, or can't be an attribute.
-            EvaluationError: it fails on this device, or yields something that is no attribute.
-            OutOfTimeError: its time was up; an `EvaluationError` that says nothing of the device.
+            CompileError: the expression does not compile, or cannot yield an attribute.
+            EvaluationError: the expression fails on this device, or does not yield an attribute.
+            OutOfTimeError: time was up; an `EvaluationError` that says nothing about the device.
         """
         program = self._derivations.get(expression)
         if program is None:
@@ -86,12 +86,12 @@ class Selectors:
             value: Value = program.evaluate_until(device, expired)
         except EvaluationError:
             raise
-        except Exception as error:  # one selector's fault is not that of the pods beside it
+        except Exception as error:  # a fault of one selector must not fail other pods
             raise as_evaluation_error(expression, error) from error
         return as_attribute(value)
 
     def reads(self, expression: str) -> Reads:
-        """What of a device a selector reads.
+        """The parts of a device that a selector reads.
 
         Raises:
             CompileError: the expression does not compile.
@@ -99,7 +99,7 @@ class Selectors:
         return self._compiled(self._selectors, expression, check_selector).reads
 
     def derivation_reads(self, expression: str) -> Reads:
-        """What of a device the expression of a derived attribute reads.
+        """The parts of a device that the expression of a derived attribute reads.
 
         Raises:
             CompileError: the expression does not compile.
@@ -107,7 +107,7 @@ class Selectors:
         return self._compiled(self._derivations, expression, check_derivation).reads
 
     def are_quick(self, expressions: Iterable[str]) -> bool:
-        """Whether selectors are compiled, and cost so little that nobody counts."""
+        """Whether all selectors are compiled already, and need no count of their cost."""
         found = (self._selectors.get(each) for each in expressions)
         return all(program is not None and not program.costly for program in found)
 
@@ -133,7 +133,7 @@ class Selectors:
 
 
 def check_selector(program: Program, environment: Environment) -> None:
-    """A selector yields a bool, or perhaps one: an attribute.
+    """Check that a selector yields a bool, or an attribute, which may be a bool.
 
     Raises:
         CompileError: it does not.
@@ -144,7 +144,7 @@ def check_selector(program: Program, environment: Environment) -> None:
 
 
 def check_derivation(program: Program, environment: Environment) -> None:
-    """A derived attribute has a type that attributes can have, as far as types tell.
+    """Check that a derived attribute has a type that attributes can have, as far as the type is known.
 
     Raises:
         CompileError: it has not.
@@ -171,7 +171,7 @@ def as_bool(value: object) -> bool:
 
 
 def as_attribute(value: Any) -> AttributeValue:  # noqa: ANN401  # a value of CEL
-    """A derived attribute's value; the first element of a list tells the type of all.
+    """The value of a derived attribute; the first element of a list determines the type of all elements.
 
     Raises:
         EvaluationError: not a value that attributes can have.
@@ -194,7 +194,7 @@ def _shown(value: object) -> str:
 
 
 def _key(program: Program, device: Device) -> Hashable:
-    """What the result depends on."""
+    """The expression, and the values that its result depends on."""
     reads, attributes, quantities = program.reads, device.attributes, device.quantities
     return (
         program.expression,
@@ -206,7 +206,7 @@ def _key(program: Program, device: Device) -> Hashable:
 
 
 def _distinct(value: object) -> Hashable:
-    """A value as part of a key: ``True`` is not 1, and a quantity's format can matter."""
+    """A value as part of a key: ``True`` differs from 1, and the format of a quantity can matter."""
     if isinstance(value, tuple):
         return tuple([_distinct(element) for element in value])
     if isinstance(value, Quantity):

@@ -1,4 +1,4 @@
-"""Literal templates of ``format`` held against the types of literal arguments, when compiling, as Kubernetes does."""
+"""Checks literal templates of ``format`` against the types of literal arguments at compile time, as Kubernetes does."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -30,10 +30,10 @@ def check_template(template: str, given: Sequence[Plan], final: Callable[[Type],
     Args:
         template: the text that is formatted.
         given: the arguments of a literal list.
-        final: what is known of a type in the end.
+        final: resolves a type.
 
     Raises:
-        EvaluationError: a clause that is none, a type that a clause does not take, or another number of arguments.
+        EvaluationError: an unknown clause, a type that a clause does not take, or a wrong number of arguments.
     """
     used = 0
     for clause in clauses(template):
@@ -53,7 +53,7 @@ def check_template(template: str, given: Sequence[Plan], final: Callable[[Type],
 
 
 def _kinds(plan: Plan) -> Iterator[Type]:
-    """The type of an argument, and of all that a literal list or map is made of."""
+    """The type of an argument, and the types of all parts of a literal list or map."""
     yield plan.type
     for part in _parts(plan):
         yield from _kinds(part)

@@ -1,4 +1,4 @@
-"""Types of CEL as the checker sees them, and when one may stand where another is expected."""
+"""The types of the checker, and which type may stand in for which."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Type:
 
     @property
     def is_parameter(self) -> bool:
-        """Whether this stands for a type that is yet to be found."""
+        """Whether this stands for a type that is not found yet."""
         return self.name[0] == "<"
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether only run time will tell."""
+        """Whether the type is known only at run time."""
         return self.name in {"dyn", "any"}
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ NULLABLE: Final = frozenset(
     {TIMESTAMP.name, DURATION.name, QUANTITY.name, SEMVER.name, URL.name, IP.name, CIDR.name, FORMAT.name}
     | {DEVICE.name, "optional_type"}
 )
-"""Names of the types for which null may stand."""
+"""Names of the types that allow null."""
 
 
 def list_of(element: Type) -> Type:
@@ -81,20 +81,20 @@ TYPE_NAMES: Final = {kind.name: Type(TYPE.name, (kind,)) for kind in _NAMED}
 
 
 def key_type(kind: Type) -> Type:
-    """The type of keys: dyn where it has or may get maps within, which no key can be.
+    """The type of keys; dyn if the type contains or may contain a map, because no key can be one.
 
-    Otherwise the type of ``{x: x}`` would have twice the size of that of ``x``, and so on.
+    Otherwise the type of ``{x: x}`` would be twice as large as the type of ``x``, and so on.
     """
     return DYN if kind.parameters and _is_open(kind) else kind
 
 
 def _is_open(kind: Type) -> bool:
-    """Whether there are maps, or types that are not known yet, in a type."""
+    """Whether a type contains maps or types that are not known yet."""
     return kind.name == "map" or kind.is_parameter or any(map(_is_open, kind.parameters))
 
 
 class Solution:
-    """What type parameters were found to be. Grows while an expression is checked."""
+    """The types that were found for type parameters. Grows while an expression is checked."""
 
     def __init__(self) -> None:
         self._found: dict[Type, Type] = {}
@@ -107,7 +107,7 @@ class Solution:
         return Type(f"<{self._fresh}>")
 
     def resolve(self, kind: Type) -> Type:
-        """The type with all that is known put in."""
+        """The type with known types in place of their parameters."""
         while kind.is_parameter and kind in self._found:
             kind = self._found[kind]
         if not kind.parameters:
@@ -117,11 +117,11 @@ class Solution:
         return kind if same else Type(kind.name, parameters)
 
     def final(self, kind: Type) -> Type:
-        """The type with all that is unknown taken as dyn."""
+        """The type with known types in place of their parameters, and dyn for unknown ones."""
         return _closed(self.resolve(kind))
 
     def accept(self, expected: Sequence[Type], given: Sequence[Type]) -> bool:
-        """Whether arguments of these types may be passed; if so, what was learnt is kept."""
+        """Whether arguments of these types may be passed; if so, the types that were found are kept."""
         self._changes.clear()
         if all(self._assignable(have, want) for want, have in zip(expected, given, strict=True)):
             return True
@@ -160,7 +160,7 @@ class Solution:
         )
 
     def _substitute(self, kind: Type, parameter: Type) -> bool | None:
-        """Whether a parameter may be a type: it becomes the more general one of the two; None if it is part of it."""
+        """Whether a parameter may be a type; it becomes the more general of the two. None if the type contains it."""
         if kind == parameter:
             return True
         known = self._found.get(parameter)
@@ -191,7 +191,7 @@ class Solution:
 
 
 def _closed(kind: Type) -> Type:
-    """The type with every type parameter in it taken as dyn."""
+    """The type with dyn for every type parameter."""
     if kind.is_parameter:
         return DYN
     parameters = tuple(map(_closed, kind.parameters))
@@ -203,7 +203,7 @@ def _more_general(left: Type, right: Type) -> Type:
 
 
 def _is_general(left: Type, right: Type) -> bool:
-    """Whether the left one takes all that the right one takes."""
+    """Whether the left type accepts every value that the right type accepts."""
     if left.is_dynamic or left.is_parameter:
         return True
     if right.is_dynamic or right.is_parameter or left.name != right.name:

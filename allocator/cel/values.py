@@ -1,9 +1,9 @@
-"""Values of CEL in Python, and what holds for all of them: equality, order, size, the name of their type.
+"""Values of CEL in Python: equality, order, size, type names.
 
 | CEL | Python |
 |---|---|
 | bool, int, double, string, bytes, null | bool, int, float, str, bytes, None |
-| uint | `UInt`, an int that knows it is unsigned |
+| uint | `UInt`, a subclass of int |
 | list, map | tuple, dict (keys by `to_key`, because in Python ``True == 1``) |
 | timestamp, duration | `Timestamp`, `Duration`, in nanoseconds |
 | type, optional_type | `TypeValue`, `OptionalValue` |
@@ -116,10 +116,10 @@ class NamedFormat:
 
 
 class Computed(Quantity):
-    """A quantity that is the result of arithmetic: it may be equal, but nothing is equal to it (as upstream).
+    """A quantity that is the result of arithmetic. It can equal another, but no other value equals it (as upstream).
 
     Attributes:
-        scale: the power of ten in whole multiples of which upstream holds it.
+        scale: upstream holds the quantity as a multiple of ten to this power.
     """
 
     __slots__ = ("scale",)
@@ -131,7 +131,7 @@ class Computed(Quantity):
 
 
 class DefaultMap(dict[str, Value]):
-    """A map of maps in which looking up an unknown key yields an empty map, although the key is not in it."""
+    """A map of maps: an unknown key yields an empty map, although the key is not in the map."""
 
     __slots__ = ()
 
@@ -180,7 +180,7 @@ def equal(left: Value, right: Value) -> bool:
     """CEL's ``==``: numbers compare across types, other types differ.
 
     Raises:
-        EvaluationError: the left one is of a type of Kubernetes, and the right one of another (as upstream).
+        EvaluationError: the left value has a type of Kubernetes, and the right value has another (as upstream).
     """
     kind, other = type(left), type(right)
     if kind is other:
@@ -204,7 +204,7 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def _same(left: Value, right: Value) -> bool:
-    """Equality within lists and maps, where values that cannot be compared do not make a difference."""
+    """Equality within lists and maps, where values that cannot be compared count as equal."""
     try:
         return equal(left, right)
     except EvaluationError:
@@ -212,7 +212,7 @@ def _same(left: Value, right: Value) -> bool:
 
 
 def membership(values: tuple[Value, ...]) -> Callable[[Value], bool]:
-    """As `contains`, for many questions about one list of strings, bools and numbers.
+    """`contains` for one list of strings, bools and numbers, prepared for many calls.
 
     An integer that meets a double is compared as a double.
     """
@@ -249,10 +249,10 @@ def contains(values: tuple[Value, ...], wanted: Value) -> bool:
 def compare(left: Value, right: Value) -> int | None:
     """-1, 0 or 1; None if a NaN is compared.
 
-    As in cel-go, an integer that meets a double loses what doubles cannot hold.
+    As in cel-go, an integer that is compared with a double is rounded to a double.
 
     Raises:
-        EvaluationError: the types have no order or not the same.
+        EvaluationError: the types have no order, or are different.
     """
     kind, other = type(left), type(right)
     if kind not in _ORDERED or (kind is not other and not (kind in _NUMBERS and other in _NUMBERS)):
@@ -265,7 +265,7 @@ def compare(left: Value, right: Value) -> int | None:
 
 
 def size(value: Value) -> int:
-    """What cost formulas call the size of a value: 1 for all that has none."""
+    """The size of a value in cost formulas; 1 for a value without a size."""
     kind = type(value)
     if kind is str or kind is tuple or kind is bytes or isinstance(value, dict):
         return len(value)
@@ -277,10 +277,10 @@ def size(value: Value) -> int:
 
 
 def nested_size(value: Value) -> int:
-    """How many elements the lists and maps within a list or map have in all; one that is there twice counts twice.
+    """The number of elements in all lists and maps within a list or map; a list in two places counts twice.
 
-    Ten characters or bytes of a text count as an element. Found without going through all of them: a few bytes of
-    expression can nest shared lists into more elements than there are atoms.
+    Ten characters or bytes count as one element. Each shared list is visited once, because a short expression can nest
+    shared lists into a number of elements that is too large to visit.
     """
     return _nested(value, {})
 
@@ -307,7 +307,7 @@ def to_key(value: Value) -> Hashable:
     """A value as the key of a Python dict.
 
     Raises:
-        EvaluationError: not a type that keys can have.
+        EvaluationError: a type that is not allowed for keys.
     """
     kind = type(value)
     if kind is bool:
@@ -358,7 +358,7 @@ def _from_map(container: dict[Hashable, Value], key: Value) -> Value:
 
 
 def is_container(value: Value) -> bool:
-    """Whether a value has elements that a key finds."""
+    """Whether a value has elements that are found by key or index."""
     return type(value) is tuple or isinstance(value, dict)
 
 
@@ -366,7 +366,7 @@ def present(container: Value, key: Value) -> bool:
     """Whether ``container[key]`` would yield a value.
 
     Raises:
-        EvaluationError: not a container, or a key that no list has.
+        EvaluationError: not a container, or not a valid index of a list.
     """
     if isinstance(container, dict):
         return type(container) is DefaultMap or has_key(container, key)
@@ -383,7 +383,7 @@ def has_key(container: Mapping[Hashable, Value], key: Value) -> bool:
     """Whether a map has a key.
 
     Raises:
-        EvaluationError: not a type that keys can have.
+        EvaluationError: a type that is not allowed for keys.
     """
     return (type(key) is not float or key.is_integer()) and to_key(key) in container
 

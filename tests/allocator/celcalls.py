@@ -1,4 +1,4 @@
-"""Calls of every declared function with given values, past the parser: what a plan with variables does."""
+"""Calls of every declared function with given values, without the parser: as a plan with variables."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"), attributes={"d/tex
 
 
 def signatures() -> Iterator[tuple[str, Overload]]:
-    """Every overload of every function, by a name to report."""
+    """Every overload of every function, with a name for reports."""
     for name, function in sorted(FUNCTIONS.items()):
         for overload in function.overloads:
             yield f"{name}({', '.join(map(str, overload.parameters))})", overload
@@ -34,14 +34,14 @@ def by_type(overload: Overload) -> Step:
 
 
 def by_value(function: Function, count: int, *, member: bool) -> Step | None:
-    """A call with arguments of which nothing is known: ``dyn``."""
+    """A call with arguments of unknown type: ``dyn``."""
     fitting = tuple(o for o in function.overloads if o.member is member and len(o.parameters) == count)
     arguments = tuple(Variable(slot, DYN) for slot in range(count))
     return compile_plan(Invoke(function, fitting, arguments, DYN)) if fitting else None
 
 
 class Call:
-    """One call, run: its result or error, and what it counted."""
+    """One evaluated call: its result or error, and its frame."""
 
     def __init__(self, step: Step, values: Sequence[Any]) -> None:
         self.frame = Frame(DEVICE, len(values))
@@ -50,7 +50,7 @@ class Call:
         self.error: EvaluationError | None = None
         try:
             self.result = step(self.frame)
-        except Exception as error:  # noqa: BLE001  # as the one place does that evaluates programs
+        except Exception as error:  # noqa: BLE001  # as `Program` does
             self.error = as_evaluation_error("", error)
         if isinstance(self.result, EvaluationError):
             self.error = self.result

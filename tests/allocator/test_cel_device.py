@@ -110,7 +110,7 @@ def expand(expression: str) -> str:
 
 
 @pytest.mark.parametrize(("expression", "value", "cost"), [(text, *rest) for text, rest in RESULTS.items()])
-def test_value_and_cost(expression: str, value: bool, cost: int | None) -> None:
+def test_expression_yields_value_at_cost(expression: str, value: bool, cost: int | None) -> None:
     program = compile_expression(expand(expression), ENVIRONMENT)
     measured = program.measure(DEVICE)
     assert measured.error is None
@@ -120,7 +120,7 @@ def test_value_and_cost(expression: str, value: bool, cost: int | None) -> None:
 
 
 @pytest.mark.parametrize(("expression", "message", "cost"), [(text, *rest) for text, rest in FAILURES.items()])
-def test_failure_and_cost(expression: str, message: str, cost: int | None) -> None:
+def test_expression_fails_with_message_at_cost(expression: str, message: str, cost: int | None) -> None:
     program = compile_expression(expand(expression), ENVIRONMENT)
     measured = program.measure(DEVICE)
     assert measured.error is not None
@@ -140,7 +140,7 @@ def test_failure_and_cost(expression: str, message: str, cost: int | None) -> No
         ("@.links.size() == 2", True, True, LISTS),
     ],
 )
-def test_features_decide_what_new_expressions_may_use(expression: str, new: bool, stored: bool, feature: str) -> None:
+def test_new_expression_may_use_only_enabled_features(expression: str, new: bool, stored: bool, feature: str) -> None:
     off = Environment(Kind.NEW, consumable_capacity=False, list_attributes=False)
     on = Environment(Kind.NEW, consumable_capacity=feature == CAPACITY, list_attributes=feature == LISTS)
     cases = {off: new, on: True, replace(off, kind=Kind.STORED): stored}
@@ -168,11 +168,11 @@ READS = {
 
 
 @pytest.mark.parametrize(("expression", "reads"), READS.items())
-def test_what_is_read(expression: str, reads: Reads) -> None:
+def test_reads_are_the_attributes_and_capacities_of_the_text(expression: str, reads: Reads) -> None:
     assert compile_expression(expand(expression), ENVIRONMENT).reads == reads
 
 
-def test_programs_work_in_many_threads_at_once() -> None:
+def test_program_can_run_in_many_threads_at_once() -> None:
     program = compile_expression(expand("[1, 2, 3].map(x, x + @.index).filter(x, x > @.index + 1)"), ENVIRONMENT)
     devices = [replace(DEVICE, attributes={f"{DRIVER}/index": number}) for number in range(200)]
     with ThreadPoolExecutor(8) as threads:
@@ -180,13 +180,13 @@ def test_programs_work_in_many_threads_at_once() -> None:
     assert results == [(number + 2, number + 3) for number in range(200)]
 
 
-def test_compiling_leaves_the_process_as_it_was() -> None:
+def test_compiling_keeps_the_recursion_limit() -> None:
     limit = sys.getrecursionlimit()
     compile_expression("[1].all(x, x > 0)", ENVIRONMENT)
     assert sys.getrecursionlimit() == limit
 
 
-def test_programs_share_nothing_between_evaluations() -> None:
+def test_evaluations_of_a_program_share_no_state() -> None:
     program = compile_expression(expand("[1, 2].map(x, x + @.index)"), ENVIRONMENT)
     first = program.evaluate(DEVICE)
     other = replace(DEVICE, attributes={f"{DRIVER}/index": 10})

@@ -55,13 +55,13 @@ SHOWN = {
 
 
 @pytest.mark.parametrize(("expression", "text"), SHOWN.items())
-def test_the_text_points_at_the_fault(expression: str, text: str) -> None:
+def test_compile_error_shows_the_fault_with_a_caret(expression: str, text: str) -> None:
     with pytest.raises(CompileError) as caught:
         compile_expression(expression, Environment())
     assert str(caught.value) == dedent(text)
 
 
-def test_the_error_carries_place_message_and_expression() -> None:
+def test_compile_error_has_position_message_and_expression() -> None:
     with pytest.raises(CompileError) as caught:
         compile_expression("true &&\n x", Environment())
     error = caught.value
@@ -69,14 +69,14 @@ def test_the_error_carries_place_message_and_expression() -> None:
     assert error.expression == "true &&\n x"
 
 
-def test_of_a_long_line_only_what_is_near_is_shown() -> None:
+def test_compile_error_shows_only_part_of_a_long_line() -> None:
     with pytest.raises(CompileError) as caught:
         compile_expression(f'"{"a" * 500}" == 1', Environment())
     assert max(map(len, str(caught.value).splitlines())) < 150
 
 
 @pytest.mark.parametrize("expression", ["\ud800", '"\ud800"', "\x00", '"\x00" +', "`", "é"])
-def test_what_is_no_text_is_a_compile_error_that_prints(expression: str) -> None:
+def test_invalid_text_is_a_compile_error_that_can_be_printed(expression: str) -> None:
     with pytest.raises(CompileError) as caught:
         compile_expression(expression, Environment())
     assert str(caught.value).encode()
@@ -94,7 +94,7 @@ TOPOLOGY = 'device.attributes["gpu.example.com"].topology'
         (f'{{"a": 1, "b": {TOPOLOGY}}} == {{}}', "expected type 'int' but found 'dyn'"),
     ],
 )
-def test_literals_have_elements_of_one_type(expression: str, message: str) -> None:
+def test_literal_with_elements_of_two_types_does_not_compile(expression: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):
         compile_expression(expression, Environment())
 
@@ -107,5 +107,5 @@ def test_literals_have_elements_of_one_type(expression: str, message: str) -> No
         f'"%s %d %s".format([{TOPOLOGY}, 1, "a"]) == ""',
     ],
 )
-def test_literals_of_one_type_and_arguments_of_format_compile(expression: str) -> None:
+def test_literal_of_one_type_and_arguments_of_format_compile(expression: str) -> None:
     assert compile_expression(expression, Environment()).type.name == "bool"

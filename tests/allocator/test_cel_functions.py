@@ -181,7 +181,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("expression", [text for texts in TRUE.values() for text in texts])
-def test_an_expression_of_the_table_is_true(expression: str) -> None:
+def test_expression_is_true(expression: str) -> None:
     program = compile_expression(expression, Environment())
     assert program.measure(DEVICE).error is None
     assert program.measure(DEVICE).value is True
@@ -189,7 +189,7 @@ def test_an_expression_of_the_table_is_true(expression: str) -> None:
 
 
 @pytest.mark.parametrize(("expression", "message"), FAILING.items())
-def test_an_expression_of_the_table_fails_when_evaluated(expression: str, message: str) -> None:
+def test_expression_compiles_and_fails_at_run_time(expression: str, message: str) -> None:
     program = compile_expression(expression, Environment())
     assert message in str(program.measure(DEVICE).error)
     with pytest.raises(EvaluationError, match=message.replace("(", r"\(").replace(")", r"\)")):
@@ -222,6 +222,6 @@ def test_an_expression_of_the_table_fails_when_evaluated(expression: str, messag
         "google.protobuf.Any{}",
     ],
 )
-def test_what_kubernetes_does_not_have_or_refuses_does_not_compile(expression: str) -> None:
+def test_expression_that_kubernetes_refuses_does_not_compile(expression: str) -> None:
     with pytest.raises(CompileError):
         compile_expression(expression, Environment())

@@ -1,7 +1,7 @@
-"""A law: the time that a call takes grows no faster than its arguments, or than its cost, whatever it is called with.
+"""A law: the time of a call grows no faster than its arguments or its cost, for all arguments.
 
-Each function is called with texts, lists and maps of many kinds, short and long. Where time grows faster it is measured
-again before it counts. What is measured is the time of the processor, which other work on the machine changes little.
+Each function is called with texts, lists and maps of many kinds, short and long. If the time grows faster, it is
+measured again before it counts. The measure is processor time, because other work on the machine changes it little.
 """
 
 import time
@@ -24,7 +24,7 @@ SHORT, LONG = 500, 8_000
 GROWTH = LONG // SHORT
 TOLERANCE = 4.0
 FLOOR = 200
-"""A call as quick as so many empty ones, or as many as its cost says, is not looked at."""
+"""A call that takes less time than this number of empty calls, or than its cost in empty calls, is not checked."""
 
 UNITS = (
     "a", "9", "0", "1s", "1.", ".", "-", "a-", "a.", ":", "1:", " ", "é", "😀", "%41", "%s", "%%", "&", "a=b&",
@@ -36,13 +36,13 @@ SUFFIXES = ("!", "s", "Z")
 
 
 def texts() -> Iterator[tuple[str, str, str]]:
-    """What a text begins with, what is repeated, and how it ends."""
+    """The beginning of a text, its repeated part, and its end."""
     yield from product(PREFIXES, UNITS, [""])
     yield from product([""], UNITS, SUFFIXES)
 
 
 def text(kind: tuple[str, str, str], size: int) -> str:
-    """A text of about that many characters."""
+    """A text of about ``size`` characters."""
     prefix, unit, suffix = kind
     return f"{prefix}{unit * (size // len(unit))}{suffix}"
 
@@ -61,7 +61,7 @@ DYNAMIC = ("int", "string", "double")
 
 
 def lists(kind: Type, size: int) -> Iterator[tuple[Any, ...]]:
-    """Lists of elements of a type; of many types, and of lists, where it may be any."""
+    """Lists of elements of a type; if the type is open, lists of several types and of lists."""
     inner = kind.parameters[0]
     names = DYNAMIC if inner.name not in ELEMENTS else (inner.name,)
     for name in names:
@@ -77,7 +77,7 @@ def lists(kind: Type, size: int) -> Iterator[tuple[Any, ...]]:
 
 
 def arguments(kind: Type, size: int) -> list[Any]:
-    """What grows, of a type; nothing if none of its values do."""
+    """Values of a type with a size; none if its values have no size."""
     if kind.name == "string":
         return [text(each, size) for each in texts()]
     if kind.name == "bytes":
@@ -92,7 +92,7 @@ def arguments(kind: Type, size: int) -> list[Any]:
 
 
 def small(kind: Type) -> Any:
-    """A value of a type that does not grow."""
+    """A small value of a type."""
     if kind.is_parameter or kind.is_dynamic:
         return 1
     if kind.name == "string":
@@ -105,7 +105,7 @@ def small(kind: Type) -> Any:
 
 
 def grown(overload: Overload) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Arguments, short and long: each by itself, and all together."""
+    """Short and long arguments: one of them long, and all of them long."""
     kinds = overload.parameters
     rest = [small(kind) for kind in kinds]
     pairs = [list(zip(arguments(kind, SHORT), arguments(kind, LONG), strict=True)) for kind in kinds]
@@ -123,7 +123,7 @@ def grown(overload: Overload) -> Iterator[tuple[list[Any], list[Any]]]:
 
 
 def _with_other_half(values: Sequence[Any]) -> list[Any]:
-    """A text is looked for in another that has nearly all of it nearly everywhere."""
+    """The second text has a large part of the first, but not all of it."""
     first, second, *others = values
     if type(first) is not str or type(second) is not str:
         return [first, second, *others]
@@ -143,7 +143,7 @@ def seconds(step: Step, values: list[Any], repeats: int) -> tuple[float, Call]:
 
 
 def too_fast(step: Step, short: list[Any], long: list[Any], floor: float) -> str | None:
-    """What grew too fast, if it did each time."""
+    """The arguments whose time grew too fast in each measurement; None if there are none."""
     problem = None
     for repeats in (1, 5, 25):
         after, call = seconds(step, long, repeats)
@@ -165,7 +165,7 @@ SIGNATURES = [
 
 @pytest.fixture(scope="module")
 def floor() -> float:
-    """What is too quick to be looked at."""
+    """Calls below this time are too quick to be checked."""
     step = by_type(next(overload for name, overload in signatures() if name == "!_(bool)"))
     return FLOOR * min(seconds(step, [True], 200)[0] for _ in range(5))
 
@@ -201,7 +201,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
 
 
 def compiling(expression: str, repeats: int) -> float:
-    """The least time of some runs, whether it compiles or not."""
+    """The least time of some runs; the expression need not compile."""
     best = float("inf")
     for _ in range(repeats):
         start = time.thread_time()

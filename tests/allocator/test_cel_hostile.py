@@ -1,4 +1,4 @@
-"""Nothing that a selector is made of raises anything but an error of the expression, whatever it meets."""
+"""Hostile values: functions, operators and macros raise only errors of the expression, whatever their arguments are."""
 
 import math
 from collections.abc import Iterator
@@ -67,14 +67,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "net.CIDR": (CIDR("::/0"), CIDR("1.2.3.4/32")),
     "kubernetes.NamedFormat": (FORMATS["dns1123Label"], FORMATS["uri"], FORMATS["byte"]),
 }  # fmt: skip
-"""What there is to meet, by the name of its type."""
+"""Values by the name of their type."""
 
 SAMPLE = [values[-1] for values in VALUES.values()] + [None, "\ud800", (), math.nan]
 EVERYTHING = [value for values in VALUES.values() for value in values]
 
 
 def problem(call: Call, name: str, values: tuple[Any, ...]) -> str | None:
-    """None if a call ended as it may."""
+    """The fault of a call; None if it ended with a value or an error of the expression."""
     shown = [f"{type(value).__name__} {value!r:.40}" for value in values]
     return f"{name} {shown}: {call.error}" if isinstance(call.error, InternalError) else None
 
@@ -88,8 +88,8 @@ SIGNATURES = list(signatures())
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_functions_take_anything(name: str) -> None:
-    """As ``dyn`` values: each is taken, or is an error of the expression."""
+def test_function_takes_dynamic_values_of_every_type(name: str) -> None:
+    """A value is accepted, or it is an error of the expression."""
     function = FUNCTIONS[name]
     problems = []
     for count, member in sorted({(len(o.parameters), o.member) for o in function.overloads}):
@@ -100,8 +100,8 @@ def test_functions_take_anything(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "overload"), SIGNATURES, ids=[name for name, _ in SIGNATURES])
-def test_overloads_take_all_values_of_their_types_and_null(name: str, overload: Overload) -> None:
-    """Where types are known, values are not looked at; null may stand for some of them."""
+def test_overload_takes_every_value_of_its_types_and_null(name: str, overload: Overload) -> None:
+    """If types are known, values are not checked at run time; some types allow null."""
     step = by_type(overload)
     pools = [
         EVERYTHING
@@ -122,8 +122,8 @@ OPERANDS = (
 
 
 @pytest.mark.parametrize(("name", "count", "member"), sorted(MACROS))
-def test_macros_take_anything(name: str, count: int, member: bool) -> None:
-    """They compile or do not, and yield a value or an error of the expression."""
+def test_macro_takes_operands_of_every_type(name: str, count: int, member: bool) -> None:
+    """It does not compile, or it yields a value or an error of the expression."""
     variables = ("x", "y") if count > 2 and not name.startswith("cel.") else ("x",)
     for target, body, last in product(OPERANDS, ("null", "1", "x", "dyn(null)", "[x]"), ("true", "x")):
         arguments = [*variables, body, last, last][:count]
@@ -150,7 +150,7 @@ def test_macros_take_anything(name: str, count: int, member: bool) -> None:
         ("[1][?dyn(0.0/0.0)] == optional.none()", "unsupported index value"),
     ],
 )
-def test_null_and_the_like_are_errors_of_the_expression(expression: str, message: str) -> None:
+def test_null_and_invalid_zone_are_errors_of_the_expression(expression: str, message: str) -> None:
     program = compile_expression(expression, Environment())
     with pytest.raises(EvaluationError, match=message):
         program.evaluate(DEVICE)
@@ -175,7 +175,7 @@ def test_null_and_the_like_are_errors_of_the_expression(expression: str, message
         'isQuantity(".")',
     ],
 )
-def test_answers_at_the_edges_are_upstreams(expression: str) -> None:
+def test_number_or_time_at_its_limit_is_read_as_upstream(expression: str) -> None:
     program = compile_expression(expression, Environment())
     assert program.evaluate(DEVICE) is True
     assert program.measure(DEVICE).value is True
@@ -199,7 +199,7 @@ def test_answers_at_the_edges_are_upstreams(expression: str) -> None:
         "timestamp(null) == null",
     ],
 )
-def test_what_upstream_does_not_compile_does_not_compile(expression: str) -> None:
+def test_constant_that_upstream_refuses_does_not_compile(expression: str) -> None:
     with pytest.raises(CompileError) as caught:
         compile_expression(expression, Environment())
     assert "internal error" not in str(caught.value)

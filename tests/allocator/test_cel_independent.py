@@ -100,7 +100,7 @@ def expressions(draw: st.DrawFn, kind: str, depth: int) -> str:
 
 @settings(max_examples=300)
 @given(st.sampled_from(sorted(TEMPLATES)).flatmap(lambda kind: expressions(kind, 3)).map(expand))
-def test_results_are_those_of_cel_python(expression: str) -> None:
+def test_result_is_that_of_cel_python(expression: str) -> None:
     try:
         found = ours(expression)
     except CompileError:
@@ -109,5 +109,5 @@ def test_results_are_those_of_cel_python(expression: str) -> None:
 
 
 @pytest.mark.parametrize("expression", DEVIATIONS, ids=DEVIATIONS.values())
-def test_a_deviation_of_cel_python_is_still_one(expression: str) -> None:
+def test_cel_python_still_deviates_from_cel_go(expression: str) -> None:
     assert ours(expand(expression)) != evaluate(expand(expression), DEVICE)

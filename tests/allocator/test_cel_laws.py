@@ -59,25 +59,25 @@ def test_counting_cost_changes_no_result(expression: str) -> None:
 
 
 @given(expressions, expressions)
-def test_and_and_or_do_not_care_for_order(left: str, right: str) -> None:
+def test_and_and_or_are_commutative(left: str, right: str) -> None:
     assert outcome(f"{left} && {right}") == outcome(f"{right} && {left}")
     assert outcome(f"{left} || {right}") == outcome(f"{right} || {left}")
 
 
 @given(expressions)
-def test_what_decides_absorbs_errors(expression: str) -> None:
+def test_decisive_term_absorbs_errors(expression: str) -> None:
     assert outcome(f"{expression} && false") is False
     assert outcome(f"{expression} || true") is True
     assert outcome(f"[{ATTRIBUTES}.yes, {ATTRIBUTES}.no].exists(x, x || {expression})") is True
 
 
 @given(expressions, expressions)
-def test_de_morgan(left: str, right: str) -> None:
+def test_de_morgan_holds(left: str, right: str) -> None:
     assert outcome(f"!({left} && {right})") == outcome(f"!({left}) || !({right})")
 
 
 @given(numbers, numbers)
-def test_numbers_are_ordered_whatever_their_types(left: float, right: float) -> None:
+def test_numbers_of_all_types_have_one_order(left: float, right: float) -> None:
     order = compare(left, right)
     assert order is not None
     assert compare(right, left) == -order
@@ -92,7 +92,7 @@ def test_the_order_of_ints_is_transitive(values: list[int]) -> None:
 
 
 @given(numbers)
-def test_nothing_equals_or_orders_nan(number: float) -> None:
+def test_nan_has_no_order_and_no_equal(number: float) -> None:
     assert compare(math.nan, number) is None
     assert not equal(number, math.nan)
 
@@ -108,7 +108,7 @@ def exactly(left: int, right: int, operator: str) -> int | None:
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.sampled_from("+-*/%"))
-def test_ints_are_exact_or_fail(left: int, right: int, operator: str) -> None:
+def test_int_arithmetic_is_exact_or_fails(left: int, right: int, operator: str) -> None:
     measured = compile_expression(f"dyn({left}) {operator} dyn({right})", Environment()).measure(DEVICE)
     exact = exactly(left, right, operator)
     if exact is None or not -(2**63) <= exact < 2**63:
@@ -140,6 +140,6 @@ def test_any_tokens_compile_or_say_why(tokens: list[str]) -> None:
 
 
 @given(st.text(max_size=30))
-def test_text_survives_quoting(text: str) -> None:
+def test_escaped_string_literal_yields_its_text(text: str) -> None:
     escaped = "".join(f"\\U{ord(c):08x}" for c in text)
     assert compile_expression(f'"{escaped}"', Environment()).evaluate(DEVICE) == text

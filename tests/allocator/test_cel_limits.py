@@ -1,4 +1,4 @@
-"""Nothing that an expression can do hangs, fills the memory or overflows the stack."""
+"""Limits: no expression hangs, fills the memory or overflows the stack."""
 
 import tracemalloc
 from itertools import pairwise
@@ -25,7 +25,7 @@ DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 
 
 def doubling(start: str, body: str, last: str, times: int = 40) -> str:
-    """Variables of which each is made from the one before, then an expression of the last."""
+    """Variables, each made from the one before, then an expression of the last one."""
     names = ["v0", *(f"v{i}" for i in range(1, times))]
     binds = [f"cel.bind(v0, {start}, "]
     binds += [f"cel.bind({new}, {body.replace('x', old)}, " for old, new in pairwise(names)]
@@ -49,8 +49,8 @@ GROWING = {
 
 
 @pytest.mark.parametrize("expression", GROWING.values(), ids=GROWING.keys())
-def test_what_grows_is_stopped_while_it_is_small(expression: str) -> None:
-    """By the limit on cost, which is counted; how long that takes, the benchmark tells."""
+def test_growing_value_hits_the_cost_limit_while_it_is_small(expression: str) -> None:
+    """The benchmark measures the time."""
     program = compile_expression(expression, Environment())
     tracemalloc.start()
     with pytest.raises(CostLimitError):
@@ -60,7 +60,7 @@ def test_what_grows_is_stopped_while_it_is_small(expression: str) -> None:
     assert peak < 50_000_000
 
 
-def test_the_limit_cannot_be_absorbed() -> None:
+def test_cost_limit_is_not_absorbed() -> None:
     pairs = "sets.contains(lists.range(2000), lists.range(2000))"
     program = compile_expression(f"{pairs} || true", Environment())
     with pytest.raises(CostLimitError, match="actual cost limit exceeded"):
@@ -68,7 +68,7 @@ def test_the_limit_cannot_be_absorbed() -> None:
     assert program.measure(DEVICE).cost > LIMIT
 
 
-def test_an_expression_has_at_most_ten_kibibytes() -> None:
+def test_expression_has_at_most_ten_kibibytes() -> None:
     assert compile_expression(f'"{"a" * 10_230}" == ""', Environment()).evaluate(DEVICE) is False
     with pytest.raises(CompileError, match="longer than 10240 bytes"):
         compile_expression(f'"{"ä" * 5_120}" == ""', Environment())
@@ -102,7 +102,7 @@ def test_nesting_has_a_limit(expression: str) -> None:
     ],
     ids=["parentheses", "and", "or", "not", "lists", "maps"],
 )
-def test_what_is_long_but_not_deep_works(expression: str, value: bool) -> None:
+def test_long_expression_that_is_not_deep_compiles(expression: str, value: bool) -> None:
     assert compile_expression(expression, Environment()).evaluate(DEVICE) is value
 
 
@@ -118,14 +118,14 @@ def test_what_is_long_but_not_deep_works(expression: str, value: bool) -> None:
     ],
     ids=["backslashes", "escaped", "quotes", "triple", "bytes", "raw"],
 )
-def test_unterminated_strings_are_refused(text: str) -> None:
-    """In linear time: with a backtracking lexer this would not end."""
+def test_unterminated_string_is_refused_in_linear_time(text: str) -> None:
+    """A backtracking lexer would not end."""
     with pytest.raises(CompileError):
         compile_expression(text, Environment())
 
 
 def test_regular_expressions_do_not_backtrack() -> None:
-    """Or this would not end."""
+    """Otherwise this would not end."""
     program = compile_expression(f'"{"a" * 2000}!".matches("^(a+)+$")', Environment())
     assert program.evaluate(DEVICE) is False
 
@@ -148,7 +148,7 @@ SLOW = {
 
 
 class Clock:
-    """A clock that goes on by one second each time that it is looked at."""
+    """A clock that advances by one second at each look."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -159,8 +159,8 @@ class Clock:
 
 
 @pytest.mark.parametrize("expression", SLOW.values(), ids=SLOW.keys())
-def test_an_evaluation_ends_when_its_time_is_up(expression: str) -> None:
-    """After some looks at the clock, long before its limit on cost."""
+def test_evaluation_ends_when_time_is_up(expression: str) -> None:
+    """It ends after some looks at the clock, long before the cost limit."""
     program = compile_expression(expression, Environment())
     clock = Clock()
     with pytest.raises(OutOfTimeError, match="operation interrupted"):
@@ -169,7 +169,7 @@ def test_an_evaluation_ends_when_its_time_is_up(expression: str) -> None:
     assert program.measure(DEVICE, lambda: True).cost < 100_000
 
 
-def test_time_that_is_up_is_the_searchs_and_is_not_remembered() -> None:
+def test_time_that_is_up_is_an_error_of_the_search_and_is_not_remembered() -> None:
     clock, selectors = Clock(), Selectors()
     expression = '["a"].all(x, lists.range(2000).all(y, x == "a"))'
     with pytest.raises(SearchLimitError, match="time"):
@@ -179,15 +179,15 @@ def test_time_that_is_up_is_the_searchs_and_is_not_remembered() -> None:
     assert selectors.matches(expression, DEVICE) is True
 
 
-def test_the_clock_is_not_absorbed() -> None:
+def test_time_that_is_up_is_not_absorbed() -> None:
     program = compile_expression(f"{SLOW['loops']} || true", Environment())
     with pytest.raises(OutOfTimeError):
         program.evaluate_until(DEVICE, lambda: True)
 
 
 @pytest.mark.parametrize("operator", ["&&", "||"])
-def test_a_term_that_decides_is_evaluated_once(operator: str) -> None:
-    """Or each of the levels around it would double the time."""
+def test_decisive_term_is_evaluated_once(operator: str) -> None:
+    """Otherwise each level of nesting would double the time."""
     same, other = ("true", "false") if operator == "&&" else ("false", "true")
     text = f"{same} {operator} {same} {operator} (" * 35 + f"dyn({other})" + ")" * 35
     assert compile_expression(text, Environment()).evaluate(DEVICE) is (other == "true")
@@ -212,8 +212,8 @@ def test_sets_are_compared_only_if_the_cost_allows() -> None:
     ],
     ids=["types", "optional values", "empty lists", "sets", "texts"],
 )
-def test_what_doubles_ends_soon(expression: str) -> None:
-    """With an error, or a value: with a tree, a type or a text that doubles, this would not end."""
+def test_doubling_value_type_or_tree_ends_soon(expression: str) -> None:
+    """It ends with an error or a value; if a tree, a type or a text doubled, it would not end."""
     try:
         program = compile_expression(expression, Environment())
     except CompileError as error:
@@ -223,8 +223,8 @@ def test_what_doubles_ends_soon(expression: str) -> None:
     assert "internal error" not in message
 
 
-def test_what_is_no_error_of_an_expression_becomes_one_that_says_so() -> None:
-    """Nothing has such a value; whoever finds out what has will see this."""
+def test_unexpected_exception_becomes_an_internal_error_that_names_the_expression() -> None:
+    """No device has such a value today."""
     device = Device(DEVICE.id, attributes={"d/odd": object()})  # type: ignore[dict-item]  # a fault that we do not have
     odd = 'type(device.attributes["d"].odd) == int'
     for expression in (odd, f"[1].exists(x, {odd})"):

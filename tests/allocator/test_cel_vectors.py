@@ -25,7 +25,7 @@ SELECTOR = {
 
 @recorded
 @pytest.mark.parametrize("name", ["cel", "cel_extra"])
-def test_selectors_answer_fail_and_cost_as_upstream(name: str) -> None:
+def test_recorded_selectors_agree_with_upstream(name: str) -> None:
     cases = json.loads((RECORDED / f"{name}.json").read_text())
     assert [f"{case['name']}: {why}" for case in cases if (why := selectors.run_case(case)) is not None] == []
 
@@ -40,14 +40,14 @@ def test_cel_spec_cases_pass_but_for_those_excluded_by_name() -> None:
 
 
 @recorded
-def test_each_single_excluded_case_would_fail() -> None:
+def test_each_case_excluded_by_name_would_fail() -> None:
     cases = json.loads((RECORDED / "cel-spec.json").read_text())
     single = [case for case in cases if exclusions.reason(case) in exclusions.CASES]
     assert len(single) == sum(len(sections) for cases in exclusions.CASES.values() for sections in cases.values())
     assert [case["section"] for case in single if language.failure(case) is None] == []
 
 
-def test_the_command_counts_and_names_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_counts_and_names_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cases.json"
     wrong = {**SELECTOR, "name": "wrong", "actual": {**ACTUAL, "actualCost": 4}}
     plain = {"suite": "s", "name": "n", "section": "x", "expression": "1 + 1", "expected": ["int", 2]}
@@ -61,11 +61,11 @@ def test_the_command_counts_and_names_failures(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("text", ["{", "[{}]", "[1]", '[{"expression": "1"}]'])
-def test_the_command_refuses_what_is_no_file_of_cases(text: str, tmp_path: Path) -> None:
+def test_command_refuses_a_file_without_cases(text: str, tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
     path.write_text(text)
     assert main([str(path)]) == 2
 
 
-def test_the_command_needs_files() -> None:
+def test_command_without_files_is_an_error() -> None:
     assert main([]) == 2

@@ -8,7 +8,7 @@ from allocator.cel.values import OptionalValue, Value
 
 
 def make_list(parts: list[tuple[Step, bool]]) -> Step:
-    """A list of elements, each perhaps optional."""
+    """A list; each element may be optional."""
 
     def build(frame: Frame) -> Value:
         values: list[Value] = []
@@ -34,7 +34,7 @@ def make_list(parts: list[tuple[Step, bool]]) -> Step:
 
 
 def make_map(parts: list[tuple[Step, Step, bool]]) -> Step:
-    """A map of keys and values, each entry perhaps optional."""
+    """A map; each entry may be optional."""
 
     def build(frame: Frame) -> Value:
         values: dict[object, Value] = {}
@@ -64,7 +64,7 @@ def make_map(parts: list[tuple[Step, Step, bool]]) -> Step:
 
 
 def append_step(accumulator: Step, element: Step, *, constant: bool) -> Step:
-    """``accumulator + [element]``, for the same cost but in place; a list of constants is there already."""
+    """``accumulator + [element]`` in place, for the same cost; a constant list costs nothing to make."""
     making = 0 if constant else LIST_COST
 
     def step(frame: Frame) -> Value:
@@ -79,7 +79,7 @@ def append_step(accumulator: Step, element: Step, *, constant: bool) -> Step:
 
 
 def insert_step(parts: list[Step]) -> Step:
-    """An entry, or those of a map, put into the accumulator, which is the first part."""
+    """Puts an entry, or the entries of a map, into the accumulator, which is the first part."""
 
     def step(frame: Frame) -> Value:
         values = []

@@ -1,8 +1,7 @@
-"""Plans to closures that count nothing, for expressions whose cost has a bound within the limit.
+"""Plans to closures that count no cost: for expressions whose cost has a bound within the limit.
 
-Most device selectors are of this kind: no comprehensions, and comparisons with constants. The bound is found once,
-when compiling, by the same formulas that the meter uses, so evaluation has nothing left to count. Errors are
-exceptions here.
+Most device selectors are of this kind: comparisons with constants, no comprehensions. The bound is computed once, at
+compile time, by the formulas of the meter, so an evaluation has nothing to count. Errors are exceptions here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +41,7 @@ _SCALARS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """A compiled plan: its closure, and bounds of its cost and of its value's size."""
+    """A compiled plan: its closure, and upper bounds of its cost and of the size of its value."""
 
     evaluate: Evaluate
     cost: int
@@ -154,7 +153,7 @@ def _invoke(plan: Invoke, depth: int) -> Direct | None:
 
 
 def _comparison(plan: Invoke, arguments: list[Direct], call: Callable[..., Value]) -> Evaluate | None:
-    """With a constant on the right: Python's own operator does where the left has the constant's type."""
+    """A comparison with a constant on the right: Python's operator, if the left value has the constant's type."""
     operator = _OPERATORS.get(plan.function.name)
     if operator is None or not isinstance(plan.arguments[1], Constant):
         return None
@@ -207,7 +206,7 @@ def _logic(plan: Logic, depth: int) -> Direct | None:
 
 
 def _of_many(terms: list[Evaluate], *, decisive: bool) -> Evaluate:
-    """``&&`` (decisive: false) or ``||`` (true): a term that decides makes an error of an earlier one not matter."""
+    """``&&`` (decisive: false) or ``||`` (true): a decisive term absorbs the error of an earlier term."""
     neutral = not decisive
 
     def evaluate(device: Device) -> bool:
@@ -253,7 +252,7 @@ def _of_two(left: Evaluate, right: Evaluate, *, decisive: bool) -> Evaluate:
 
 
 def _or_none(evaluate: Evaluate, device: Device) -> Value:
-    """The value, or None for an error: the first error of the terms is the one that counts."""
+    """The value, or None for an error: the caller raises the first error of its terms."""
     try:
         return evaluate(device)
     except StoppedError:

@@ -1,4 +1,4 @@
-"""One evaluation that counts: what it reads, what it has spent, and the limits on that."""
+"""One evaluation that counts: its variables, its cost so far, its limits."""
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -10,17 +10,17 @@ from allocator.cel.values import Value
 from allocator.model.devices import Device
 
 WORK_LIMIT: Final = 10_000_000
-"""How many characters an evaluation may produce or go through by operations whose cost does not tell."""
+"""Limit on the characters that an evaluation produces or reads in operations whose cost does not show this."""
 
 ELEMENT_WORK: Final = 10
-"""An element of a list counts as so many characters."""
+"""The number of characters that an element of a list counts as."""
 
 _COST_BETWEEN_LOOKS: Final = 1_000
 _WORK_BETWEEN_LOOKS: Final = 10_000
-"""Looking at the clock costs about as much as a step."""
+"""Units of work between two looks at the clock, which take about as long as a step."""
 
 Expired: TypeAlias = Callable[[], bool]
-"""Whether the time that an evaluation has is up."""
+"""Whether the time of an evaluation is up."""
 
 
 def never() -> bool:
@@ -32,9 +32,9 @@ class Frame:
     """One evaluation: its input, its variables, and what it has cost so far.
 
     Attributes:
-        cost: by upstream's formulas.
-        work: characters and elements gone through; may be added to in place where `pause` is looked at.
-        pause: with more work than this, `look` is due.
+        cost: the cost so far, by upstream's formulas.
+        work: the characters and elements so far; whoever adds to it directly compares it with `pause`.
+        pause: above this work, `look` must be called.
     """
 
     __slots__ = ("_cost_pause", "_expired", "_view", "cost", "device", "pause", "slots", "work")
@@ -50,7 +50,7 @@ class Frame:
         self._view: dict[str, Value] | None = None
 
     def view(self) -> Value:
-        """The whole variable ``device``; made once, if at all."""
+        """The whole variable ``device``, made at the first use."""
         if self._view is None:
             self._view = device_value(self.device)
         return self._view
@@ -67,7 +67,7 @@ class Frame:
             self.look()
 
     def produced(self, size: int) -> None:
-        """Count what an operation has built, or goes through.
+        """Count the characters that an operation has built or is about to read.
 
         Raises:
             CostLimitError: too much in all.

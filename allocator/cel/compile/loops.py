@@ -1,4 +1,4 @@
-"""What comprehensions need: their elements, and lists and maps that they build in place."""
+"""Elements of comprehensions, and lists and maps that comprehensions build in place."""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from allocator.cel.values import Value, from_key, shown, to_key, type_name
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A variable that has not been used yet: computed when it is."""
+    """A variable that has not been used yet; its value is computed at the first use."""
 
     compute: Callable[[Any], Value]
 
 
 class Building(dict[Hashable, Value]):
-    """A map that a comprehension builds; nobody else has it yet."""
+    """A map that a comprehension builds and nothing else refers to yet."""
 
     __slots__ = ()
 
 
 def elements(values: Value, *, pairs: bool) -> Iterable[tuple[Value, Value]]:
-    """What a comprehension runs over: one variable and nothing, or two.
+    """The values of the variables of a comprehension, for each element; with one variable, the second is None.
 
     Raises:
         EvaluationError: neither list nor map.
@@ -35,7 +35,7 @@ def elements(values: Value, *, pairs: bool) -> Iterable[tuple[Value, Value]]:
 
 
 def append(values: Value, value: Value) -> list[Value]:
-    """Append in place to a list that is being built; a list that is not is copied first."""
+    """Append in place to the list that is being built; the initial list, a constant, is copied first."""
     building: list[Value] = values if type(values) is list else list(values)
     building.append(value)
     return building
@@ -45,12 +45,12 @@ def insert(values: Value, key: Value, value: Value, *, what: str, native: bool =
     """Insert in place into a map that is being built; the initial map, a constant, is copied first.
 
     Raises:
-        EvaluationError: the key is there already, or no key.
+        EvaluationError: the key exists already, or its type is not allowed.
     """
     building = Building(values) if type(values) is dict and what == "map" else values
     name = key if native else to_key(key)
     if name in building or (type(key) is float and not native):
-        problem = "already exists" if name in building else "is not of a type that keys have"
+        problem = "already exists" if name in building else "has a type that is not allowed for keys"
         raise EvaluationError(f"{what} key {shown(key)} {problem}")
     building[name] = value
     return building

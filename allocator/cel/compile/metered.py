@@ -1,7 +1,7 @@
 """Plans to closures that count cost step by step, as cel-go's tracker does.
 
-Errors are values here, because arguments after a failed one still run and cost; only running into the limit is
-an exception. What an operation costs and when is observable, so the order of things matters.
+Errors are values here, because the arguments after a failed one still run and cost. Only exceeding a limit is an
+exception. Cost is observable, so the order of evaluation must be cel-go's.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,11 +42,11 @@ _TRAVERSING: Final = frozenset(
     | {"flatten", "sort", "@sortByAssociatedKeys", "distinct", "slice", "reverse"}
     | {"sets.contains", "sets.equivalent", "sets.intersects"}
 )
-"""Calls that go through all of a list or map, whatever they cost."""
+"""Calls that read a whole list or map, whatever they cost."""
 
 
 def compile_plan(plan: Plan, *, bare: bool = False) -> Step:
-    """The closure of a plan; ``bare``: as a branch of a choice or as a key, where variables come for free."""
+    """The closure of a plan; ``bare``: it is a branch of a choice or a key, where variables cost nothing."""
     if isinstance(plan, Path):
         return _path(plan, bare=bare)
     if isinstance(plan, Variable):
@@ -75,7 +75,7 @@ def _device(frame: Frame) -> Value:
 
 
 def _path(plan: Path, *, bare: bool) -> Step:
-    """Each step costs 1 unless optional and absent; so does the whole, unless ``bare``, a test, or of a choice."""
+    """Each step costs 1 unless optional and absent. The path costs 1 more unless ``bare``, a test, or of a choice."""
     found = device_input(plan)
     taken = 0 if found is None else found.keys
     steps = [
@@ -119,7 +119,7 @@ def _invoke(plan: Invoke) -> Step:
 
 
 def _repeated(plan: Invoke, result: Constant) -> Step:
-    """A call that was computed beforehand costs each time."""
+    """A call of constants is computed once, but costs at each evaluation."""
     price = cost_of(plan).of([a.value for a in plan.arguments if isinstance(a, Constant)], result.value)
 
     def step(frame: Frame) -> Value:
@@ -130,9 +130,9 @@ def _repeated(plan: Invoke, result: Constant) -> Step:
 
 
 def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
-    """One or two arguments are always evaluated and charged for; of more, none after a failed one.
+    """One or two arguments are always evaluated and charged; of more, none after a failed one.
 
-    So it is where a constant pattern is compiled beforehand, and where the overload has to be found out first.
+    The same holds for a constant pattern, which is compiled with the expression, and for several possible overloads.
     """
     prepared = constant_pattern(plan) is not None
     searched = len(plan.candidates) > 1 and not plan.function.singleton
@@ -169,7 +169,7 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
 
 
 def _count(frame: Frame, value: Value) -> None:
-    """Count what a call goes through, in case its cost does not: sizes that no device has by itself."""
+    """Count what a call reads, in case its cost does not: only sizes that no value of a device has."""
     if type(value) is str:
         if len(value) > _LONG:
             frame.produced(len(value) // ELEMENT_WORK)
@@ -178,7 +178,7 @@ def _count(frame: Frame, value: Value) -> None:
 
 
 def _growing(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
-    """Calls whose result can be large: paid for before it is made, as far as the arguments tell, and counted."""
+    """Calls with a possibly large result: charged before the call, as far as the arguments show, and counted after."""
     cost = cost_of(plan)
 
     def guarded(*values: Value) -> Value:
@@ -210,7 +210,7 @@ def _membership(plan: Membership) -> Step:
 
 
 def _logic(plan: Logic) -> Step:
-    """A term that decides makes errors of others not matter."""
+    """A decisive term absorbs the errors of the others."""
     terms, decisive = [compile_plan(term) for term in plan.terms], plan.decisive
 
     def step(frame: Frame) -> Value:

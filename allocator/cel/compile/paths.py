@@ -1,4 +1,4 @@
-"""Walking ``root.field[index]?...`` with cost, absence and optional values as upstream has them."""
+"""Evaluation of ``root.field[index]?...`` with cost, absence and optional values as upstream has them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +19,7 @@ class Meter(Protocol):
 
 
 class PathStep(NamedTuple):
-    """One step: how to get its key, and what if there is nothing."""
+    """One step: its key, and whether a missing value is allowed."""
 
     key: Callable[[Any], Value]
     optional: bool
@@ -27,7 +27,7 @@ class PathStep(NamedTuple):
 
 
 def known_input(wanted: Input, *, optional: bool, test: bool) -> Callable[[Meter], Value]:
-    """Reads one thing of the device at once, for the cost of the steps that lead there."""
+    """Reads one part of the device directly, for the cost of the steps that lead to it."""
     kind, name, keys = wanted.kind, wanted.name, wanted.keys
 
     def step(frame: Meter) -> Value:
@@ -57,8 +57,8 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
         frame: the evaluation to charge.
         value: where to start.
         steps: the steps.
-        test: yield whether the last step finds something.
-        optional: a step before was optional, so what is missing is no error, and the result is an optional.
+        test: yield whether the last step finds a value.
+        optional: an earlier step was optional, so a missing value is no error, and the result is an optional value.
     """
     final = len(steps) - 1
     try:
@@ -76,7 +76,7 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
                 frame.spend(1)
                 return present(value, key)
             optional = optional or step.optional
-            # What a device has, upstream holds natively, and asks without an error whether it has elements.
+            # Upstream does not fail if a value without elements is asked for one here.
             if optional and not (is_container(value) and present(value, key)):
                 return False if test else NONE
             frame.spend(1)

@@ -1,4 +1,4 @@
-"""The calendar beyond the years that Python knows: a time zone can take a timestamp out of them."""
+"""Dates outside the years that Python knows: a time zone can move a timestamp there."""
 
 from datetime import date as python_date
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ class Date(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Seconds since 1970-01-01T00:00:00, as a clock on the wall shows them."""
+    """Seconds since 1970-01-01T00:00:00 in local time."""
 
     seconds: int
 

@@ -19,7 +19,7 @@ from allocator.cel.functions.times import (
     timestamp_text,
 )
 from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type
-from allocator.cel.values import Timestamp, UInt
+from allocator.cel.values import UInt
 
 _TRUE: Final = frozenset({"1", "t", "true", "TRUE", "True", "T"})
 _FALSE: Final = frozenset({"0", "f", "false", "FALSE", "False", "F"})
@@ -157,6 +157,4 @@ _CONVERSIONS: Final[Library] = (
 LIBRARY: Final[Library] = tuple(replace(each, singleton=True) for each in _CONVERSIONS)
 
 CONVERSIONS: Final = frozenset({*(function.name for function in LIBRARY), "dyn", "type"})
-"""Calls of these with a constant are constants."""
-
-__all__ = ["CONVERSIONS", "LIBRARY", "Timestamp", "bytes_text", "double_text"]
+"""Functions whose call with a constant is a constant."""

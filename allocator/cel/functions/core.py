@@ -1,4 +1,4 @@
-"""The language's own operators and functions on all types."""
+"""Operators and functions of the language that take all types."""
 
 from collections.abc import Callable
 from itertools import product
@@ -45,7 +45,7 @@ def _relation(name: str, holds: Callable[[int], bool]) -> Function:
 
 
 def _differs(left: Value, right: Value) -> bool:
-    """What can't be compared is different, although asking whether it is equal fails."""
+    """Values that cannot be compared are different, although ``==`` fails for them."""
     try:
         return not equal(left, right)
     except EvaluationError:
@@ -61,7 +61,7 @@ def _not_strictly_false(value: Value) -> bool:
 
 
 def _in_map(key: Value, container: Value) -> bool:
-    """Keys are there or not, also in a map that has a value for any key; what is no key is not there."""
+    """Whether a map has a key, even a map that yields a value for every key; an invalid key is not in it."""
     try:
         return has_key(container, key)
     except EvaluationError:

@@ -1,4 +1,4 @@
-"""How a function is declared: its overloads with types, implementation and cost in one place.
+"""The declaration of a function: overloads, types, implementation and cost in one place.
 
 The checker picks overloads by types, the compilers call implementations, the meter uses costs.
 """
@@ -11,7 +11,7 @@ from allocator.cel.cost import Cost
 from allocator.cel.types import Type
 
 Implementation: TypeAlias = Callable[..., Any]
-"""Takes the values of the arguments, gives the result; raises `EvaluationError`."""
+"""Takes the values of the arguments and returns the result. Raises `EvaluationError`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,8 +20,8 @@ class Overload:
 
     Attributes:
         member: called as ``parameters[0].function(...)``.
-        cost: None for 1; used only if types tell that it is this overload.
-        grows: the result can be much larger than the cost tells, so its size is watched.
+        cost: None for 1; used only if the types determine this overload.
+        grows: the result can be much larger than the cost shows, so its size is counted.
     """
 
     parameters: tuple[Type, ...]
@@ -37,9 +37,9 @@ class Function:
     """A function or operator with its overloads.
 
     Attributes:
-        cost: if set, holds for all overloads.
-        singleton: upstream has one implementation for all overloads, so that values alone tell which one it is;
-            otherwise only an overload that types leave possible is called.
+        cost: the cost of all overloads, if set.
+        singleton: upstream has one implementation for all overloads, so the values alone determine the overload.
+            Otherwise only an overload that fits the types is called.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Declarations:
 
 
 def function(name: str, *overloads: Overload, cost: Cost | None = None) -> Function:
-    """A function by name."""
+    """A function of some overloads."""
     return Function(name, overloads, cost)
 
 

@@ -25,7 +25,7 @@ _QUALIFIED: Final = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 
 def _matching(pattern_text: str, longest: int, message: str, *, prefix: bool = False) -> Problems:
-    """At most so long, and of that form; a prefix may end in a dash that something will follow."""
+    """Check the form and the length of a text; a prefix may end in a dash."""
     regex = re.compile(pattern_text)
 
     def problems(text: str) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ FORMATS: Final[Mapping[str, NamedFormat]] = {
     "date": NamedFormat("date", 71, _checked(_date, "invalid date")),
     "datetime": NamedFormat("datetime", 71, _checked(parse_timestamp, "invalid datetime")),
 }
-"""By name. The regex sizes are upstream's estimates of how expensive validation is."""
+"""Formats by name. The regex sizes are upstream's estimates of the cost of validation."""
 
 
 def _validate(form: NamedFormat, text: str) -> OptionalValue:

@@ -1,4 +1,4 @@
-"""``"%s of %d".format([a, b])``, as Kubernetes has it: version 2 of cel-go's string extension, in English.
+"""``"%s of %d".format([a, b])``: version 2 of cel-go's string extension, in English, as in Kubernetes.
 
 Fractions have thousands separators and exponents are superscript. Within lists and maps, a value is written as an
 expression would have it.
@@ -43,7 +43,7 @@ def clauses(template: str) -> Iterator[Clause]:
     """The parts of a template.
 
     Raises:
-        EvaluationError: a precision that is none, or too large.
+        EvaluationError: a precision that is missing or too large.
     """
     end, text = 0, ""
     for match in _CLAUSE.finditer(template):
@@ -80,20 +80,20 @@ def _format(template: str, arguments: tuple[Value, ...]) -> str:
 
 
 def unrecognized(letter: str) -> EvaluationError:
-    """No such clause."""
+    """The error for an unknown clause."""
     return EvaluationError(f"could not parse formatting clause: unrecognized formatting clause {letter!r}")
 
 
 def _wrong(clause: str, value: Value) -> EvaluationError:
-    """A value of a type that a clause does not take."""
+    """The error for a value whose type a clause does not take."""
     return EvaluationError(f"error during formatting: {clause} clause cannot take {type_name(value)}")
 
 
 def _bounded(parts: Iterator[str], opening: str, closing: str, room: int) -> str:
-    """Parts with commas between brackets.
+    """Parts with commas between them, in brackets.
 
     Raises:
-        CostLimitError: more text than there is room for.
+        CostLimitError: the text is longer than ``room``.
     """
     texts: list[str] = []
     for part in parts:

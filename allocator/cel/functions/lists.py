@@ -1,4 +1,4 @@
-"""Lists: Kubernetes' functions, and ``includes`` of the device environment."""
+"""Kubernetes' list functions, and ``includes`` of the device environment."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -70,7 +70,7 @@ _SUMS: Final[Mapping[type, Callable[[tuple[Value, ...]], Value]]] = {
 
 
 def _sum(values: tuple[Value, ...]) -> Value:
-    """Which sum it is, the first element tells."""
+    """The sum; the first element determines its type."""
     kind = type(values[0]) if values else int
     if any(type(value) is not kind for value in values):
         raise EvaluationError("no such overload")
@@ -97,7 +97,7 @@ def _sums() -> tuple[Overload, ...]:
 
 
 def _includes(value: Value, wanted: Value) -> bool:
-    """Whether a list has the element; a value that is no list is taken as a list of itself."""
+    """Whether a list has the element; another value counts as a list of itself."""
     return contains(value, wanted) if type(value) is tuple else contains((value,), wanted)
 
 
@@ -111,4 +111,4 @@ LIBRARY: Final[Library] = (
 )
 
 INCLUDES: Final[Library] = (function("includes", member(DYN, DYN, result=BOOL, call=_includes), cost=TRAVERSAL),)
-"""Only where attributes can be lists."""
+"""Available if attributes can be lists."""

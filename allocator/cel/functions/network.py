@@ -82,7 +82,7 @@ def _test(name: str, holds: Callable[[Address], bool]) -> Function:
 
 
 def _comparing(*, text: bool, network: bool) -> Cost:
-    """Both are gone through; a network is masked too, and a text is parsed first."""
+    """Both operands are read; a network is also masked, and a text is parsed first."""
 
     def formula(sizes: Sequence[int]) -> int:
         cost = math.ceil((sizes[0] + sizes[0]) * 0.1)

@@ -1,4 +1,4 @@
-"""Arithmetic: 64-bit integers that overflow with an error, and doubles."""
+"""Arithmetic: 64-bit integers, where overflow is an error, and doubles."""
 
 import math
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def _times(left: float, right: float) -> float:
 def integer_overloads(operation: Callable[[int, int], int]) -> tuple[Overload, Overload]:
     """The overloads of an operator on two ints and on two uints.
 
-    Of overloads the order matters: an argument of a type that is still unknown takes that of the first.
+    The order of overloads matters: an argument of unknown type takes the type of the first.
     """
     return (
         free(INT, INT, result=INT, call=lambda a, b: checked_int(operation(a, b))),

@@ -1,4 +1,4 @@
-"""Optional values. ``or`` and ``orValue`` are not here: they evaluate their argument only if needed."""
+"""Optional values. ``or`` and ``orValue`` are part of the plan, because they evaluate their argument only if needed."""
 
 from typing import Final
 

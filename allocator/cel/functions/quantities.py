@@ -1,4 +1,4 @@
-"""Quantities, as in `resource.Quantity`."""
+"""Quantities, as `resource.Quantity` of Kubernetes."""
 
 import math
 import re
@@ -35,7 +35,7 @@ def _is_quantity(text: str) -> bool:
 
 
 def _is_integer(value: Quantity) -> bool:
-    """Whether upstream holds it as a 64-bit integer: not if it is too long, although it may be whole."""
+    """Whether upstream holds the quantity as a 64-bit integer; a whole number can be too long for that."""
     if not value.is_integer or not INT_MIN <= value.nano // _NANO <= INT_MAX:
         return False
     if isinstance(value, Computed):
@@ -79,7 +79,7 @@ def _computed(left: Quantity, right: Quantity, result: Quantity) -> Computed:
 
 
 def _scale(value: Quantity) -> int:
-    """The power of ten of the canonical text's suffix; binary ones are multiplied out."""
+    """The power of ten of the canonical text's suffix; 0 for a binary suffix."""
     if isinstance(value, Computed):
         return value.scale
     suffix = str(value).lstrip("-0123456789")

@@ -1,4 +1,4 @@
-"""Regular expressions, by RE2: linear time whatever the pattern."""
+"""Regular expressions by RE2: linear time for every pattern."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -13,7 +13,7 @@ from allocator.cel.types import BOOL, INT, STRING, list_of
 
 _SHORT: Final = 1_000
 _MOST_STEPS: Final = 50_000_000
-"""What RE2 does in half a second at worst."""
+"""RE2 takes half a second for this at worst."""
 
 
 def _options() -> "re2.Options":
@@ -42,17 +42,17 @@ def compile_pattern(pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
 
 
 def _no_character() -> EvaluationError:
-    return EvaluationError("half of a surrogate pair is no character")
+    return EvaluationError("invalid Unicode: half of a surrogate pair")
 
 
 def _searches(text: str, pattern: str) -> Iterator[Any]:
-    """The matches one after the other, as long as they do not take too many steps.
+    """The matches, one after the other, until they take too many steps.
 
-    RE2 is linear in the text, but each character may take as many steps as the program has instructions, and the
-    search for each match may look at all of the text.
+    RE2 is linear in the text, but each character may take one step for each instruction of the program, and each search
+    may read the whole text.
 
     Raises:
-        EvaluationError: not a regular expression, or not a text.
+        EvaluationError: not a regular expression, or invalid Unicode.
         CostLimitError: too many steps.
     """
     try:
@@ -72,7 +72,7 @@ def _compiled_for(text: str, pattern: str) -> Any:  # noqa: ANN401  # re2 has no
 
 
 def _search(text: str, pattern: str) -> Any:  # noqa: ANN401  # re2 has no types
-    """The first match, or None; errors as those of `_searches`."""
+    """The first match, or None. Raises the errors of `_searches`."""
     try:
         return _compiled_for(text, pattern).search(text)
     except UnicodeEncodeError:
@@ -89,7 +89,7 @@ def _find(text: str, pattern: str) -> str:
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> tuple[str, ...]:
-    """All matches, but for empty ones right behind another, as Go finds them."""
+    """All matches, without an empty one directly after another match, as in Go."""
     found: list[str] = []
     end = -1
     for match in _searches(text, pattern):
@@ -117,4 +117,4 @@ LIBRARY: Final[Library] = (
 )
 
 PATTERNS: Final = frozenset({"matches", "find", "findAll"})
-"""The second argument of these is a pattern; a constant one is checked when compiling."""
+"""Functions whose second argument is a pattern; a constant pattern is checked at compile time."""

@@ -1,4 +1,4 @@
-"""Numbers and durations as Go reads them: in one pass, whatever the length of the text."""
+"""Numbers and durations by Go's syntax, in one pass over the text."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _MOST_DIGITS: Final = 20
-"""Of a number that fits 64 bits. Python's own conversion takes a time that grows with the square of the digits."""
+"""Digits of a number that fits 64 bits. The time of Python's conversion grows with the square of the digits."""
 
 _WHOLE: Final = re.compile(r"([+-]?)0*+([0-9]*+)", re.ASCII)
 _DECIMAL: Final = re.compile(
@@ -25,7 +25,7 @@ _LARGEST: Final = 2**63
 
 
 def whole_number(text: str) -> int | None:
-    """A number of digits after an optional sign; None if it is none.
+    """Digits after an optional sign as a number; None for any other text.
 
     Raises:
         OverflowError: more digits than any number of 64 bits has.
@@ -40,7 +40,7 @@ def whole_number(text: str) -> int | None:
 
 
 def double(text: str) -> float | None:
-    """A number as `strconv.ParseFloat` reads it; None if it is none, or beyond what doubles hold."""
+    """A number as `strconv.ParseFloat` reads it; None for any other text and for a number that no double can hold."""
     if _SPECIAL.fullmatch(text):
         return float(text)
     if _DECIMAL.fullmatch(text):
@@ -60,7 +60,7 @@ def _finite(text: str, loose: "re.Pattern[str]") -> float | None:
 
 
 def nanoseconds(text: str, units: Mapping[str, int]) -> int | None:
-    """A duration as `time.ParseDuration` reads it; None if it is none.
+    """A duration as `time.ParseDuration` reads it; None for any other text.
 
     Args:
         text: ``1h30m``, ``-1.5s``, ``0``.
@@ -97,7 +97,7 @@ def nanoseconds(text: str, units: Mapping[str, int]) -> int | None:
 
 
 def _part_of(fraction: str, unit: int) -> int:
-    """The nanoseconds of what follows the decimal point, with Go's rounding."""
+    """The nanoseconds of the digits after the decimal point, with Go's rounding."""
     value, scale = 0, 1.0
     for digit in fraction:
         if value > (_LARGEST - 1) // 10 or value * 10 + int(digit) > _LARGEST or math.isinf(scale):

@@ -1,4 +1,4 @@
-"""Lists, as the list extension of cel-go has them (version 3): slices, flattening, order, and what is distinct."""
+"""cel-go's list extension, version 3: slices, flattening, order, distinct elements."""
 
 from collections.abc import Callable, Sequence
 from functools import cmp_to_key
@@ -13,7 +13,7 @@ from allocator.cel.types import DYN, INT, A, list_of
 from allocator.cel.values import Value, compare, equal, size
 
 _MOST_ELEMENTS: Final = 1_000_000
-"""Of a range; upstream's limit."""
+"""Limit on the elements of a range, as upstream."""
 
 _MAKING: Final = LIST_COST + 1
 
@@ -53,7 +53,7 @@ def _distinct(values: List) -> List:
 
 
 def _is_same(value: Value, other: Value) -> bool:
-    """What can't be compared is different."""
+    """Values that cannot be compared are different."""
     try:
         return equal(value, other)
     except EvaluationError:
@@ -83,7 +83,7 @@ def _by_result(_arguments: Sequence[Value], result: Value) -> int:
 
 
 def _by_range(arguments: Sequence[Value], result: Value) -> int:
-    """By what is asked for, so that it is known before it is made."""
+    """By the requested size, so that the cost is known before the list is made."""
     number = arguments[0]
     return _MAKING + (number if type(number) is int and 0 <= number <= _MOST_ELEMENTS else size(result))
 
@@ -94,12 +94,12 @@ def _by_levels(arguments: Sequence[Value], _result: Value) -> int:
 
 
 def _by_pairs(keys: int) -> Callable[[Sequence[Value], Value], int]:
-    """As if every element was compared with every other."""
+    """The cost of comparing every element with every other."""
 
     def cost(arguments: Sequence[Value], _result: Value) -> int:
         compared: List = arguments[keys]
         if type(compared) is not tuple:
-            raise GivenUpError  # upstream takes it for a list
+            raise GivenUpError  # upstream expects a list here
         factor = 2.1 if compared and type(compared[0]) in (str, bytes) else 2.0
         return _MAKING + int(len(compared) ** 2 * factor)
 
@@ -118,7 +118,7 @@ LIBRARY: Final[Library] = (
         member(list_of(DYN), INT, result=list_of(DYN), call=_flatten, grows=True),
         cost=by_values(_by_levels),
     ),
-    # These cost what lists of their type cost; where types do not tell, as little as any call.
+    # The cost is that of the overload if the types determine it; otherwise it is 1, as for any call.
     Function(
         "sort",
         tuple(member(list_of(t), result=list_of(t), call=_sort, cost=by_values(_by_pairs(0))) for t in COMPARABLE),

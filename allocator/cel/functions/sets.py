@@ -12,7 +12,7 @@ Values = tuple[Value, ...]
 
 
 def check_pairs(left: Values, right: Values) -> None:
-    """Refuse to compare each with each where what they are made of makes that too much; the cost counts pairs.
+    """Refuse to compare all pairs if the elements are too large for that; the cost counts only the pairs.
 
     Raises:
         CostLimitError: too much.

@@ -1,4 +1,4 @@
-"""Strings: the language's own functions and those of cel-go's extension, version 2."""
+"""Strings: the language's functions and those of cel-go's string extension, version 2."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, INT, STRING, list_of
 
 MAX_SIZE: Final = 1_000_000
-"""No string that is built may be longer: nobody else runs while one function goes through it."""
+"""Limit on the length of a string that an expression builds: other work waits while a function reads it."""
 
 _SMALL_PRODUCT: Final = 100_000
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
@@ -39,7 +39,7 @@ def _char_at(text: str, index: int) -> str:
 
 
 def _index_of(text: str, part: str, start: int = 0) -> int:
-    """An empty part is found where the search begins, but not beyond the end."""
+    """The position of a part, or -1; an empty part is found where the search begins, at most at the end."""
     _check_offset(start)
     return text.find(part, min(start, len(text)))
 
@@ -54,7 +54,7 @@ def _last_index_of(text: str, part: str, end: int | None = None) -> int:
 
 
 def _found_last(text: str, part: str) -> int:
-    """``rfind``, which takes a time that grows with the product of the lengths; searching forward does not."""
+    """As ``rfind``, whose time grows with the product of the lengths; so long texts are searched forward, reversed."""
     if len(text) * len(part) <= _SMALL_PRODUCT:
         return text.rfind(part)
     found = text[::-1].find(part[::-1])

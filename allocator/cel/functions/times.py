@@ -96,7 +96,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def timestamp_text(value: Timestamp) -> str:
-    """RFC 3339 in UTC, with as many digits of the second as needed."""
+    """RFC 3339 in UTC, with the digits of the second that are needed."""
     seconds, nanos = divmod(value.nanos, SECOND)
     moment = _EPOCH + timedelta(seconds=seconds)
     fraction = f".{nanos:09}".rstrip("0") if nanos else ""
@@ -112,12 +112,12 @@ def duration_text(value: Duration) -> str:
 
 @cache
 def _zones() -> frozenset[str]:
-    """The names that there are, so that looking for others costs nothing."""
+    """The known names, so that an unknown name is refused without a search for its file."""
     return frozenset(available_timezones())
 
 
 def _offset(zone: str, seconds: int) -> int:
-    """By how many seconds a zone is east of UTC at a moment, in seconds since 1970.
+    """The offset of a zone from UTC in seconds at a moment, which is given in seconds since 1970.
 
     Raises:
         EvaluationError: no such zone.
@@ -134,7 +134,7 @@ def _offset(zone: str, seconds: int) -> int:
 
 
 def _numeric_offset(text: str) -> int:
-    """``+01:30``, with as many hours and minutes as upstream takes; its arithmetic wraps around."""
+    """``+01:30``; any number of hours and minutes is allowed, and the arithmetic wraps around, as upstream."""
     hours_text, _, minutes_text = text.partition(":")
     try:
         hours, minutes = whole_number(hours_text), whole_number(minutes_text)
@@ -147,7 +147,7 @@ def _numeric_offset(text: str) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """The value of its lowest 64 bits."""
+    """The value of the lowest 64 bits."""
     return (value - INT_MIN) % 2**64 + INT_MIN
 
 
@@ -165,7 +165,7 @@ def _field(name: str, get: Callable[[Moment], int]) -> Function:
 
 
 def _with_duration(function: Function, unit: int) -> Function:
-    """The same part of a duration: the whole of it in that unit, rounded towards zero."""
+    """The function with an overload for durations: the whole duration in a unit, rounded towards zero."""
 
     def call(value: Duration) -> int:
         whole = abs(value.nanos) // unit

@@ -1,4 +1,4 @@
-"""URLs: absolute, as Go's ``url.ParseRequestURI`` takes them."""
+"""Absolute URLs, as Go's ``url.ParseRequestURI`` accepts them."""
 
 import re
 from typing import Final
@@ -29,7 +29,7 @@ def parse_url(text: str) -> Url:
         raise ValueError(f"parse {text[:64]!r}: invalid character or escape in URL")
     scheme, _, rest = text.partition(":") if _SCHEME.match(text) else ("", "", text)
     if not rest.startswith("/"):
-        return Url(text, scheme.lower(), "", "", "", "", {})  # opaque: all that follows the scheme is one thing
+        return Url(text, scheme.lower(), "", "", "", "", {})  # an opaque URL has no parts after the scheme
     parts = urlsplit(text, allow_fragments=False)
     host = parts.netloc.rpartition("@")[2]
     name, port = _host_and_port(host)

@@ -29,7 +29,7 @@ def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT
 
 
 def _normalized(text: str) -> str:
-    """Without a leading ``v`` and leading zeros, and with minor and patch."""
+    """The version without a leading ``v`` and leading zeros, and with minor and patch."""
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and any(sign in parts[-1] for sign in "+-"):
         raise EvaluationError("short version cannot contain PreRelease/Build meta data")
