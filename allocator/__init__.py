@@ -52,14 +52,14 @@ from allocator.explain.conditions import conditions_of as conditions_of
 from allocator.explain.conditions import value_in_words as value_in_words
 from allocator.explain.conditions import values_read as values_read
 from allocator.explain.conditions import without_condition as without_condition
-from allocator.explain.names import did_you_mean as did_you_mean
-from allocator.explain.names import nearest as nearest
-from allocator.explain.names import nearest_attribute as nearest_attribute
 from allocator.explain.obstacles import Held as Held
 from allocator.explain.obstacles import Kind as Kind
 from allocator.explain.obstacles import Obstacle as Obstacle
 from allocator.explain.obstacles import Remedy as Remedy
 from allocator.explain.obstacles import Seen as Seen
+from allocator.explain.spelling import did_you_mean as did_you_mean
+from allocator.explain.spelling import nearest as nearest
+from allocator.explain.spelling import nearest_attribute as nearest_attribute
 from allocator.model.claims import MAX_RESULTS as MAX_RESULTS
 from allocator.model.claims import AllocationMode as AllocationMode
 from allocator.model.claims import AllocationResult as AllocationResult

@@ -10,7 +10,7 @@ from allocator.model.devices import DeviceId
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cause:
-    """Why a device did not serve a request, or why a request could not be served. Each check of devices has its own.
+    """Why a device did not serve a request, or why a request could not be served. Most checks have their own.
 
     Attributes:
         name: for programs, for example ``in-use``.

@@ -131,7 +131,7 @@ class Inventory:
         pools: pool to its slices.
         local: node name to the pools with a slice for only that node.
         roaming: pools with any other slice.
-        marked: mark to the roaming pools that only nodes with one of their marks can reach.
+        marked: for each mark, the roaming pools that it opens. A node without any mark of a pool can't reach it.
         anywhere: the other roaming pools: any node may reach them.
     """
 

@@ -29,11 +29,11 @@ from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder
 from extender.verbs.bind_errors import BindError
+from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
-from extender.verbs.recent import Decision, DecisionStore
 from extender.verbs.volume_gate import VolumeGate
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 

@@ -20,7 +20,7 @@ from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownEr
 from extender.kube.credentials import Origin
 from extender.kube.raw import key_of, timestamp
 from extender.state.live import connect
-from extender.writes.reservation import is_protected, protected
+from extender.writes.claim_json import is_protected, protected
 
 _DRIVER: Final = "idle.example.com"
 _NOT_MADE: Final = "the pod's claims are not made yet"

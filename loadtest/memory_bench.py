@@ -26,7 +26,7 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.observe import logs
 from extender.observe.metrics import Metrics
-from extender.serving.collector import sparing_survivors
+from extender.serving.garbage import sparing_survivors
 from extender.serving.run import make_service, make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState

@@ -26,7 +26,7 @@ from extender.kube.connection import open_connection
 from extender.kube.credentials import Origin
 from extender.kube.transport import Request
 from extender.observe import logs
-from extender.serving.collector import sparing_survivors
+from extender.serving.garbage import sparing_survivors
 from extender.state.live import connect
 from extender.state.state import ClusterState
 from tests.kit.measure import LOOPS, MEGABYTE, calibration, resident_peak

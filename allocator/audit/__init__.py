@@ -1,1 +1,1 @@
-"""An independent judge of allocated claims. It shares no code with the search."""
+"""An independent judge of allocated claims. It shares no code with the search but CEL and node selectors."""

@@ -1,5 +1,6 @@
-"""The audit of a cluster: the rules that allocated claims break. It shares no code with the search.
+"""The audit of a cluster: the rules that allocated claims break.
 
+Of the search's code it shares CEL and node selectors alone.
 Its evidence is what an API server holds: slices, classes, nodes, and claims with their allocations. The rules over
 devices (double allocations, counters, capacity) are here; the rules over single claims are in `claim.py`.
 """

@@ -10,8 +10,8 @@ from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
-from allocator.explain.names import did_you_mean, nearest
 from allocator.explain.obstacles import Held, Kind, Obstacle, Remedy, Seen
+from allocator.explain.spelling import did_you_mean, nearest
 from allocator.model.claims import AllocationMode, DeviceRequest
 from allocator.model.devices import Capacity, Device, DeviceId, RequestPolicy, ValidRange
 from allocator.model.features import Features

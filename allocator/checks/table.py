@@ -2,7 +2,8 @@
 
 The search takes the first check that speaks (`Checks.all`), an explanation tells what all of them say (`Checks.told`,
 `books`), and fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`). A new feature of devices
-is one module with its check, and the name of that check in this table.
+is one module with its check, the name of that check in this table, and what `allocator.model` reads and validates of
+it (`devices`, `json.slices`, `rules.slices`; `json.allocations` if a result carries it).
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping

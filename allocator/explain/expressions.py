@@ -16,8 +16,8 @@ from allocator.explain.conditions import (
     with_attribute,
     without_condition,
 )
-from allocator.explain.names import did_you_mean, nearest_attribute
 from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
+from allocator.explain.spelling import did_you_mean, nearest_attribute
 from allocator.model.claims import DeviceClass, DeviceRequest
 from allocator.model.devices import Device
 from allocator.outcome import NO_MATCH

@@ -1,4 +1,4 @@
-"""Policies, one module each; a new policy is one module and its name here."""
+"""Policies, one module each. A new policy is one module, and its name here; settings and commands then take it."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,10 +1,11 @@
 """Best-fit: first devices of tight groups, then partitions of hardware that is in use already, then small devices."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from allocator.checks.counters import counter_demand
+from allocator.model.quantity import Format, Quantity
 from allocator.outcome import Merit
 from allocator.policies.policy import DeviceKind, K, Orders, Policy, Sizes, View, in_bands, published, sizes_of
 from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
@@ -12,6 +13,8 @@ from allocator.search.constraints import constraint_class
 
 _CAPACITY, _FREE, _BROKEN = 3, 2, 2
 """Weights of the parts of waste: excess capacity, nodes with free devices, hardware newly broken up."""
+
+_BINARY_FROM: Final = 1024 * 10**9
 
 
 # --- order -------------------------------------------------------------------------------------------------
@@ -133,4 +136,26 @@ def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
     return in_bands(merits, fitness)
 
 
-BEST_FIT: Final = Policy("best-fit", _orders, _least_waste, _scores)
+# --- words -------------------------------------------------------------------------------------------------
+
+
+def _why(merit: Merit, every: Sequence[Merit]) -> Iterator[str]:
+    for name in sorted({name for each in every for name in each.capacity}):
+        amounts = {each.capacity.get(name, 0) for each in every}
+        if len(amounts) > 1:
+            least, most = _shown(min(amounts)), _shown(max(amounts))
+            amount = _shown(merit.capacity.get(name, 0))
+            yield f"devices with {amount} of {name.rpartition('/')[2]} (all nodes: {least} to {most})"
+    if len({each.broken for each in every}) > 1:
+        yield "breaks up a whole device" if merit.broken else "breaks up no whole device"
+    if len({each.free for each in every}) > 1:
+        yield f"leaves {merit.free:.0%} of its pools free"
+
+
+def _shown(nano: int) -> str:
+    """In binary units if the amount is round in them."""
+    is_binary = nano >= _BINARY_FROM and nano % _BINARY_FROM == 0
+    return str(Quantity.from_nano(nano, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))
+
+
+BEST_FIT: Final = Policy("best-fit", _orders, _least_waste, _scores, _why)

@@ -3,7 +3,7 @@
 Every policy finds an allocation exactly when first-fit finds one.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -62,15 +62,18 @@ class Policy:
 
     Attributes:
         orders: the order in which candidates are tried; called once per search.
-        single: for a request of one device: maps each kind of free device to the position of the first of that kind,
-            and returns the kind that a search by `orders` would take; None if it would take none.
+        single: the kind of device that a search by `orders` would take for a request of one device; None if it would
+            take none. The argument has each kind of free device with the position of the first device of that kind.
         scores: how nodes compare.
+        why: why an allocation compares with all allocations as it does, a phrase for each reason; None: `scores` only
+            depends on the preference of alternatives.
     """
 
     name: str
     orders: Callable[[View], Orders]
     single: Callable[[Mapping[DeviceKind, int]], DeviceKind | None]
     scores: Scores
+    why: Callable[[Merit, Sequence[Merit]], Iterator[str]] | None = None
 
 
 def published(view: View) -> Orders:

@@ -1,6 +1,7 @@
 """Constraints over the devices of a claim: matchAttribute and distinctAttribute.
 
-Each kind is one class, registered in `CONSTRAINTS`. A constraint compares devices by the values of one attribute.
+Each kind is one class, registered in `CONSTRAINTS`, and one judge in `allocator.audit.claim`, which shares no code with
+the search. Plan, pruning, equivalence and explanations name no kind. A constraint compares devices by one attribute.
 """
 
 from collections import Counter

@@ -1,5 +1,6 @@
-"""Waking: pods that were rejected are tried again when devices appear that could serve them.
+"""Background tasks: work after filter has answered.
 
-kube-scheduler tries a pod that an extender rejected again after events of Pods, Nodes, ResourceClaims and
-DeviceClasses, but not of ResourceSlices and DeviceTaintRules; and it may have seen an event, and asked, before we did.
+Most of it is waking rejected pods. kube-scheduler tries a rejected pod again after events of Pods, Nodes,
+ResourceClaims and DeviceClasses, but not after events of ResourceSlices and DeviceTaintRules. It may also have seen an
+event, and asked, before we saw it.
 """

@@ -16,10 +16,10 @@ from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.writes.binding_conditions import Failed, unmet
+from extender.writes.claim_json import is_reserved
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.other_writers import double_allocation
-from extender.writes.reservation import is_reserved
 
 
 class BindingTimeout(BackgroundTask):

@@ -15,7 +15,7 @@ from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.writes.reservation import WriteRefusedError
+from extender.writes.claim_json import WriteRefusedError
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -16,8 +16,8 @@ from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnk
 from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.state.state import ClusterState
+from extender.writes.claim_json import is_reserved
 from extender.writes.events import Note
-from extender.writes.reservation import is_reserved
 
 logger = structlog.get_logger()
 

@@ -69,7 +69,7 @@ def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Sna
 
 
 def _has_more(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
-    """Its slices are others, or of a device that was in use something else is held."""
+    """Whether the pool may have more to give: its slices have changed, or the use of a device that was in use."""
     if before.inventory.pools.get(pool) is not after.inventory.pools.get(pool):
         return True
     old, new = (each.usage.pools.get(pool, NOTHING_USED) for each in (before, after))

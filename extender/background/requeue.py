@@ -21,7 +21,7 @@ from extender.pods.case import refreshed
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.writes.reservation import WriteRefusedError
+from extender.writes.claim_json import WriteRefusedError
 from extender.writes.writer import Writer
 
 MOST_PODS: Final = 1024

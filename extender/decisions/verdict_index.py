@@ -13,7 +13,7 @@ _RENEWED_AFTER: Final = 1 / 8
 
 
 class VerdictIndex(dict[str, int]):
-    """Node name to the number of its verdict, under everything that stays the same while the cluster changes.
+    """Node name to the number of its verdict, for one signature and one state of the roaming pools.
 
     Python calls `__missing__` for a name that is not there. Every other access is done in C, which makes the difference
     with thousands of names.

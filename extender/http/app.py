@@ -28,7 +28,7 @@ from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
 from extender.http.origins import Callers
 from extender.http.scheduler_verbs import add_scheduler_verbs
-from extender.http.views import add_views
+from extender.http.tables import add_tables
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs import wire
@@ -53,7 +53,7 @@ def create_app(
     of_autoscaler = replace(endpoints, deadline=settings.autoscaler.deadline_seconds)
     add_autoscaler_verbs(app, autoscaler, of_autoscaler)
     add_explain(app, service, bodies)
-    add_views(app, service.overview)
+    add_tables(app, service.overview)
     add_health(app, service)
     add_index(app, service)
     return app

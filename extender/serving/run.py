@@ -52,7 +52,7 @@ from extender.observe.overview import Overview
 from extender.observe.tables.devices import DeviceCounts
 from extender.offload import Offload, Searches, in_thread, switching_soon
 from extender.service import Service
-from extender.serving.collector import sparing_survivors
+from extender.serving.garbage import sparing_survivors
 from extender.serving.heap import give_back_early
 from extender.state.follow import FollowTiming
 from extender.state.live import LiveCluster, Timing, connect

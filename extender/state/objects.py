@@ -343,7 +343,7 @@ class ClaimObject:
 
 
 def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_claim_spec) -> ClaimObject:
-    """A ResourceClaim of any version that is supported; see `allocator.model.json.parse_claim`.
+    """A ResourceClaim of any version that is supported; see `allocator.model.json.claims.parse_claim`.
 
     Raises:
         InvalidObjectError: all that is wrong with it.

@@ -179,8 +179,8 @@ class ClusterState:
     def settle(self, claim_uid: str, at: int) -> None:
         """Set the revision of the claim from which on the watch shows the outcome of the write.
 
-        After a success, this is the revision of the write. After an unknown outcome, it is the one after the
-        precondition's: another write that makes it causes ours to be refused.
+        After a success, this is the revision of the write. If the outcome is unknown, it is any revision after the one
+        that the write demands: once the watch shows such a revision, our write has happened or will be refused.
         """
         assumed_allocation = self._snapshot.assumed.get(claim_uid)
         if assumed_allocation is not None:

@@ -1,1 +1,1 @@
-"""The verbs that a kube-scheduler calls: one module each, with no HTTP inside."""
+"""The verbs of kube-scheduler, one module each, and what they share. No HTTP here."""

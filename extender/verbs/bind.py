@@ -20,10 +20,10 @@ from extender.state.state import ClusterState
 from extender.verbs.bind_errors import BindError, DoubleAllocationError, GivenBackError, LapsedError
 from extender.verbs.bind_plan import Plan, Planner, to_give_back
 from extender.writes.binding_conditions import Failed, unmet
+from extender.writes.claim_json import Reservation, WriteRefusedError, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.other_writers import double_allocation, is_in_use
 from extender.writes.pods import check_unbound
-from extender.writes.reservation import Reservation, WriteRefusedError, is_reserved
 from extender.writes.special_claims import SpecialClaims
 from extender.writes.writer import Writer
 

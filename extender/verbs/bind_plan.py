@@ -17,9 +17,9 @@ from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind_errors import BindError, DoubleAllocationError
+from extender.writes.claim_json import Reservation, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.other_writers import double_allocation
-from extender.writes.reservation import Reservation, is_reserved
 
 MOST_TRIES: Final = 5
 """To find devices before something changes that the search depends on."""

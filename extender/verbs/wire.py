@@ -28,7 +28,7 @@ from extender.verbs.body import (
     root_of,
     text,
 )
-from extender.verbs.names import Names
+from extender.verbs.node_names import Names
 from extender.verbs.preempt import Victims
 
 

@@ -7,7 +7,7 @@ from allocator import InvalidObjectError
 from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.raw import key_of
 from extender.state.objects import Pod, parse_pod
-from extender.writes.reservation import WriteRefusedError
+from extender.writes.claim_json import WriteRefusedError
 
 ATTEMPTS: Final = 5
 """How often a write is tried while others change the object, or while its outcome is unknown."""

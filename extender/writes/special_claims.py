@@ -11,8 +11,8 @@ from extender.kube.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, 
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object
 from extender.state.state import ClusterState
+from extender.writes.claim_json import Reservation, WriteRefusedError
 from extender.writes.pods import ATTEMPTS, patch_status, pod_of
-from extender.writes.reservation import Reservation, WriteRefusedError
 
 
 @dataclass(frozen=True, slots=True)

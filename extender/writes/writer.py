@@ -2,7 +2,7 @@
 
 Several processes may write for the same pods. Whoever takes a claim from a pod reads the claim, fences the pod, and
 writes the claim as it was read. Whoever binds a pod knows the pod's version before writing its claims, and posts the
-Binding with that version. docs/explanation says why no bound pod loses a device.
+Binding with that version. docs/explanation/binding.md says why no bound pod loses a device.
 
 A write that was refused with 4xx has not happened. A write that timed out, was cut, or got a 5xx may have happened: the
 object is read before anything else is done, and while it can't be read, nothing is undone and the assumed allocation
@@ -24,10 +24,10 @@ from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnk
 from extender.kube.raw import revision_of
 from extender.state.objects import RELEASED, ClaimObject, Pod
 from extender.state.state import ClusterState
+from extender.writes.claim_json import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
+from extender.writes.claim_writes import Claims, ReadClaim, Release, Released, Reserved
 from extender.writes.conditions import DEVICES_CHANGED, condition_patch
-from extender.writes.goals import Claims, ReadClaim, Release, Released, Reserved
 from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
-from extender.writes.reservation import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
 
 
 class Outcome(NamedTuple):

@@ -20,7 +20,7 @@ from extender.kube.raw import revision_of
 from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.verbs.bind_errors import BindError
-from extender.writes.reservation import is_reserved
+from extender.writes.claim_json import is_reserved
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check
 from tests.extender.interleaving import Step

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.verbs import wire
 from extender.verbs.body import WireError
-from extender.verbs.names import Names
+from extender.verbs.node_names import Names
 from extender.verbs.preempt import Victims
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}

@@ -18,8 +18,8 @@ from extender.kube.api import (
 )
 from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
+from extender.writes.claim_json import WriteRefusedError
 from extender.writes.pods import ATTEMPTS
-from extender.writes.reservation import WriteRefusedError
 from extender.writes.writer import Writer
 from tests.extender.writer_scene import (
     ALLOCATE,

@@ -14,8 +14,8 @@ from extender.kube.api import (
     RawObject,
 )
 from extender.kube.claim_rules import FINALIZER
+from extender.writes.claim_json import CONFIRMED, Reservation, WriteRefusedError
 from extender.writes.pods import ATTEMPTS
-from extender.writes.reservation import CONFIRMED, Reservation, WriteRefusedError
 from extender.writes.writer import Outcome, Writer
 from tests.extender.writer_scene import (
     ALLOCATE,

@@ -11,7 +11,7 @@ from extender.kube.api import (
 )
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.writes.reservation import Reservation
+from extender.writes.claim_json import Reservation
 from extender.writes.writer import Outcome, Writer
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, node, pod

@@ -15,15 +15,15 @@ from extender.http.negotiation import Format, format_for
 from extender.kube.api import RESOURCES
 from extender.observe.overview import Overview
 from extender.observe.tables.claims import ClaimState, claims
+from extender.observe.tables.decisions import decisions
 from extender.observe.tables.devices import DeviceState, devices, pools
-from extender.observe.tables.service import decisions, kinds, problems
+from extender.observe.tables.kinds import kinds
+from extender.observe.tables.problems import problems
 from extender.observe.tables.table import TokenError, View, page
 from extender.verbs import wire
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500
-
-Verb = Literal["filter", "preempt", "bind"]
 
 _EXAMPLES: Final[dict[str, dict[str, JSON]]] = {
     "cluster": {
@@ -143,7 +143,7 @@ class Decisions(Paging):
     )
 
 
-def add_views(app: FastAPI, overview: Overview) -> None:
+def add_tables(app: FastAPI, overview: Overview) -> None:
     """``/cluster``, ``/pools``, ``/devices``, ``/claims``, ``/problems`` and ``/decisions``."""
     state, features = overview.state, overview.features
     options: dict[str, Any] = {"tags": ["views"], "response_class": Response}

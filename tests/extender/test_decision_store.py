@@ -1,8 +1,8 @@
 """What filter found is remembered for the pods filtered last."""
 
 from allocator import Merit
+from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.merits import Merits
-from extender.verbs.recent import Decision, DecisionStore
 from tests.kit.clusters import parsed, pod
 
 

@@ -10,8 +10,7 @@ from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownEr
 from extender.kube.raw import key_of, revision_of
 from extender.state.objects import without_managers
 from extender.state.state import ClusterState
-from extender.writes.pods import changed_by_others
-from extender.writes.reservation import (
+from extender.writes.claim_json import (
     Reservation,
     confirmed,
     is_confirmed,
@@ -19,6 +18,7 @@ from extender.writes.reservation import (
     protected,
     unprotected,
 )
+from extender.writes.pods import changed_by_others
 
 
 class ReadClaim(NamedTuple):

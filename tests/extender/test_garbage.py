@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from extender.serving.collector import sparing_survivors
+from extender.serving.garbage import sparing_survivors
 
 
 class Cycle:

@@ -1,0 +1,35 @@
+"""The table of the latest decisions."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from extender.observe.decision_log import Entry
+from extender.observe.tables.table import Item, Row, View, matches
+
+
+def decisions(entries: Iterable[Entry], *, namespace: str = "", pod: str = "", verb: str = "") -> View:
+    """What was decided, the latest first."""
+    columns = ("time", "id", "verb", "namespace", "pod", "node", "passed", "rejected", "milliseconds", "error")
+
+    def rows() -> Iterator[Row]:
+        for entry in entries:
+            wanted = matches(namespace, entry.pod.namespace) and matches(pod, entry.pod.name)
+            if wanted and matches(verb, entry.verb):
+                yield Row((f"{2**63 - entry.number:020}",), partial(_decision, entry))
+
+    return View(columns, rows())
+
+
+def _decision(entry: Entry) -> Item:
+    return {
+        "time": entry.at.isoformat(timespec="milliseconds"),
+        "id": entry.id,
+        "verb": entry.verb,
+        "namespace": entry.pod.namespace,
+        "pod": entry.pod.name,
+        "node": entry.node,
+        "passed": entry.passed,
+        "rejected": dict(entry.rejected),
+        "milliseconds": round(entry.seconds * 1000, 1),
+        "error": entry.error,
+    }

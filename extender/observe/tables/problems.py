@@ -1,0 +1,20 @@
+"""The table of objects that can't be read, and why."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from extender.observe.tables.table import Row, View, matches
+from extender.state.snapshot import Snapshot
+
+
+def problems(snapshot: Snapshot, *, kind: str = "") -> View:
+    """The objects that can't be read, and why."""
+    columns = ("kind", "object", "problem")
+
+    def rows() -> Iterator[Row]:
+        for (its_kind, key), problem in sorted(snapshot.problems.items()):
+            if matches(kind, its_kind):
+                item = {"kind": its_kind, "object": str(key), "problem": problem}
+                yield Row((its_kind, *key), partial(dict, item))
+
+    return View(columns, rows())
