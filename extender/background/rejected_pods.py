@@ -110,7 +110,7 @@ def judge_pods(
         refuse = partial(judging.refuse, each)
         with decider.solver.faults.of(f"pod {pod}", refuse):
             judging.judge(each, pod, names)
-        if judging.is_over:
+        if judging.is_over or decider.solver.clock() > judging.until:
             break
     return judging.judged
 
