@@ -329,6 +329,17 @@ async def test_the_documented_examples_run(client: AsyncClient) -> None:
     assert {"/livez", "/readyz", "/healthz", "/metrics", "/"} <= set(paths)
 
 
+async def test_others_are_answered_while_a_long_body_is_decoded(client: AsyncClient) -> None:
+    victims = {f"node-{n}": {"Pods": [{"UID": f"{u:036}"} for u in range(1000)]} for n in range(20)}
+    asking = asyncio.create_task(post(client, "preempt", {"Pod": pod("plain"), "NodeNameToMetaVictims": victims}))
+    turns = 0
+    while not asking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert set((await asking)["NodeNameToMetaVictims"]) == set(victims)
+    assert turns > 100, "on the loop it would take a few turns"
+
+
 async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) -> None:
     clock = HeldClock()
     settings = load("scheduling: {deadlineSeconds: 60}")
