@@ -13,6 +13,7 @@ from extender.kube.permissions import denied, needed, to_list
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.transport import Transport
 from extender.kube.watch import Source, WatchTiming
+from extender.offload import Offload, in_thread
 from extender.state.follow import Follower, FollowTiming
 from extender.state.state import ClusterState
 
@@ -32,20 +33,31 @@ class Timing:
 class LiveCluster:
     """A cluster behind an API server.
 
+    Args:
+        off_loop: where objects are decoded that take long.
+
     Attributes:
         api: implements `extender.kube.api.Api`.
         followers: one per kind, once it runs.
     """
 
-    def __init__(self, api: RemoteApi, *, random: Callable[[], float], timing: Timing = Timing()) -> None:
+    def __init__(
+        self,
+        api: RemoteApi,
+        *,
+        random: Callable[[], float],
+        timing: Timing = Timing(),
+        off_loop: Offload = in_thread,
+    ) -> None:
         self.api = api
+        self._off_loop = off_loop
         self._random = random
         self._timing = timing
         self.followers: tuple[Follower, ...] = ()
 
     async def run(self, cache: ClusterState) -> None:
         """List and watch all kinds, and tell the cache which kinds are in doubt. Run it once, until cancelled."""
-        source = Source(self.api, random=self._random, timing=self._timing.watch)
+        source = Source(self.api, random=self._random, timing=self._timing.watch, off_loop=self._off_loop)
         self.followers = tuple(
             Follower(resource, source, cache, random=self._random, timing=self._timing.follow)
             for resource in RESOURCES.values()

@@ -103,7 +103,7 @@ async def following(
     fake: FakeApi, state: ClusterState, random: Callable[[], float] = half, timing: Timing | None = None
 ) -> AsyncIterator[LiveCluster]:
     """A live cluster that follows a fake server while the context lasts."""
-    cluster = LiveCluster(api_over(fake, page_size=2), random=random, timing=timing or Timing())
+    cluster = LiveCluster(api_over(fake, page_size=2), random=random, timing=timing or Timing(), off_loop=at_once)
     running = asyncio.create_task(cluster.run(state))
     try:
         yield cluster

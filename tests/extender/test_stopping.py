@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 import orjson
-from httpx import AsyncClient, ConnectError
+from httpx import AsyncClient, ConnectError, ReadError
 
 from extender.config.settings import load
 from extender.fakekube.api import MemoryApi
@@ -82,7 +82,7 @@ async def serving_over(api: SlowApi, deadline: float) -> AsyncIterator[tuple[Asy
 async def is_ready(client: AsyncClient) -> bool:
     try:
         return (await client.get("/readyz")).status_code == 200
-    except ConnectError:
+    except (ConnectError, ReadError):  # refused, or reset while it closes
         return False
 
 
