@@ -44,9 +44,10 @@ def _without_zeros(part: str) -> str:
 
 
 def _order(left: Version, right: Version) -> int:
-    return (left > right) - (left < right)
+    return (right < left) - (left < right)
 
 
+# Only `<`: the other operators of `Version` are derived from it, and slower.
 LIBRARY: Final[Library] = (
     function(
         "semver",
@@ -63,7 +64,7 @@ LIBRARY: Final[Library] = (
     function("major", member(SEMVER, result=INT, call=lambda value: value.major), cost=ONE),
     function("minor", member(SEMVER, result=INT, call=lambda value: value.minor), cost=ONE),
     function("patch", member(SEMVER, result=INT, call=lambda value: value.patch), cost=ONE),
-    function("isGreaterThan", member(SEMVER, SEMVER, result=BOOL, call=lambda a, b: a > b), cost=ONE),
+    function("isGreaterThan", member(SEMVER, SEMVER, result=BOOL, call=lambda a, b: b < a), cost=ONE),
     function("isLessThan", member(SEMVER, SEMVER, result=BOOL, call=lambda a, b: a < b), cost=ONE),
     function("compareTo", member(SEMVER, SEMVER, result=INT, call=_order), cost=ONE),
 )
