@@ -35,7 +35,7 @@ class Selectors:
     """Compiled expressions and results of the costly ones, both bounded. Safe to use from several threads."""
 
     def __init__(
-        self, environment: Environment | None = None, *, max_programs: int = 4096, max_results: int = 262_144
+        self, environment: Environment | None = None, *, max_programs: int = 4096, max_results: int = 131_072
     ) -> None:
         self._environment = Environment() if environment is None else environment
         self._selectors: Recent[Program] = Recent(max_programs)
@@ -207,6 +207,8 @@ def _key(program: Program, device: Device) -> Hashable:
 
 def _distinct(value: object) -> Hashable:
     """A value as part of a key: ``True`` differs from 1, and the format of a quantity can matter."""
+    if isinstance(value, str):  # equals no value of another type
+        return value
     if isinstance(value, tuple):
         return tuple([_distinct(element) for element in value])
     if isinstance(value, Quantity):
