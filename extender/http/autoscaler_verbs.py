@@ -68,6 +68,7 @@ _FILTER: Final[Verb[InSession, wire.SimulatedArgs, FilterResult]] = Verb(
         {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Nodes": {"items": [_TEMPLATE]}},
         _OF_SESSION,
     ),
+    has_whole_objects=True,
     asked=_simulated_facts,
     answered=filter_facts,
 )
@@ -83,6 +84,7 @@ _PRIORITIZE: Final[Verb[InSession, wire.SimulatedArgs, Sequence[int]]] = Verb(
         [{"Host": "general-template", "Score": 0}],
         _OF_SESSION,
     ),
+    has_whole_objects=True,
     asked=_simulated_facts,
 )
 
@@ -97,6 +99,7 @@ _NODE_SELECTED: Final[Verb[InSession, wire.SelectedArgs, None]] = Verb(
         {},
         {SESSION: "The id that start gave; required."},
     ),
+    has_whole_objects=True,
     asked=lambda args: {**pod_facts(args.pod, args.node.name), **count_facts("nodes", asked=1)},
 )
 
@@ -133,6 +136,7 @@ _ESTIMATE: Final[Verb[InSession, wire.EstimateArgs, Plan]] = Verb(
         },
         _OF_SESSION,
     ),
+    has_whole_objects=True,
     asked=lambda args: count_facts("pods", asked=len(args.pods)),
     answered=lambda plan: count_facts("pods", failed=len(plan.failed)),
 )

@@ -146,7 +146,7 @@ class _Exchange(Generic[_By]):
 
     async def __call__(self, request: Request, body: bytes) -> bytes:
         verb, tell = self.verb, self.tracing.tell
-        by, is_long = self.by(request), len(body) > FREE_BYTES
+        by, is_long = self.by(request), verb.has_whole_objects or len(body) > FREE_BYTES
         # What takes long is done in a thread: a hundred thousand victims take a tenth of a second to read.
         asked = await run_sync(verb.decode, body) if is_long else verb.decode(body)
         with verb.deciding(by, asked) as draft:

@@ -71,7 +71,7 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
             if found is None:
                 text = f"pod {namespace}/{pod} does not exist, or it needs no devices"
                 return _error(HTTPStatus.NOT_FOUND, text)
-            return _reply(form, await service.explain(found, query.node))
+            return await _reply(form, await service.explain(found, query.node))
         except RefusedError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
@@ -89,7 +89,7 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
             with Body(bodies) as body:
                 # A body with whole nodes takes long to decode.
                 pod, names = await run_sync(_decoded, await body.read(request.receive))
-                return _reply(form, await service.explain(pod, query.node or names))
+                return await _reply(form, await service.explain(pod, query.node or names))
         except ClientDisconnect:
             return Response()
         except TooLargeError as error:
@@ -116,10 +116,15 @@ def _with_uid(pod: Pod) -> Pod:
     return pod if pod.uid else replace(pod, uid=f"of {pod}")
 
 
-def _reply(form: Format, explanation: Explanation) -> Response:
+async def _reply(form: Format, explanation: Explanation) -> Response:
+    """The explanation, written in a thread: names from a request may be a megabyte of text to escape."""
     if form is Format.JSON:
-        return Response(wire.as_line(as_json(explanation)), media_type="application/json")
-    return Response(as_text(explanation), media_type="text/plain")
+        return Response(await run_sync(_as_json, explanation), media_type="application/json")
+    return Response(await run_sync(as_text, explanation), media_type="text/plain")
+
+
+def _as_json(explanation: Explanation) -> bytes:
+    return wire.as_line(as_json(explanation))
 
 
 def _error(status: HTTPStatus, message: str) -> Response:

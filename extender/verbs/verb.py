@@ -60,6 +60,7 @@ class Verb(Generic[_By, _Asked, _Answer]):
         answer: what is asked, answered by whoever answers it.
         encode: the answer, and what was asked, to the reply's body.
         is_small: a request is a few names.
+        has_whole_objects: a request holds whole Pods and Nodes, so it is decoded in a thread even if it is short.
         asked, answered: what a trace tells of the request and of the answer.
         deciding: the entry of the decision log for a call, open until the call is answered.
         found: puts the answer into that entry.
@@ -71,6 +72,7 @@ class Verb(Generic[_By, _Asked, _Answer]):
     encode: Callable[[_Asked, _Answer], bytes]
     doc: Doc
     is_small: bool = False
+    has_whole_objects: bool = False
     asked: Callable[[_Asked], Facts] = no_facts
     answered: Callable[[_Answer], Facts] = no_facts
     deciding: Callable[[_By, _Asked], AbstractContextManager[Draft]] = not_logged
