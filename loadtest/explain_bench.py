@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from extender.config.settings import Settings, load
+from extender.config.settings import Settings
+from extender.config.sources import load
 from extender.explain.explaining import Explainer
 from extender.explain.text import as_text
 from extender.fakekube.api import MemoryApi

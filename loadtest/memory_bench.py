@@ -21,7 +21,8 @@ from typing import Final
 import orjson
 from prometheus_client import CollectorRegistry
 
-from extender.config.settings import LogSettings, load
+from extender.config.settings import LogSettings
+from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.observe import logs

@@ -36,8 +36,9 @@ from extender.cli.options import (
 )
 from extender.cli.simulate import Placement, overlooked, simulate
 from extender.cli.streams import OutputError, give_up_output, open_standard_streams
-from extender.config.settings import Settings, SettingsError
-from extender.config.settings import load as load_settings
+from extender.config.settings import Settings
+from extender.config.sources import SettingsError
+from extender.config.sources import load as load_settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.fakekube.cluster import EmbeddedCluster, check_expression
 from extender.fakekube.manifests import FileReport, Loaded, duplicates, unauthorized

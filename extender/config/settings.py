@@ -1,24 +1,18 @@
-"""The service's settings: one frozen value from a YAML file, environment variables and flags, in that order.
+"""The service's settings: one frozen value. Keys are camelCase, as in Kubernetes' own configuration files.
 
-The file's keys are camelCase, as in Kubernetes' own configuration files. Each leaf can also be set by an environment
-variable: ``server.keepAliveSeconds`` is ``DRA_EXTENDER__SERVER__KEEP_ALIVE_SECONDS``. The double underscore avoids a
-clash with ``DRA_EXTENDER_PORT``, which Kubernetes sets for a Service called dra-extender.
+`extender.config.sources` reads them from a file, environment variables and flags.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from allocator import GATES, JSON, POLICIES, Features, label_key, shown, with_gates
-from extender.config.wording import expected, suggestion
-from extender.config.yamltext import single_mapping
-
-ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
+from allocator import GATES, POLICIES, Features, label_key, shown, with_gates
+from extender.config.wording import suggestion
 
 AUTOSCALER_PREFIX = "/autoscaler"
 """Path before the verbs for autoscalers."""
@@ -26,16 +20,6 @@ AUTOSCALER_PREFIX = "/autoscaler"
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _RECEIVER = re.compile(r"https?://[^/?#\s]+[^?#\s]*")
-
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})
-
-
-class SettingsError(Exception):
-    """Settings that cannot be used; all of their problems, each naming its source, key and value."""
-
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
 
 
 def _policy(name: str) -> str:
@@ -85,13 +69,13 @@ def _gates(gates: Mapping[str, bool]) -> Mapping[str, bool]:
     return gates
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
     """A group of settings: frozen, camelCase in files, unknown keys and values of another type refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel, allow_inf_nan=False)
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """Where and how the service listens."""
 
     host: Annotated[str, AfterValidator(_host)] = Field(
@@ -119,7 +103,7 @@ class ServerSettings(_Section):
     decisions: int = Field(default=1000, description="How many decisions GET /decisions shows, the latest.", ge=1)
 
 
-class OperationsSettings(_Section):
+class OperationsSettings(Section):
     """A second port for health and metrics only: it may be open to the network while the verbs are not."""
 
     host: Annotated[str, AfterValidator(_host)] = Field(
@@ -128,7 +112,7 @@ class OperationsSettings(_Section):
     port: int = Field(default=0, description="Port to listen on; 0: no second port.", ge=0, le=65535)
 
 
-class ClusterSettings(_Section):
+class ClusterSettings(Section):
     """How the API server is watched."""
 
     stale_seconds: float = Field(
@@ -138,7 +122,7 @@ class ClusterSettings(_Section):
     )
 
 
-class SchedulingSettings(_Section):
+class SchedulingSettings(Section):
     """How pods are decided."""
 
     policy: Annotated[str, AfterValidator(_policy)] = Field(
@@ -166,7 +150,7 @@ class SchedulingSettings(_Section):
         return min(asked, max(100, asked * percentage // 100))
 
 
-class AutoscalerSettings(_Section):
+class AutoscalerSettings(Section):
     """Limits for autoscalers, and where the devices of nodes that do not exist yet are described."""
 
     node_templates: str = Field(
@@ -187,7 +171,7 @@ class AutoscalerSettings(_Section):
     )
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """What is logged. Logs go to standard error."""
 
     format: Literal["auto", "console", "json"] = Field(
@@ -196,7 +180,7 @@ class LogSettings(_Section):
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level to log.")
 
 
-class TracingSettings(_Section):
+class TracingSettings(Section):
     """Where traces are sent; needs the extra ``opentelemetry``. OpenTelemetry's own variables apply as well."""
 
     endpoint: Annotated[str, AfterValidator(_receiver)] = Field(
@@ -211,7 +195,7 @@ class TracingSettings(_Section):
     )
 
 
-class Settings(_Section):
+class Settings(Section):
     """All settings of the service."""
 
     server: ServerSettings = ServerSettings()
@@ -234,173 +218,3 @@ class Settings(_Section):
     def as_yaml(self) -> str:
         """The settings as the text of a settings file."""
         return yaml.safe_dump(self.model_dump(by_alias=True, mode="json"), sort_keys=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One source of settings.
-
-    Attributes:
-        name: for messages.
-        tree: the settings, as nested keys.
-        label: the name of a key in this source.
-        read: makes values from the tree; values from the environment are strings.
-    """
-
-    name: str
-    tree: Mapping[str, JSON]
-    label: Callable[[tuple[str, ...]], str] = ".".join
-    read: Callable[[Mapping[str, JSON]], Settings] = Settings.model_validate
-
-
-def load(
-    text: str | None = None,
-    *,
-    file: str = "settings",
-    environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, JSON] | None = None,
-) -> Settings:
-    """The settings from a YAML text, the environment and flags; later sources win.
-
-    Args:
-        text: the file's content; None: no file.
-        file: its name, for messages.
-        environment: variables; only those with `ENVIRONMENT_PREFIX` count.
-        flags: dotted key to value, such as ``{"server.port": 8080}``; None: the flag was not given.
-
-    Raises:
-        SettingsError: all unknown keys and invalid values, two equal ports, or a text that is not YAML.
-    """
-    given = [(key, value) for key, value in (flags or {}).items() if value is not None]
-    sources = [
-        Source(file, _from_yaml(file, text)),
-        Source("environment", _from_environment(environment or {}), _variable_of, Settings.model_validate_strings),
-        Source("flags", _nested((tuple(key.split(".")), value) for key, value in given)),
-    ]
-    merged: dict[str, JSON] = {}
-    problems: list[str] = []
-    for source in sources:
-        try:
-            read = source.read(source.tree)
-        except ValidationError as error:
-            problems += _problems(source, error)
-        else:
-            merged = _merge(merged, read.model_dump(by_alias=True, exclude_unset=True))
-    if problems:
-        raise SettingsError(problems)
-    settings = Settings.model_validate(merged)
-    if clash := _clash(settings):
-        raise SettingsError([clash])
-    return settings
-
-
-def keys() -> Iterator[tuple[tuple[str, ...], str]]:
-    """The path and the description of each leaf."""
-    for name, section in Settings.model_fields.items():
-        kind = section.annotation
-        if isinstance(kind, type) and issubclass(kind, _Section):
-            for leaf, info in kind.model_fields.items():
-                yield (to_camel(name), to_camel(leaf)), info.description or ""
-        else:
-            yield (to_camel(name),), section.description or ""
-
-
-def variable(path: tuple[str, ...]) -> str:
-    """The environment variable of a leaf."""
-    return ENVIRONMENT_PREFIX + "__".join(re.sub(r"(?<!^)(?=[A-Z])", "_", part).upper() for part in path)
-
-
-def _variable_of(path: tuple[str, ...]) -> str:
-    """The variable for a key; one variable has all feature gates."""
-    leaf = next(known for known, _ in keys() if path[: len(known)] == known)
-    return ": ".join((variable(leaf), *path[len(leaf) :]))
-
-
-def _problems(source: Source, error: ValidationError) -> Iterator[str]:
-    for item in error.errors(include_url=False):
-        path = tuple(map(str, item["loc"]))
-        is_unknown = item["type"] == "extra_forbidden"
-        problem = f"unknown key{suggestion(path[-1], _siblings(path))}" if is_unknown else expected(item)
-        yield f"{source.name}: {source.label(path)}: {problem}"
-
-
-def _siblings(path: tuple[str, ...]) -> set[str]:
-    """The known keys in the section of a path."""
-    return {known[len(path) - 1] for known, _ in keys() if known[: len(path) - 1] == path[:-1]}
-
-
-def _clash(settings: Settings) -> str:
-    """What is wrong if both ports are the same at addresses that overlap; else empty."""
-    server, operations = settings.server, settings.operations
-    hosts = {server.host, operations.host}
-    is_one_family = len({":" in host for host in hosts}) == 1
-    if not operations.port or operations.port != server.port:
-        return ""
-    if len(hosts) > 1 and not (is_one_family and hosts & _EVERYWHERE):
-        return ""
-    return (
-        f"operations.port: {operations.port} is server.port as well ({' and '.join(sorted(hosts))}): "
-        "health and metrics need a port of their own, or 0 to be on server.port alone"
-    )
-
-
-def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
-    try:
-        tree = single_mapping(text or "") or {}
-    except ValueError as error:
-        raise SettingsError([f"{file}: {error}"]) from error
-    # A group whose lines are all commented out is null.
-    return {key: value for key, value in tree.items() if value is not None}
-
-
-def _from_environment(environment: Mapping[str, str]) -> Mapping[str, JSON]:
-    paths = {variable(path): path for path, _ in keys()}
-    leaves: list[tuple[tuple[str, ...], JSON]] = []
-    for name in sorted(environment):
-        if not name.startswith(ENVIRONMENT_PREFIX):
-            continue
-        if name not in paths:
-            raise SettingsError([f"environment: {name}: unknown variable{suggestion(name, paths)}"])
-        path, text = paths[name], environment[name]
-        leaves.append((path, _LISTS[path](name, text) if path in _LISTS else text))
-    return _nested(leaves)
-
-
-def _names_from_text(_: str, text: str) -> JSON:
-    return [name for name in (part.strip() for part in text.split(",")) if name]
-
-
-def _gates_from_text(name: str, text: str) -> JSON:
-    """Kubernetes' notation: ``DRAAdminAccess=false,DRADeviceTaints=true``."""
-    gates: dict[str, JSON] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        gate, equals, value = item.partition("=")
-        if not equals:
-            raise SettingsError([f'environment: {name}: "{item}" is not of the form Gate=true'])
-        gates[gate.strip()] = value.strip()
-    return gates
-
-
-_LISTS: Mapping[tuple[str, ...], Callable[[str, str], JSON]] = {
-    ("featureGates",): _gates_from_text,
-    ("server", "allowedHosts"): _names_from_text,
-}
-"""Parsers for variables that hold several values."""
-
-
-def _nested(leaves: Iterable[tuple[tuple[str, ...], JSON]]) -> dict[str, JSON]:
-    tree: dict[str, JSON] = {}
-    for path, value in leaves:
-        branch = value
-        for part in reversed(path):
-            branch = {part: branch}
-        tree = _merge(tree, branch if isinstance(branch, dict) else {})
-    return tree
-
-
-def _merge(base: Mapping[str, JSON], over: Mapping[str, JSON]) -> dict[str, JSON]:
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged

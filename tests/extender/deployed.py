@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from extender.config.settings import load
+from extender.config.sources import load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

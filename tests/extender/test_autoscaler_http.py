@@ -9,7 +9,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.autoscaler.sessions import SessionLimits
-from extender.config.settings import load
+from extender.config.sources import load
 from extender.decisions.evaluate import Decider
 from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.state.state import ClusterState

@@ -11,7 +11,7 @@ from httpx import AsyncClient
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from extender.config.settings import load
+from extender.config.sources import load
 from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.operations import Shared
 from extender.http.scheduler_verbs import VERBS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from extender import __version__
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.cli.options import spread
-from extender.config.settings import load
+from extender.config.sources import load
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod
 
 RUNNER = CliRunner()

@@ -10,7 +10,7 @@ import pytest
 
 from extender.cli.audit import AUDITED, listed_live
 from extender.cli.explain import EXPLAINED
-from extender.config.settings import load
+from extender.config.sources import load
 from extender.kube.api import CLAIMS, RESOURCES, ConnectError, Resource
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.transport import Request

@@ -13,7 +13,7 @@ from click import Command
 from typer.main import get_command
 
 from extender.cli.main import app
-from extender.config.settings import keys, load, variable
+from extender.config.sources import keys, load, variable
 from extender.http.app import create_operations_app
 from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, ROOT, SCHEDULER_CONFIG, SETTINGS, documents, only
 from tests.extender.exported import exported

@@ -8,7 +8,7 @@ import orjson
 import yaml
 
 from extender import __version__
-from extender.config.settings import load
+from extender.config.sources import load
 from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, SCHEDULER_CONFIG, SETTINGS, documents
 
 # --- the chart -----------------------------------------------------------------------------------------------

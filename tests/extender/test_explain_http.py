@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from extender.cli.explain import Inquiry, InquiryError, asked
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
-from extender.config.settings import load
+from extender.config.sources import load
 from extender.explain.verb_priority import VerbPriority
 from extender.kube.api import PODS, ObjectKey
 from extender.state.state import ClusterState

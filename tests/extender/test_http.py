@@ -11,7 +11,8 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator import AllocationResult
-from extender.config.settings import Settings, load
+from extender.config.settings import Settings
+from extender.config.sources import load
 from extender.http.scheduler_verbs import VERBS as REGISTERED
 from extender.kube.api import NODES
 from extender.observe.metrics import Metrics

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
-from extender.config.settings import load
+from extender.config.sources import load
 from extender.http.origins import Callers
 from tests.kit.clusters import Cluster, binding, client_of, node, pod
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from allocator import JSON, Features
-from extender.config.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, keys, load, variable
+from extender.config.settings import Settings
+from extender.config.sources import ENVIRONMENT_PREFIX, SettingsError, keys, load, variable
 
 
 def test_nothing_given_gives_the_defaults() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.config.settings import Settings, keys, load
+from extender.config.settings import Settings
+from extender.config.sources import keys, load
 from extender.http.scheduler_verbs import VERBS
 
 CONFIG = Path(__file__).parents[2] / "config"

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
-from extender.config.settings import load
+from extender.config.sources import load
 from extender.kube.api import NODES, SLICES, ObjectKey
 from extender.kube.raw import Event, EventType
 from tests.kit.clusters import (
