@@ -15,6 +15,7 @@ import anyio.to_thread
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
+from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
@@ -222,7 +223,7 @@ class Service:
         return result
 
     async def _filtered(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
-        """Filter: here what is known, in a thread what is missing, and everything if it takes more than a look-up."""
+        """Filter on the event loop if all is known; in a thread if nodes have to be examined or searched."""
         pod, decider = refreshed(args.pod, snapshot), self._decider
         bounds = Bounds(solver.until, self._most(len(args.names)))
         if args.nodes is not None or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
@@ -231,6 +232,8 @@ class Service:
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
+        if not question.is_uniform and len(args.names) > MOST_NEW_NODES:
+            return await self._solve(question.result)
         known = question.lookup(args.names)
         return question.finish(known) if known.is_complete else await self._solve(partial(question.finish, known))
 

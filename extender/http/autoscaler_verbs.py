@@ -99,7 +99,6 @@ _NODE_SELECTED: Final[Verb[InSession, wire.SelectedArgs, None]] = Verb(
         {},
         {SESSION: "The id that start gave; required."},
     ),
-    has_whole_objects=True,
     asked=lambda args: {**pod_facts(args.pod, args.node.name), **count_facts("nodes", asked=1)},
 )
 

@@ -174,10 +174,16 @@ class Question:
         """
         return self._or_nowhere(lambda: self.evaluate(known))
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the pod needs the same on every node. If not, each node has to be examined."""
+        claims = self.case.claims
+        return bool(claims.pending) and not claims.allocated and not claims.special.is_needed
+
     def lookup(self, names: Sequence[str]) -> Known:
         """What is known of the nodes."""
         claims = self.case.claims
-        if claims.pending and not claims.allocated and not claims.special.is_needed:
+        if self.is_uniform:
             return Known(names, {}, (self._looked_up(Needs(claims.pending), names),))
         verdicts: dict[str, Verdict] = {}
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}

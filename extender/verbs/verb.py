@@ -60,7 +60,7 @@ class Verb(Generic[_By, _Asked, _Answer]):
         answer: what is asked, answered by whoever answers it.
         encode: the answer, and what was asked, to the reply's body.
         is_small: a request is a few names.
-        has_whole_objects: a request holds whole Pods and Nodes, so it is decoded in a thread even if it is short.
+        has_whole_objects: a request holds many whole Pods or Nodes, and is decoded in a thread even if it is short.
         asked, answered: what a trace tells of the request and of the answer.
         deciding: the entry of the decision log for a call, open until the call is answered.
         found: puts the answer into that entry.

@@ -19,6 +19,7 @@ from extender.http.app import create_app
 from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
+from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.state.objects import Pod, parse_pod
@@ -221,9 +222,10 @@ class Cluster:
         """Let the controllers make claims from templates, and release what is left behind."""
         await Controller(self.api).reconcile()
 
-    def service(self, settings: Settings | None = None) -> Service:
+    def service(self, settings: Settings | None = None, off_loop: Offload = in_thread) -> Service:
         """The verbs, first-fit."""
-        return make_service(self.api, self.state, solver(), settings or Settings(), Metrics(CollectorRegistry()))
+        metrics = Metrics(CollectorRegistry())
+        return make_service(self.api, self.state, solver(), settings or Settings(), metrics, off_loop=off_loop)
 
     def app(self, settings: Settings | None = None) -> FastAPI:
         """The application."""

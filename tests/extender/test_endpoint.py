@@ -1,0 +1,48 @@
+"""A verb on HTTP: where its bodies are decoded and encoded."""
+
+import threading
+
+import pytest
+from httpx import ASGITransport, AsyncClient
+from prometheus_client import CollectorRegistry
+
+from extender.http.bodies import FREE_BYTES, Bodies
+from extender.http.endpoint import Application, Endpoints
+from extender.observe.metrics import Metrics
+from extender.tracing.tracing import UNTRACED
+from extender.verbs.verb import Doc, Verb
+
+
+def on_loop() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+async def echo(_: None, asked: bool) -> bool:
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("size", "has_whole_objects", "decoded_on_loop", "encoded_on_loop"),
+    [(1, False, True, True), (1, True, False, True), (FREE_BYTES + 1, False, False, False)],
+    ids=["a short body", "whole objects", "a long body"],
+)
+async def test_what_may_take_long_leaves_the_event_loop(
+    size: int,
+    has_whole_objects: bool,
+    decoded_on_loop: bool,
+    encoded_on_loop: bool,
+) -> None:
+    verb: Verb[None, bool, bool] = Verb(
+        "where",
+        lambda _: on_loop(),
+        echo,
+        lambda asked, _: b"%d %d" % (asked, on_loop()),
+        Doc("Where is a body decoded and encoded?", {}, {}),
+        has_whole_objects=has_whole_objects,
+    )
+    app = Application()
+    endpoints = Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES), 5.0)
+    app.add_verb(endpoints.route("/where", "where", verb, lambda _: None, "verbs"))
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
+        found = await client.post("/where", content=b"x" * size)
+    assert found.content == b"%d %d" % (decoded_on_loop, encoded_on_loop)
