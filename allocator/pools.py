@@ -220,7 +220,7 @@ def _having(pools: Map[PoolId, None], pool: PoolId, *, present: bool) -> Map[Poo
 
 
 def _marks(slices: Iterable[Slice]) -> frozenset[Mark] | None:
-    """Marks of which each node has one that can reach a slice that roams; None: marks can't tell."""
+    """Marks of nodes that reach a roaming slice: a node without any of them reaches none. None: marks can't tell."""
     found: set[Mark] = set()
     for each in slices:
         if _roams(each):

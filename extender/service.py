@@ -2,7 +2,7 @@
 
 HTTP and simulation both come through here. Solves leave the event loop, over an immutable snapshot, so that health
 checks and other calls are answered meanwhile. Pods that need no devices are answered at once, and so are filter calls
-about which next to nothing has to be found out: a busy machine takes longer to change to a thread and back.
+whose answers are known: on a busy machine the change to a thread and back takes longer than the look-up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,11 +41,10 @@ from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 _T = TypeVar("_T")
 
 _SOLVING_SHARE = 0.8
-"""Of the time for a verb; the rest is for reading, writing, and handing over."""
-
+"""Of the time for a verb. The rest is for reading, writing and the change between threads."""
 
 _EXPLAINING_SECONDS = 10.0
-"""For one explanation: others wait for it."""
+"""For one explanation. Other explanations wait meanwhile."""
 
 
 class RefusedError(Exception):
@@ -97,7 +96,7 @@ class Service:
 
     @property
     def faults(self) -> Faults:
-        """Told of what fails at a pod and that nobody thought of."""
+        """Collects unforeseen errors, each with its pod."""
         return self._solver.faults
 
     @property

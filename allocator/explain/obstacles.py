@@ -12,7 +12,7 @@ from allocator.outcome import Cause
 class Held(Enum):
     """Whether claims that hold devices are in the way."""
 
-    NOT = "nobody is in the way"
+    NOT = "no claim is in the way"
     WHOLE = "all claims that hold the device are in the way"
     SHARED = "claims use up together what the device needs: releasing some of them may suffice"
 

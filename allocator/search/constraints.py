@@ -4,6 +4,7 @@ Each kind is one class, registered in `CONSTRAINTS`, and one judge in `allocator
 the search. Plan, pruning, equivalence and explanations name no kind. A constraint compares devices by one attribute.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import ClassVar, Final
@@ -29,7 +30,7 @@ def constraint_covers(spec: ConstraintSpec, request: str, alternative: str) -> b
     return bool(alternative) and f"{request}/{alternative}" in spec.requests
 
 
-class Constraint:
+class Constraint(ABC):
     """A rule over the devices of its requests: a state, and how each further device changes the state.
 
     A subclass is one kind of constraint. It must define `start`, the state before the first device, and `admits`. The
@@ -43,9 +44,9 @@ class Constraint:
         self._lists = lists
         self._state = self.start
 
+    @abstractmethod
     def admits(self, value: AttributeValue) -> Hashable | None:
         """The state after a device with this value (an empty list: no value); None if the rule forbids the device."""
-        raise NotImplementedError
 
     def take(self, value: AttributeValue) -> Undo | None:
         """Add a device; None, and nothing has changed, if the rule forbids it."""
@@ -64,7 +65,7 @@ class Constraint:
         return self._state
 
     def admitted_values(self) -> frozenset[Hashable] | None:
-        """Values of which each further device must have one; None: any value may do."""
+        """The values that a further device may have: it must have one of them. None: any value."""
         return None
 
     @staticmethod

@@ -90,7 +90,7 @@ class Blueprint:
 def learned(group: Iterable[Node], snapshot: Snapshot, features: Features) -> Blueprint | None:
     """A blueprint from the best of some real nodes: most drivers, most devices, fewest tainted; None if none will do.
 
-    What is allocated of the devices is not part of it; nor are nodes of which a pool is being published.
+    Allocations are not part of a blueprint. A node with a pool that is being published is passed over.
     """
     found = [each for node in group if (each := _of_node(node, snapshot, features)) is not None]
     return min(found, key=_rank, default=None)

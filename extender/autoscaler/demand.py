@@ -32,7 +32,7 @@ Amounts = Mapping[str, int]
 """Resource to amount, in units of 10**-9."""
 
 PODS: Final = "pods"
-"""The resource of which each pod takes one; without it in a template there is no such limit."""
+"""Each pod takes one of this resource. A template without it has no such limit."""
 
 _ONE: Final = 10**9
 _UNSCHEDULABLE: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")

@@ -1,13 +1,13 @@
-"""How many nodes of which groups to add, so that pending pods get a place, in one call.
+"""How many nodes to add to each group, so that pending pods get a place.
 
-First-fit decreasing, as the Cluster Autoscaler's own estimator: for each group a new node is filled with as many of the
-pods as it takes, the largest first, then another one. The expander chooses between the groups, the pods that its nodes
-take are gone, and the rest is offered to the groups again, until none helps.
+The method is first-fit decreasing, as in the Cluster Autoscaler's own estimator. For each group, the largest pods are
+put onto a new node first; when the node is full, the next one follows. The expander chooses one group. The pods on the
+chosen nodes have a place, and the other pods are offered to the groups again, until no group takes a pod.
 
-What makes it quick: equal pods are one *shape*, and new nodes of a group are alike. As long as the pods on a node hold
-only what the node itself brings, the next node takes the same, without another solve. A node that has fewer free
-devices than a pod needs is not asked. Devices that are attached to the network are the cluster's; what pods hold of
-them is carried on from node to node and group to group.
+What makes it quick: equal pods are one *shape*, and new nodes of a group are alike. If the pods on a node hold only
+devices of that node, the next node takes the same pods without another solve. A node that has fewer free devices than a
+pod needs is not asked. Devices that are attached to the network belong to the whole cluster: what pods hold of them is
+carried on from node to node and from group to group.
 """
 
 from collections import Counter
@@ -32,9 +32,10 @@ AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _PATIENCE: Final = 5
-"""A new node that has refused so many kinds of pods that want some number of devices is not asked about more.
+"""A node that has refused this many shapes with one number of devices is asked about no further shape of that number.
 
-Else a thousand kinds would be tried on each node. It may cost a node, never a pod its place.
+Without this limit, a thousand shapes would be tried on each node. The limit may cost an additional node. It never costs
+a pod its place.
 """
 
 
@@ -363,7 +364,7 @@ class _Estimate:
         return unfit or self._refusals[key]
 
     def _failures(self) -> Iterator[tuple[Pod, str]]:
-        """The pods that wait in vain; what they would get of an empty node is looked at once more."""
+        """The pods without a place, each with what an empty node of the groups lacks."""
         for pod in self._asked:
             if pod.uid in self._blocked:
                 yield pod, self._blocked[pod.uid]

@@ -22,7 +22,7 @@ class Readiness:
 def node_readiness(name: str, world: World) -> Readiness:
     """Whether the slices of a node are all there: of every driver that its blueprint has, all of the newest generation.
 
-    A node of which nothing is expected is ready once it is known, and as long as it is not in the middle of publishing.
+    If nothing is expected, a node is ready as soon as it is known and no pool of it is being published.
     """
     if name in world.fictional:
         return Readiness("the node does not exist: it was made up in this session")

@@ -86,7 +86,7 @@ def decode_ready(body: bytes) -> str:
 
 
 def decode_start(body: bytes) -> None:
-    """Start: nothing at all, or an object of which nothing is read.
+    """Start: an empty body, or an object whose fields are not read.
 
     Raises:
         WireError: the body is something else.

@@ -99,7 +99,7 @@ def node_ready(name: str) -> Call[Readiness]:
 
 
 def estimate(pods: Iterable[RawObject], groups: Iterable[NodeGroup], *, expander: str = "least-waste") -> Call[Plan]:
-    """Which nodes of which groups to add for pods that fit on no existing node. Nothing is booked."""
+    """How many nodes to add to each group for pods that fit on no existing node. Nothing is booked."""
     entries = [
         {"Name": each.name, "Template": each.template, "Limit": each.limit, "Priority": each.priority}
         for each in groups

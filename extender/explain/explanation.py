@@ -67,7 +67,7 @@ class RequestReport:
 
     Attributes:
         source: kind and name of the object where the request stands.
-        asks: how many devices, of which class.
+        asks: the number of devices and their class.
         considered: the number of devices that the nodes reach, in usable pools.
         free: the number of suitable devices; `examples` are the first few.
         most: the node with the most suitable devices, and their number.

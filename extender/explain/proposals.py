@@ -70,7 +70,7 @@ def _lack(survey: Survey, node: str) -> tuple[bool, int, int]:
 
 
 def _sufficient(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterator[tuple[Change, ...]]:
-    """Sets of changes that suffice on a node, none of which contains another."""
+    """Sets of changes that suffice on a node. No set contains another one."""
     found: list[frozenset[str]] = []
     until = trials.left - _TRIALS_ON_NODE
     for changes in _ranked(bundles):

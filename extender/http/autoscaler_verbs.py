@@ -123,7 +123,7 @@ _ESTIMATE: Final[Verb[InSession, wire.EstimateArgs, Plan]] = Verb(
     lambda by, args: by.autoscaler.estimate(args, by.session),
     lambda _, plan: wire.encode_plan(plan),
     Doc(
-        "Which nodes of which groups to add for pending pods?",
+        "How many nodes to add to each group for pending pods?",
         {
             "Pods": {"items": [POD]},
             "NodeGroups": [{"Name": "general", "Template": _TEMPLATE, "Limit": 10, "Priority": 0}],

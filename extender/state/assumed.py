@@ -41,7 +41,7 @@ def after_event(snapshot: Snapshot, uid: str) -> Snapshot:
 
 
 def moved_pools(before: Snapshot, after: Snapshot, uid: str) -> frozenset[PoolId]:
-    """The pools of which a claim holds other devices than before."""
+    """The pools whose devices a claim holds now and did not before, or the other way round."""
     old, new = before.held_by(uid), after.held_by(uid)
     if len(old) == len(new) and all(same_devices(*pair) for pair in zip(old, new, strict=True)):
         return frozenset()

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many of which pods may be evicted."""
+"""PodDisruptionBudgets: how many pods that a selector matches may be evicted."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -261,7 +261,7 @@ WRONG = [
     ({"consumesCounters": [{"counters": {}}]}, "consumesCounters[0].counterSet: is required"),
     ({"taints": [{"key": "k"}]}, "taints[0].effect: is required"),
     ({"taints": "k"}, 'taints: "k" is not a list'),
-    ({"taints": [{}] * 5001}, "taints: has 5001 entries, of which at most 5000 are read"),
+    ({"taints": [{}] * 5001}, "taints: has 5001 entries; at most 5000 are read"),
     ({"allowMultipleAllocations": 1}, "allowMultipleAllocations: 1 is not true or false"),
     ({"bindingConditions": ["a", 1]}, "bindingConditions[1]: 1 is not a string"),
     (

@@ -279,6 +279,45 @@ def _free_macro(name: str) -> Iterator[str]:
 # --- shapes -------------------------------------------------------------------------------------------------
 
 
+_ODD_AS_A_WHOLE: Final = tuple(
+    (what, odd)
+    for what, group in {
+        "odd text": (
+            "",
+            " ",
+            "\x00",
+            "\x1b[31mtrue",
+            "'\\u{1}'",
+            "'\\ud800' == ''",
+            "\U0001f680",
+            "\u202etrue",
+            "true\n",
+            "r'\\'",
+        ),
+        "odd result": (
+            "device",
+            "null",
+            "null == null",
+            "type(null)",
+            "1",
+            "[]",
+            "dyn(null)",
+            "device == device",
+            "device.attributes",
+        ),
+        "odd name": (
+            "x.y.z()",
+            "@result",
+            "__comprehension__",
+            "device.@in",
+            "cel.@mapInsert({}, 1, 2)",
+            "google.protobuf.Any{}",
+        ),
+    }.items()
+    for odd in group
+)
+
+
 def _of_shapes() -> Iterator[tuple[str, str]]:
     """Expressions that are odd as a whole."""
     for size in (10, 200, 300, 1000, 5000, 10_239, 10_300, 1_000_000):
@@ -302,37 +341,4 @@ def _of_shapes() -> Iterator[tuple[str, str]]:
         yield "open text", "'" + "\\" * size
         yield "blanks", " " * size + "true"
         yield "comment", "//" + "x" * size + "\ntrue"
-    for odd in (
-        "",
-        " ",
-        "\x00",
-        "\x1b[31mtrue",
-        "'\\u{1}'",
-        "'\\ud800' == ''",
-        "\U0001f680",
-        "\u202etrue",
-        "true\n",
-        "r'\\'",
-    ):
-        yield "odd text", odd
-    for odd in (
-        "device",
-        "null",
-        "null == null",
-        "type(null)",
-        "1",
-        "[]",
-        "dyn(null)",
-        "device == device",
-        "device.attributes",
-    ):
-        yield "odd result", odd
-    for odd in (
-        "x.y.z()",
-        "@result",
-        "__comprehension__",
-        "device.@in",
-        "cel.@mapInsert({}, 1, 2)",
-        "google.protobuf.Any{}",
-    ):
-        yield "odd name", odd
+    yield from _ODD_AS_A_WHOLE

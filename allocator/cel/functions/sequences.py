@@ -118,7 +118,7 @@ LIBRARY: Final[Library] = (
         member(list_of(DYN), INT, result=list_of(DYN), call=_flatten, grows=True),
         cost=by_values(_by_levels),
     ),
-    # The cost is that of the overload if the types determine it; otherwise it is 1, as for any call.
+    # Where the checker knows the list's type, a call costs as its overload says, otherwise 1 like any call.
     Function(
         "sort",
         tuple(member(list_of(t), result=list_of(t), call=_sort, cost=by_values(_by_pairs(0))) for t in COMPARABLE),

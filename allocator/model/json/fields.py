@@ -151,7 +151,7 @@ class Fields:
             return []
         at, found, items = self.at(name), [], self.items(name)
         if len(items) > _MOST_CHILDREN:
-            self.problem(name, f"has {len(items)} entries, of which at most {_MOST_CHILDREN} are read")
+            self.problem(name, f"has {len(items)} entries; at most {_MOST_CHILDREN} are read")
             return []
         for i, item in enumerate(items):
             if isinstance(item, dict):

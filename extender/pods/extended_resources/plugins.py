@@ -24,7 +24,7 @@ class PluginCapacity:
         self._held.setdefault(node, Counter()).update(asked(pod))
 
     def lacking(self, pod: Pod, node: NodeObject) -> str:
-        """The first resource of which the node's plugins have too little for a pod; empty if there is none.
+        """The first resource that the node's plugins have too little of for a pod; empty if there is none.
 
         Resources that no plugin of the node offers are left to device classes.
         """

@@ -1,6 +1,6 @@
 """The special claim that a pod needs on a node for extended resources of device classes (KEP-5004).
 
-It computes the requests, their numbers of devices, and which container gets the devices of which request.
+It computes the requests, their numbers of devices, and for each container the requests whose devices it gets.
 """
 
 import hashlib
