@@ -12,13 +12,15 @@ class CompileError(CelError):
 
     Attributes:
         expression: the whole text.
-        line, column: the position of the fault, both from 1.
+        position: the index of the fault in the text.
+        line, column: the same position, both from 1.
         message: the fault, perhaps with a suggestion.
     """
 
     def __init__(self, expression: str, position: int, message: str) -> None:
         before = expression[:position]
         self.expression = expression
+        self.position = position
         self.message = printable(message)
         self.line = before.count("\n") + 1
         self.column = position - (before.rfind("\n") + 1) + 1

@@ -40,7 +40,7 @@ class Selectors:
         self._environment = Environment() if environment is None else environment
         self._selectors: Recent[Program] = Recent(max_programs)
         self._derivations: Recent[Program] = Recent(max_programs)
-        self._faults: Recent[CompileError] = Recent(max_programs)
+        self._faults: Recent[tuple[int, str]] = Recent(max_programs)
         self._results: Recent[bool] = Recent(max_results)
 
     def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
@@ -124,12 +124,12 @@ class Selectors:
                 found = compile_expression(expression, self._environment)
                 check(found, self._environment)
             except CompileError as error:
-                fault = error.with_traceback(None)
-                self._faults.keep(fault_key, fault)
+                # An error that was raised holds the frames of its caller, and all that they refer to.
+                fault = self._faults.keep(fault_key, (error.position, error.message))
             else:
                 programs.keep(expression, found)
                 return found
-        raise fault.with_traceback(None)
+        raise CompileError(expression, *fault)
 
 
 def check_selector(program: Program, environment: Environment) -> None:

@@ -1,6 +1,8 @@
 """Selectors: compiled once, remembered by what they read, typed in and out."""
 
+from contextlib import suppress
 from dataclasses import replace
+from weakref import ReferenceType, ref
 
 import pytest
 
@@ -53,6 +55,22 @@ def test_an_error_is_the_same_each_time() -> None:
 
 COSTLY = '[1, 2].exists(x, device.attributes["d"].one == x)'
 """An expression whose result is worth remembering."""
+
+
+class Local:
+    """Something that a caller has at hand."""
+
+
+def test_a_remembered_error_holds_nothing_of_its_callers() -> None:
+    selectors = Selectors()
+
+    def call() -> ReferenceType[Local]:
+        local = Local()
+        with suppress(CompileError):
+            selectors.reads("(")
+        return ref(local)
+
+    assert [call()(), call()()] == [None, None]
 
 
 def test_results_are_remembered_by_what_was_read_with_its_type() -> None:
