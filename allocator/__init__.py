@@ -57,9 +57,6 @@ from allocator.explain.obstacles import Kind as Kind
 from allocator.explain.obstacles import Obstacle as Obstacle
 from allocator.explain.obstacles import Remedy as Remedy
 from allocator.explain.obstacles import Seen as Seen
-from allocator.explain.spelling import did_you_mean as did_you_mean
-from allocator.explain.spelling import nearest as nearest
-from allocator.explain.spelling import nearest_attribute as nearest_attribute
 from allocator.model.claims import MAX_RESULTS as MAX_RESULTS
 from allocator.model.claims import AllocationMode as AllocationMode
 from allocator.model.claims import AllocationResult as AllocationResult
@@ -137,6 +134,9 @@ from allocator.search.constraints import constraint_covers as constraint_covers
 from allocator.search.limits import Clock as Clock
 from allocator.search.limits import Limits as Limits
 from allocator.search.limits import SearchBudget as SearchBudget
+from allocator.spelling import did_you_mean as did_you_mean
+from allocator.spelling import nearest as nearest
+from allocator.spelling import nearest_attribute as nearest_attribute
 from allocator.usage import FREE as FREE
 from allocator.usage import NOTHING_USED as NOTHING_USED
 from allocator.usage import DeviceUsage as DeviceUsage

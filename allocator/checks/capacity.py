@@ -11,13 +11,13 @@ from typing import Final
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
 from allocator.explain.obstacles import Held, Kind, Obstacle, Remedy, Seen
-from allocator.explain.spelling import did_you_mean, nearest
 from allocator.model.claims import AllocationMode, DeviceRequest
 from allocator.model.devices import Capacity, Device, DeviceId, RequestPolicy, ValidRange
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import Candidate
+from allocator.spelling import did_you_mean, nearest
 from allocator.usage import DeviceUsage, Usage
 
 _INT64_MAX = 2**63 - 1

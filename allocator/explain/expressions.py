@@ -17,11 +17,11 @@ from allocator.explain.conditions import (
     without_condition,
 )
 from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
-from allocator.explain.spelling import did_you_mean, nearest_attribute
 from allocator.model.claims import DeviceClass, DeviceRequest
 from allocator.model.devices import Device
 from allocator.outcome import NO_MATCH
 from allocator.pools import Candidate
+from allocator.spelling import did_you_mean, nearest_attribute
 
 
 class Selector(NamedTuple):
@@ -94,7 +94,7 @@ class Expressions:
     def _seen(self, selector: Selector, part: int, condition: str, device: Device, error: str) -> Seen:
         reads = self.reads(condition)
         missing = next((name for name in reads.attributes if name not in device.attributes), "") if error else ""
-        meant = nearest_attribute(missing, device) if missing else ""
+        meant = nearest_attribute(missing, device.attributes) if missing else ""
         corrected = with_attribute(selector.text, missing, meant) if meant else selector.text
         remedies = partial(_relaxing, selector, part)
         if corrected != selector.text:

@@ -145,7 +145,7 @@ class Bundles:
         devices = [each for number, _ in ways for each in self.survey.free_devices(node.name, number)]
         if not devices or any(spec.attribute in device.attributes for device in devices):
             return ""
-        return nearest_attribute(spec.attribute, devices[0])
+        return nearest_attribute(spec.attribute, devices[0].attributes)
 
     def _of_pools(self, node: NodeObject) -> Iterator[Change]:
         for view in self.survey.views[node.name]:

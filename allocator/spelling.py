@@ -1,9 +1,7 @@
 """Suggestions for misspelled names."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-
-from allocator.model.devices import Device
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -15,16 +13,21 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return folded[near[0]] if near else ""
 
 
-def nearest_attribute(missing: str, device: Device) -> str:
-    """The attribute that was probably meant: the same name in another domain, or a similar name."""
+def nearest_attribute(missing: str, attributes: Collection[str]) -> str:
+    """The attribute that was probably meant: the same name in another domain, or a similar name.
+
+    Args:
+        missing: a qualified name, e.g. ``gpu.example.com/model``.
+        attributes: the qualified names that there are.
+    """
     domain, _, name = missing.rpartition("/")
-    elsewhere = [known for known in sorted(device.attributes) if known.rpartition("/")[2].lower() == name.lower()]
+    elsewhere = [known for known in sorted(attributes) if known.rpartition("/")[2].lower() == name.lower()]
     if elsewhere:
         return elsewhere[0]
-    own = {known.rpartition("/")[2]: known for known in device.attributes if known.rpartition("/")[0] == domain}
+    own = {known.rpartition("/")[2]: known for known in attributes if known.rpartition("/")[0] == domain}
     if own:
         return own.get(nearest(name, own), "")
-    return nearest(missing, device.attributes)
+    return nearest(missing, attributes)
 
 
 def did_you_mean(meant: str) -> str:
