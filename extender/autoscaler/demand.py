@@ -1,8 +1,8 @@
 """What kube-scheduler looks at when it puts pods on new, empty nodes: resources, node selection, taints.
 
 A plan of nodes to add has to count this in, or it would choose groups that the scheduler then refuses. Rules that need
-to know of other pods and nodes (affinity between pods, topology spread, volumes) are not looked at. Source: the plugins
-NodeResourcesFit, NodeAffinity, TaintToleration and NodeUnschedulable of Kubernetes 1.36.
+to know of other pods and nodes (affinity between pods, topology spread, volumes) are not looked at. Source: the plugin
+NodeResourcesFit of Kubernetes 1.36; `extender.scheduler.checks` has the others.
 """
 
 from collections import Counter
@@ -10,22 +10,10 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import (
-    BLOCKING_EFFECTS,
-    DeviceTaint,
-    Fields,
-    NodeSelector,
-    Quantity,
-    Toleration,
-    raise_if_invalid,
-    read_node_selector,
-    read_taint,
-    read_tolerations,
-    selector_matches,
-    shown,
-    tolerates,
-)
+from allocator import Fields, Quantity, raise_if_invalid, shown
 from extender.pods.peak import ContainerNeeds, peak
+from extender.scheduler.checks import rejection
+from extender.state.node_requirements import ANY_NODE, NodeRequirements, read_requirements
 from extender.state.objects import NodeObject, parse_node_object
 
 Amounts = Mapping[str, int]
@@ -35,7 +23,6 @@ PODS: Final = "pods"
 """Each pod takes one of this resource. A template without it has no such limit."""
 
 _ONE: Final = 10**9
-_UNSCHEDULABLE: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +31,10 @@ class Demand:
 
     Attributes:
         amounts: resource and amount (units of 10**-9), by name; "pods" is one of them.
-        labels: ``spec.nodeSelector``.
-        affinity: the required node affinity; None: any node.
     """
 
     amounts: tuple[tuple[str, int], ...]
-    labels: tuple[tuple[str, str], ...] = ()
-    affinity: NodeSelector | None = None
-    tolerations: tuple[Toleration, ...] = ()
+    requirements: NodeRequirements = ANY_NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +43,14 @@ class Room:
 
     Attributes:
         amounts: what is allocatable; None: the template does not say, so that resources are not looked at.
-        taints: of the node, those that keep pods off.
     """
 
     node: NodeObject
     amounts: Amounts | None = None
-    taints: tuple[DeviceTaint, ...] = ()
 
     def refusal(self, demand: Demand) -> str:
         """Why the scheduler would never put such a pod on such a node, however empty; empty if it would."""
-        labels = self.node.node.labels
-        if any(labels.get(key) != value for key, value in demand.labels):
-            return "node does not match spec.nodeSelector"
-        if demand.affinity is not None and not selector_matches(demand.affinity, self.node.node):
-            return "node does not match the required node affinity"
-        for each in self.taints:
-            if not any(tolerates(toleration, each) for toleration in demand.tolerations):
-                return f"untolerated taint {each.key} of the node"
-        return ""
+        return rejection(demand.requirements, self.node)
 
     def shortage(self, demand: Demand, left: Amounts, by_devices: Container[str]) -> str:
         """Which resource does not suffice for a pod, as the scheduler says it; empty if all do.
@@ -104,14 +77,7 @@ def parse_demand(pod: Mapping[str, object]) -> Demand:
     """
     top = Fields(pod, "", [])
     spec = top.child("spec")
-    affinity = spec.child("affinity").child("nodeAffinity")
-    required = affinity.child_or_none("requiredDuringSchedulingIgnoredDuringExecution")
-    demand = Demand(
-        tuple(sorted(_requests(spec).items())),
-        tuple(sorted(spec.text_mapping("nodeSelector").items())),
-        None if required is None else read_node_selector(required),
-        read_tolerations(spec),
-    )
+    demand = Demand(tuple(sorted(_requests(spec).items())), read_requirements(spec))
     raise_if_invalid("Pod", top.child("metadata").text("name"), top.problems)
     return demand
 
@@ -124,11 +90,8 @@ def parse_room(node: Mapping[str, object]) -> Room:
     """
     found = parse_node_object(node)
     top = Fields(node, "", [])
-    spec, status = top.child("spec"), top.child("status")
-    taints = [each for each in map(read_taint, spec.children("taints")) if each.effect in BLOCKING_EFFECTS]
-    if spec.flag("unschedulable"):
-        taints.append(_UNSCHEDULABLE)
-    room = Room(found, _amounts(status, "allocatable") if status.has("allocatable") else None, tuple(taints))
+    status = top.child("status")
+    room = Room(found, _amounts(status, "allocatable") if status.has("allocatable") else None)
     raise_if_invalid("Node", found.name, top.problems)
     return room
 

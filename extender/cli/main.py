@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal, NoReturn
 
@@ -165,14 +166,17 @@ def simulate_command(
     """Schedule every pending pod of the manifests, oldest first, and print its node or why it has none.
 
     A node is rejected because of its devices, because its device plugins have too little left, because it does not
-    match a pod's nodeSelector, or because it is unschedulable. CPU, memory, taints of nodes, affinity, topology spread
-    and volumes are ignored; a warning names those that the manifests have.
+    match a pod's nodeSelector or required node affinity, because of a taint, or because it is unschedulable. CPU,
+    memory, affinity between pods, topology spread, host ports and volumes are ignored; a warning names those that the
+    pods with devices have.
     """
     settings = _settings(config, {"scheduling.policy": policy})
     loaded = _load_new_cluster("simulate", [*(paths or ()), *(manifests or ())])
     if ignored := overlooked(loaded.objects):
         _warn(f"ignored: {', '.join(ignored)}")
-    placements = serving.run_once(EmbeddedCluster(loaded.objects), settings, simulate)
+    placements = serving.run_once(
+        EmbeddedCluster(loaded.objects), settings, partial(simulate, schedulers=settings.scheduling.scheduler_names)
+    )
     if output is Output.JSON:
         _print_json([placement.as_json() for placement in placements])
     else:

@@ -50,6 +50,13 @@ def _names(names: list[str]) -> list[str]:
     return names
 
 
+def _schedulers(names: list[str]) -> list[str]:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{shown(name)} is not the name of a scheduler")
+    return names
+
+
 def _label(text: str) -> str:
     if text and (wrong := label_key(text)):
         raise ValueError(f'"{text}" {wrong}')
@@ -133,6 +140,10 @@ class SchedulingSettings(Section):
     )
     max_steps: int = Field(default=100_000, description="Devices tried for one pod on one node before giving up.", ge=1)
     max_seconds: float = Field(default=1.0, description="Time for one pod on one node before giving up.", gt=0)
+    scheduler_names: Annotated[list[str], AfterValidator(_schedulers)] = Field(
+        default_factory=list,
+        description="Names of the schedulers that call this service, as in spec.schedulerName; empty: not known.",
+    )
     best_nodes: int | None = Field(
         default=None,
         description="Most nodes in an answer, the best ones; null: as many as kube-scheduler scores; 0: all.",

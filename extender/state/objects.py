@@ -1,11 +1,12 @@
 """Pods, nodes and claims as values, with only the fields that decisions need: there are tens of thousands."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import (
     Claim,
+    DeviceTaint,
     Fields,
     Node,
     ObjectReader,
@@ -19,6 +20,14 @@ from allocator import (
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumps
 from extender.kube.raw import revision
+from extender.state.node_requirements import (
+    ANY_NODE,
+    NodeRequirements,
+    read_node_taints,
+    read_requirements,
+    unmodeled_conditions,
+    uses_volumes,
+)
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of an extended resource that names a device class (KEP-5004)."""
@@ -29,8 +38,6 @@ SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
 """Condition of a pod whose claims were released: its bind failed, or their devices keep it off every node."""
-
-_CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 
 # --- pods ---------------------------------------------------------------------------------------------------
@@ -111,6 +118,8 @@ class Pod:
         claim_statuses: name in ``spec.resourceClaims`` to the name of its claim; None: no claim is needed.
         containers: those that request extended resources.
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be created on its node.
+        gates: names of its scheduling gates; while there is one, no scheduler tries it.
+        unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
         fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
 
@@ -131,6 +140,9 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     has_volumes: bool = False
+    requirements: NodeRequirements = ANY_NODE
+    gates: tuple[str, ...] = ()
+    unmodeled: tuple[str, ...] = ()
     fence: str = field(default="", compare=False)
 
     @property
@@ -160,6 +172,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     """
     reader = ObjectReader("Pod", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
+    init, main = spec.children("initContainers"), spec.children("containers")
     pod = Pod(
         namespace=metadata.text("namespace") or "default",
         name=reader.name,
@@ -177,10 +190,13 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
             for each in status.children("resourceClaimStatuses")
         },
         extended_claim=_extended_claim(status),
-        containers=_containers(spec),
+        containers=_containers(init, main),
         labels=metadata.text_mapping("labels"),
         created=reader.created,
-        has_volumes=any(each.has(kind) for each in spec.children("volumes") for kind in _CLAIMED_VOLUMES),
+        has_volumes=uses_volumes(spec),
+        requirements=read_requirements(spec),
+        gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
+        unmodeled=unmodeled_conditions(spec, (*init, *main)),
         fence=_fence(status),
     )
     reader.finish()
@@ -217,11 +233,10 @@ def _extended_claim(status: Fields) -> ExtendedClaim | None:
     )
 
 
-def _containers(spec: Fields) -> tuple[Container, ...]:
+def _containers(init: Sequence[Fields], main: Sequence[Fields]) -> tuple[Container, ...]:
     """Containers that request extended resources."""
-    init = spec.children("initContainers")
     found = []
-    for index, fields in enumerate([*init, *spec.children("containers")]):
+    for index, fields in enumerate([*init, *main]):
         requests = _extended_requests(fields.child("resources"))
         if requests:
             restarts = fields.text("restartPolicy") == "Always"
@@ -267,10 +282,12 @@ class NodeObject:
 
     Attributes:
         allocatable: extended resource to the amount that device plugins of the node offer.
+        taints: those that keep pods off; `CORDON` is the first if the node is unschedulable.
     """
 
     node: Node
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+    taints: tuple[DeviceTaint, ...] = ()
 
     @property
     def name(self) -> str:
@@ -288,8 +305,9 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     status = reader.top.child("status")
     names = [name for name in status.mapping("allocatable") if is_extended(name)]
     allocatable = {name: _quantity(status, "allocatable", name) for name in names}
+    taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
-    return NodeObject(parse_node({"apiVersion": "v1", **obj}), allocatable)
+    return NodeObject(parse_node({"apiVersion": "v1", **obj}), allocatable, taints)
 
 
 # --- namespaces ---------------------------------------------------------------------------------------------

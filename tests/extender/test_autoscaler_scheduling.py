@@ -39,14 +39,14 @@ SCHEDULER: dict[str, tuple[Object, Object, str]] = {
     "a node selector": (
         with_spec(pod_of("p", "gpu"), nodeSelector={GROUP: "other"}),
         of_node(),
-        "node does not match spec.nodeSelector",
+        f"node does not match spec.nodeSelector {GROUP}=other",
     ),
     "an affinity": (
         with_spec(pod_of("p", "gpu"), affinity=AFFINITY),
         of_node(),
         "node does not match the required node affinity",
     ),
-    "a taint": (pod_of("p", "gpu"), of_node(taints=[TAINT]), "untolerated taint gpu of the node"),
+    "a taint": (pod_of("p", "gpu"), of_node(taints=[TAINT]), "untolerated taint gpu=only:NoSchedule of the node"),
     "a tolerated taint": (
         with_spec(pod_of("p", "gpu"), tolerations=[{"key": "gpu", "operator": "Exists"}]),
         of_node(taints=[TAINT]),
@@ -56,7 +56,7 @@ SCHEDULER: dict[str, tuple[Object, Object, str]] = {
     "an unschedulable template": (
         pod_of("p", "gpu"),
         of_node(unschedulable=True),
-        "untolerated taint node.kubernetes.io/unschedulable of the node",
+        "node is unschedulable",
     ),
     "cpu": (pod_of("p", "gpu", resources={"cpu": "9"}), machine("t", "big", cpu="8"), "insufficient cpu"),
     "memory": (

@@ -35,9 +35,13 @@ def test_a_pod_without_devices_passes_with_the_very_list_that_was_sent() -> None
     assert filtered(pod(), names=names).passed is names
 
 
-def test_a_pod_with_resources_of_a_device_plugin_passes_untouched() -> None:
-    names = ("x",)
-    assert filtered(pod(resources={"example.com/foo": "1", "cpu": "1"}), names=names).passed is names
+def test_a_pod_with_resources_of_a_device_plugin_passes_where_the_plugin_is() -> None:
+    nodes = (node("a", allocatable={"example.com/foo": "1"}), node("b"))
+    found = filtered(pod(resources={"example.com/foo": "1", "cpu": "1"}), *nodes)
+    assert found.passed == ("a",)
+    assert found.unresolvable == {
+        "b": "neither a device plugin nor a device class offers extended resource example.com/foo"
+    }
 
 
 def test_nodes_with_free_devices_pass_in_the_order_asked() -> None:

@@ -49,7 +49,12 @@ def test_a_pod_without_devices_gets_the_victims_that_were_sent() -> None:
 
 
 def test_a_pod_with_resources_of_a_device_plugin_gets_the_victims_that_were_sent() -> None:
-    assert chosen(pod("p", resources={"example.com/foo": "1"}), GIVEN) is GIVEN
+    nodes = (node(name, allocatable={"example.com/foo": "1"}) for name in ("a", "b"))
+    assert chosen(pod("p", resources={"example.com/foo": "1"}), GIVEN, *nodes) == GIVEN
+
+
+def test_no_victim_helps_a_pod_with_a_resource_that_nobody_offers() -> None:
+    assert chosen(pod("p", resources={"example.com/foo": "1"}), GIVEN, node("a"), node("b")) == {}
 
 
 def test_victims_that_suffice_stay_as_they_are() -> None:

@@ -1,18 +1,18 @@
 """Simulation: pending pods one after the other, by the verbs that the service runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator import Quantity
-from extender.cli.simulate import Placement, overlooked, scheduler_reason, simulate
+from extender.cli.simulate import Placement, overlooked, simulate
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject
 from extender.observe.metrics import Metrics
-from extender.pods.extended_resources.plugins import asked
+from extender.scheduler.plugins import asked
 from extender.serving.run import make_service
 from extender.state.objects import parse_pod
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request, solver
@@ -32,11 +32,11 @@ def wanting(amount: int, **fields: object) -> Object:
     return {"name": "c", "image": "i", "resources": {"requests": {PLUGIN: str(amount)}}, **fields}
 
 
-async def placed(*objects: Object) -> dict[str, Placement]:
+async def placed(*objects: Object, schedulers: Sequence[str] = ()) -> dict[str, Placement]:
     cluster = EmbeddedCluster(manifests_of(objects))
     async with cluster.running():
         service = make_service(cluster.api, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
-        return {each.pod: each for each in await simulate(service, cluster)}
+        return {each.pod: each for each in await simulate(service, cluster, schedulers)}
 
 
 def template(name: str) -> Object:
@@ -150,16 +150,24 @@ def with_spec(obj: Object, **fields: object) -> Object:
     return {**obj, "spec": {**obj.get("spec", {}), **fields}}
 
 
+NOT_MODELED: Object = {
+    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
+    "topologySpreadConstraints": [{}],
+    "volumes": [{"persistentVolumeClaim": {}}],
+}
 OVERLOOKED: dict[str, tuple[list[Object], tuple[str, ...]]] = {
     "devices alone": ([node("a"), pod(resources={PLUGIN: "1"})], ()),
     "cpu": ([pod("p", "c", resources={"cpu": "1"})], ("requests of CPU and memory",)),
     "cpu of a pod without devices": ([pod(resources={"cpu": "1"})], ()),
-    "taints": ([with_spec(node("a"), taints=[{"key": "x", "effect": "NoSchedule"}])], ("taints of nodes",)),
     "much": (
-        [with_spec(pod("p", "c"), affinity={}, topologySpreadConstraints=[], volumes=[{"persistentVolumeClaim": {}}])],
-        ("affinity", "topology spread", "volumes"),
+        [with_spec(pod("p", "c"), **NOT_MODELED)],
+        ("affinity between pods", "topology spread", "volumes"),
     ),
-    "types that nobody looks at": ([with_spec(node("a"), taints=None), {**node("b"), "spec": "x"}], ()),
+    "ports of the host": (
+        [with_spec(pod("p", "c"), containers=[{"name": "c", "ports": [{"hostPort": 80}]}])],
+        ("host ports",),
+    ),
+    "affinity to nodes": ([with_spec(pod("p", "c"), affinity={"nodeAffinity": {}})], ()),
 }
 
 
@@ -175,16 +183,22 @@ async def test_the_same_manifests_give_the_same_result() -> None:
     assert first.as_json()["node"] == "a"
 
 
-@pytest.mark.parametrize(
-    ("spec", "on", "reason"),
-    [
-        ({}, node("a"), ""),
-        ({"nodeSelector": {"zone": "1"}}, node("a", labels={"zone": "1"}), ""),
-        ({"nodeSelector": {"zone": "1"}}, node("a"), "node does not match spec.nodeSelector"),
-        ({"nodeSelector": {"zone": "1"}}, node("a", labels={"zone": "2"}), "node does not match spec.nodeSelector"),
-        ({}, {**node("a"), "spec": {"unschedulable": True}}, "node is unschedulable"),
-        ({"nodeSelector": None}, {**node("a"), "spec": None}, ""),
-    ],
-)
-def test_of_what_the_scheduler_checks_itself_a_little_is_checked(spec: Object, on: Object, reason: str) -> None:
-    assert scheduler_reason({"spec": spec}, on) == reason
+async def test_a_pod_with_a_scheduling_gate_is_not_tried() -> None:
+    gated = with_spec(pod("p"), schedulingGates=[{"name": "example.com/quota"}])
+    assert (await placed(node("a"), gated))["ns/p"].reason == (
+        "scheduling gate example.com/quota keeps the pod from its scheduler"
+    )
+
+
+async def test_a_pod_of_a_scheduler_that_does_not_call_us_is_not_tried() -> None:
+    theirs, ours = pod("theirs"), with_spec(pod("ours"), schedulerName="dra-scheduler")
+    found = await placed(node("a"), theirs, ours, schedulers=["dra-scheduler"])
+    assert [(each.node, each.reason) for each in found.values()] == [
+        ("", "its scheduler is default-scheduler, which does not call dra-extender; dra-scheduler would"),
+        ("a", ""),
+    ]
+
+
+async def test_a_resource_that_nobody_offers_keeps_a_pod_off_every_node() -> None:
+    found = await placed(node("a"), node("b", allocatable={PLUGIN: "1"}), pod("p", resources={"amd.com/gpu": "1"}))
+    assert found["ns/p"].reason == "2 neither a device plugin nor a device class offers extended resource amd.com/gpu"

@@ -25,7 +25,7 @@ from tests.extender.special_scene import (
 )
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, devices_of
-from tests.kit.clusters import claim, node, pod, solver
+from tests.kit.clusters import claim, local_slice, node, pod, solver
 from tests.kit.servers.memory import Fault, Transport, writes
 
 
@@ -44,11 +44,19 @@ class TestPerNode:
         reason = "neither a device plugin nor a device class offers extended resource example.com/nic"
         assert scene.filter() == {"n": reason, "m": reason, "o": reason}
 
-    def test_what_no_class_serves_is_the_schedulers_matter(self) -> None:
-        scene = Scene(pod("p", resources={"example.com/nic": "1"}))
-        assert scene.filter() == {"n": "", "m": "", "o": ""}
+    def test_what_no_class_serves_needs_a_plugin(self) -> None:
+        scene = Scene(pod("p", resources={"example.com/nic": "1"}), node("z", allocatable={"example.com/nic": "1"}))
+        reason = "neither a device plugin nor a device class offers extended resource example.com/nic"
+        assert scene.filter(nodes=["n", "z"]) == {"n": reason, "z": ""}
+        assert scene.bind("n") == f"node n: {reason}"
 
-    def test_nor_is_anything_ours_where_the_feature_is_off(self) -> None:
+    def test_a_claim_and_a_resource_that_no_class_serves(self) -> None:
+        nic = node("z", allocatable={"example.com/nic": "1"})
+        scene = Scene(claim("a"), pod("p", "a", resources={"example.com/nic": "1"}), nic, local_slice("z"))
+        reason = "neither a device plugin nor a device class offers extended resource example.com/nic"
+        assert scene.filter(nodes=["n", "z"]) == {"n": reason, "z": ""}
+
+    def test_nothing_is_ours_where_the_feature_is_off(self) -> None:
         scene = Scene(claim("a"), asking("9", "a"))
         assert set(scene.filter().values()) == {
             "not enough free devices for request container-0-request-1",

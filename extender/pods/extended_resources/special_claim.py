@@ -67,7 +67,7 @@ class Special:
     def is_needed(self) -> bool:
         """Whether there is anything to decide or to clean up."""
         left = self.made or self.void or (self.pod is not None and self.pod.extended_claim)
-        return bool(self.classes or left)
+        return bool(self.wanted or left)
 
     def on(self, node: NodeObject) -> Needs | str:
         """What the pod needs on a node; or why it cannot run there."""

@@ -1,0 +1,1 @@
+"""What kube-scheduler itself says of a pod and its nodes, apart from devices."""
