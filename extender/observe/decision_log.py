@@ -11,9 +11,13 @@ from typing import Final
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
+from allocator import Recent
 from extender.kube.api import ObjectKey
 
 _OUT_OF_TIME: Final = "not done in time"
+
+_ON_NODES: Final = frozenset({"filter", "bind"})
+"""Verbs that say where a pod can run. preempt is asked after filter has said that it can run nowhere."""
 
 _MOST_REASONS: Final = 32
 """Reasons of one entry, the most frequent ones. Reasons hold names from requests, and entries stay in memory."""
@@ -67,10 +71,10 @@ def _cut(text: str) -> str:
 
 
 class DecisionLog:
-    """A ring of entries. Set up logging first: the constructor keeps its logger.
+    """A ring of entries, and the latest entry of each pod. Set up logging first: the constructor keeps its logger.
 
     Args:
-        size: entries that are kept, the latest ones.
+        size: entries that are kept, the latest ones; and pods whose latest entry is kept.
         now: the time of day.
         clock: seconds, to measure with.
         new_id: makes ids.
@@ -80,6 +84,7 @@ class DecisionLog:
         self, size: int, *, now: Callable[[], datetime], clock: Callable[[], float], new_id: Callable[[], str]
     ) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
+        self._by_pod: Recent[Entry] = Recent(size)
         self._now = now
         self._clock = clock
         self._new_id = new_id
@@ -90,6 +95,13 @@ class DecisionLog:
     def entries(self) -> tuple[Entry, ...]:
         """The latest entries, newest first."""
         return tuple(reversed(self._entries))
+
+    def latest(self, pod: ObjectKey) -> Entry | None:
+        """The latest answer of filter or bind about a pod; None if it is forgotten, or if there was none.
+
+        It may be about an earlier pod of that name.
+        """
+        return self._by_pod.find(pod)
 
     @contextmanager
     def deciding(self, verb: str, pod: ObjectKey, node: str = "") -> Iterator[Draft]:
@@ -110,6 +122,8 @@ class DecisionLog:
             rejected = {_cut(reason): nodes for reason, nodes in draft.rejected.most_common(_MOST_REASONS)}
             entry = Entry(self._count, entry_id, at, seconds, verb, pod, node, draft.passed, rejected, _cut(error))
             self._entries.append(entry)
+            if verb in _ON_NODES:
+                self._by_pod.keep(pod, entry)
             self._tell(entry)
             reset_contextvars(**bound)
 

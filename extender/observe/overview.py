@@ -1,6 +1,8 @@
 """The state of a running service, for tables and metrics."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from allocator import Features
 from extender.decisions.evaluate import Decider
@@ -39,6 +41,7 @@ class Overview:
     Attributes:
         devices: counts them.
         decider: counts verdicts from memory and by search.
+        now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
     """
 
@@ -47,6 +50,7 @@ class Overview:
     decision_log: DecisionLog
     devices: DeviceCounts
     decider: Decider
+    now: Callable[[], datetime]
     live: LiveCluster | None = None
 
     def kinds(self) -> tuple[KindHealth, ...]:

@@ -142,7 +142,7 @@ def make_service(
     decision_log = DecisionLog(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
-    overview = Overview(state, solver.features, decision_log, DeviceCounts(solver.features), decider, live)
+    overview = Overview(state, solver.features, decision_log, DeviceCounts(solver.features), decider, now, live)
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider,

@@ -69,6 +69,7 @@ async def _scraped() -> str:
                     decision_log,
                     DeviceCounts(Features()),
                     Decider(solver(), state.changes_since),
+                    lambda: NOW,
                     live,
                 )
             )

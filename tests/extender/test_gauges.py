@@ -41,7 +41,13 @@ from tests.kit.virtualtime import run
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
     decision_log = DecisionLog(10, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "id")
     return Overview(
-        state, Features(), decision_log, DeviceCounts(Features()), Decider(solver(), state.changes_since), live
+        state,
+        Features(),
+        decision_log,
+        DeviceCounts(Features()),
+        Decider(solver(), state.changes_since),
+        lambda: NOW,
+        live,
     )
 
 

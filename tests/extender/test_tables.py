@@ -7,8 +7,9 @@ import pytest
 from httpx import AsyncClient
 
 from extender.config.sources import load
-from extender.kube.api import NODES, SLICES, ObjectKey
+from extender.kube.api import CLAIMS, NODES, SLICES, ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.state.state import ClusterState
 from tests.kit.clusters import (
     DRIVER,
     GPU,
@@ -132,6 +133,30 @@ async def test_claims(client: AsyncClient, query: str, names: list[str]) -> None
     assert [each["claim"] for each in await items(client, f"/claims?{query}")] == names
 
 
+OF_P: Object = {"ownerReferences": [{"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("pod_name", "names"),
+    [
+        ("p", ["p-gpu-x7k2p", "wanted"]),
+        ("q", ["wanted"]),
+        ("nobody", []),
+        ("experiment", []),
+    ],
+)
+async def test_claims_of_a_pod_are_those_that_it_names_and_those_that_it_owns(
+    cluster: Cluster, pod_name: str, names: list[str]
+) -> None:
+    cluster.load(pod("q", "wanted"))
+    cluster.load(claim("p-gpu-x7k2p", metadata=OF_P))
+    other = claim("other", allocated=["b/gpu-0"], at="b")
+    other["status"]["reservedFor"] = [{"resource": "experiments", "name": "experiment", "uid": "u"}]
+    cluster.load(other)
+    async with client_of(cluster.app()) as client:
+        assert [each["claim"] for each in await items(client, f"/claims?pod={pod_name}")] == names
+
+
 async def test_the_cluster_is_shown_kind_by_kind(client: AsyncClient, cluster: Cluster) -> None:
     found = {each["kind"]: each for each in await items(client, "/cluster")}
     assert (found["nodes"]["objects"], found["resourceslices"]["objects"], found["pods"]["objects"]) == (3, 3, 1)
@@ -188,6 +213,76 @@ async def test_only_so_many_decisions_are_kept(cluster: Cluster) -> None:
         for name in "abc":
             await ask(client, "filter", {"Pod": pod("p", "wanted"), "Nodes": None, "NodeNames": [name]})
         assert [each["passed"] for each in await items(client, "/decisions")] == [1, 1]
+
+
+# --- empty tables --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "note"),
+    [
+        ("/claims?state=deleting", 'there are claims, but none with state="deleting"'),
+        ("/claims?namespace=x&pod=p", 'there are claims, but none with namespace="x", pod="p"'),
+        ("/devices?node=x&free=true", 'there are devices, but none with node="x", free=true'),
+        ("/pods?node=a", 'there are pods, but none with node="a"'),
+        ("/problems", "every object can be read"),
+        ("/problems?kind=Pod", "every object can be read"),
+        (
+            "/decisions",
+            (
+                "no scheduler has asked this replica about a pod with devices "
+                "(only the replica whose scheduler leads is asked)"
+            ),
+        ),
+    ],
+)
+async def test_empty_table_says_whether_there_is_nothing_or_the_filter_leaves_nothing(
+    client: AsyncClient, path: str, note: str
+) -> None:
+    assert (await client.get(path, headers={"accept": "application/json"})).json() == {"items": [], "note": note}
+    assert (await client.get(path)).text.splitlines()[-1] == f"# {note}"
+
+
+@pytest.mark.parametrize(
+    ("path", "note"),
+    [
+        ("/pools", "there are no pools"),
+        ("/devices?free=true", "there are no devices"),
+        ("/claims", "there are no claims"),
+        ("/pods?state=pending", "no pod asks for devices"),
+    ],
+)
+async def test_table_of_an_empty_cluster_says_that_there_is_nothing(path: str, note: str) -> None:
+    async with client_of(Cluster.of().app()) as client:
+        assert (await client.get(path)).text.splitlines()[-1] == f"# {note}"
+
+
+@pytest.mark.parametrize("path", ["/pools", "/devices", "/claims", "/pods", "/problems"])
+async def test_table_of_a_cluster_that_is_not_synced_says_so(cluster: Cluster, path: str) -> None:
+    async with client_of(Cluster(ClusterState(), cluster.api).app()) as client:
+        note = (await client.get(path)).text.splitlines()[-1]
+        assert note.startswith("# rows may be missing or old: ")
+        assert ": not synced yet" in note
+
+
+async def test_table_says_that_its_rows_may_be_old(client: AsyncClient, cluster: Cluster) -> None:
+    cluster.state.doubt(SLICES, "nothing heard for more than 90 s")
+    found = (await client.get("/pools", headers={"accept": "application/json"})).json()
+    assert len(found["items"]) == 3
+    assert found["note"] == "rows may be missing or old: resourceslices: nothing heard for more than 90 s"
+
+
+async def test_page_after_the_last_row_says_so(client: AsyncClient, cluster: Cluster) -> None:
+    token = (await client.get("/claims?format=json&limit=2")).json()["continue"]
+    await cluster.api.delete(CLAIMS, ObjectKey("ns", "wanted"))
+    found = (await client.get(f"/claims?format=json&continue={token}")).json()
+    assert found == {"items": [], "note": "there are no rows after the page before"}
+
+
+async def test_note_has_no_escapes_and_is_short(client: AsyncClient) -> None:
+    note = (await client.get("/claims", params={"pod": "\x1b[31m" + "x" * 9000})).text.splitlines()[-1]
+    assert "\x1b" not in note
+    assert len(note) < 200
 
 
 # --- pages, text and JSON ------------------------------------------------------------------------------------
@@ -295,7 +390,7 @@ async def test_the_documented_examples_run_and_look_like_the_answers(client: Asy
     cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
     paths = (await client.get("/openapi.json")).json()["paths"]
     tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
-    assert set(tables) == {"/cluster", "/pools", "/devices", "/claims", "/problems", "/decisions"}
+    assert set(tables) == {"/cluster", "/pools", "/devices", "/claims", "/pods", "/problems", "/decisions"}
     for path, operation in tables.items():
         example = operation["responses"]["200"]["content"]["application/json"]["example"]["items"][0]
         assert list((await items(client, path))[0]) == list(example)

@@ -22,7 +22,7 @@ SESSION: Final = b"@session@"
 """Where the sender puts a session of the service, which no seed tells."""
 
 _NODES: Final = tuple(map(node_name, range(100)))
-TABLES: Final = ("/cluster", "/pools", "/devices", "/claims", "/problems", "/decisions")
+TABLES: Final = ("/cluster", "/pools", "/devices", "/claims", "/pods", "/problems", "/decisions")
 GETS: Final = (*TABLES, "/livez", "/healthz", "/readyz", "/metrics", "/", "/openapi.json", "/explain/hostile/p")
 _MEGABYTE: Final = 1_000_000
 _LARGEST: Final = 3 * 512 * 1024

@@ -5,6 +5,7 @@ from enum import Enum
 from functools import partial
 
 from extender.observe.tables.table import Item, Row, View, matches
+from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
 
@@ -22,15 +23,18 @@ class ClaimState(Enum):
 
 
 def claims(snapshot: Snapshot, *, namespace: str = "", state: str = "", pod: str = "") -> View:
-    """The claims: of one namespace, in one state, or reserved for a pod of that name."""
+    """The claims: of one namespace, in one state, or of a pod of that name, which names, owns or has reserved them."""
     columns = ("namespace", "claim", "state", "devices", "reservedFor")
 
     def rows() -> Iterator[Row]:
+        named = [each for key, each in snapshot.pods.items() if key.name == pod]
+        keys = {key for each in named for key in claim_keys(each)}
+        uids = {each.uid for each in named}
         for key in sorted(snapshot.claims):
             claim = snapshot.claims[key]
-            users = [user.name for user in claim.claim.reserved_for]
             its_state = state_of(claim, snapshot)
-            if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(pod, *users):
+            is_of_pod = not pod or key in keys or claim.claim.owner_uid in uids or _is_reserved(claim, pod)
+            if matches(namespace, key.namespace) and matches(state, its_state.value) and is_of_pod:
                 yield Row(key, partial(_item, claim, its_state, snapshot))
 
     return View(columns, rows())
@@ -43,6 +47,10 @@ def state_of(claim: ClaimObject, snapshot: Snapshot) -> ClaimState:
     if claim.claim.allocation is None:
         return ClaimState.IN_FLIGHT if claim.claim.uid in snapshot.assumed else ClaimState.PENDING
     return ClaimState.RESERVED if claim.claim.reserved_for else ClaimState.ALLOCATED
+
+
+def _is_reserved(claim: ClaimObject, pod: str) -> bool:
+    return any(user.resource == "pods" and user.name == pod for user in claim.claim.reserved_for)
 
 
 def _item(claim: ClaimObject, state: ClaimState, snapshot: Snapshot) -> Item:

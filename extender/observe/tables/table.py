@@ -3,12 +3,12 @@
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from allocator import JSON
+from allocator import JSON, printable
 from extender.observe.tables.terminal import Table, plain_lines
 
 Key: TypeAlias = tuple[str, ...]
@@ -26,30 +26,47 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Rows, and which of their fields are columns of the text, in order."""
+    """Rows, and which of their fields are columns of the text, in order.
+
+    Attributes:
+        cells: by column, how the text shows a value that is not None, where JSON has another form.
+    """
 
     columns: tuple[str, ...]
     rows: Iterator[Row]
+    cells: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows, and a token for those that follow; empty if there are none."""
+    """Some rows of a view.
 
-    columns: tuple[str, ...]
+    Attributes:
+        token: for the rows that follow; empty if there are none.
+        note: why rows are missing; empty if none are.
+    """
+
+    view: View
     items: tuple[Item, ...]
     token: str = ""
+    note: str = ""
 
     def as_json(self) -> Item:
-        """``{"items": [...], "continue": TOKEN}``, the latter only where there is more."""
-        return {"items": [dict(item) for item in self.items], **({"continue": self.token} if self.token else {})}
+        """``{"items": [...], "note": TEXT, "continue": TOKEN}``, the latter two only where there are any."""
+        rest = {"note": self.note, "continue": self.token}
+        return {"items": [dict(item) for item in self.items], **{name: text for name, text in rest.items() if text}}
 
     def as_text(self) -> str:
-        """An aligned table; the last line says how to go on, where there is more."""
-        rows = [[_cell(item.get(column)) for column in self.columns] for item in self.items]
-        lines = plain_lines(Table([_heading(column) for column in self.columns], rows))
+        """An aligned table, and lines that begin with ``#``: the note, and how to go on where there is more."""
+        columns = self.view.columns
+        rows = [[self._shown(column, item.get(column)) for column in columns] for item in self.items]
+        lines = plain_lines(Table([_heading(column) for column in columns], rows))
+        note = [f"# {printable(self.note)}"] if self.note else []
         more = [f"# there is more: continue={self.token}"] if self.token else []
-        return "".join(f"{line}\n" for line in [*lines, *more])
+        return "".join(f"{line}\n" for line in [*lines, *note, *more])
+
+    def _shown(self, column: str, value: JSON) -> str:
+        return _cell(value if value is None else self.view.cells.get(column, _cell)(value))
 
 
 class TokenError(ValueError):
@@ -72,15 +89,32 @@ def page(view: View, *, limit: int, token: str = "") -> Page:
         if after is not None and row.key <= after:
             continue
         if len(items) == limit:
-            return Page(view.columns, tuple(items), _token_of(last))
+            return Page(view, tuple(items), _token_of(last))
         items.append(row.item())
         last = row.key
-    return Page(view.columns, tuple(items))
+    return Page(view, tuple(items))
 
 
 def matches(wanted: str, *values: str) -> bool:
     """Whether one of the values is the one wanted; nothing wanted is matched by all."""
     return not wanted or wanted in values
+
+
+def counted(numbers: Mapping[str, object]) -> str:
+    """``3x this, 1x that``."""
+    return ", ".join(f"{number}x {name}" for name, number in numbers.items())
+
+
+def duration(seconds: int) -> str:
+    """As kubectl shows an age: ``95s``, ``5m12s``, ``3h5m``, ``30h``, ``6d3h``, ``40d``."""
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 2:
+        return f"{seconds}s"
+    if hours < 3:
+        return f"{minutes}m{seconds % 60}s" if minutes < 10 and seconds % 60 else f"{minutes}m"
+    if days < 2:
+        return f"{hours}h{minutes % 60}m" if hours < 8 and minutes % 60 else f"{hours}h"
+    return f"{days}d{hours % 24}h" if days < 8 and hours % 24 else f"{days}d"
 
 
 def _token_of(key: Key) -> str:
@@ -106,7 +140,7 @@ def _cell(value: JSON) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{number}x {name}" for name, number in value.items()) or "-"
+        return counted(value) or "-"
     if isinstance(value, Iterable) and not isinstance(value, str):
         return ", ".join(map(str, value)) or "-"
     return "-" if value in (None, "") else str(value)

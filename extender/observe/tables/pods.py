@@ -1,0 +1,138 @@
+"""The table of pods with devices: what each asks for, and why it waits."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from typing import Final
+from urllib.parse import quote
+
+from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
+from extender.kube.api import ObjectKey
+from extender.observe.decision_log import Entry
+from extender.observe.tables.table import Item, Row, View, counted, duration, matches
+from extender.pods.extended_resources.plugins import asked
+from extender.state.objects import Pod, PodClaim
+from extender.state.snapshot import Snapshot
+
+_NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"
+
+
+class PodState(Enum):
+    """Where a pod is on its way."""
+
+    PENDING = "pending"
+    BOUND = "bound"
+    FINISHED = "finished"
+    DELETING = "deleting"
+
+
+def pods(
+    snapshot: Snapshot,
+    latest: Callable[[ObjectKey], Entry | None],
+    now: datetime,
+    *,
+    namespace: str = "",
+    state: str = "",
+    node: str = "",
+) -> View:
+    """The pods with devices: of one namespace, in one state, or bound to a node.
+
+    Args:
+        snapshot: the cluster.
+        latest: the latest decision about a pod; None if there is none.
+        now: the time, for the ages.
+        namespace: empty for all.
+        state: a value of `PodState`; empty for all.
+        node: empty for all, also for pods without a node.
+    """
+    columns = ("namespace", "pod", "state", "age", "node", "requests", "reason", "explain")
+
+    def rows() -> Iterator[Row]:
+        for key in sorted(snapshot.pods):
+            pod = snapshot.pods[key]
+            its_state = state_of(pod)
+            if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(node, pod.node_name):
+                yield Row(key, partial(_item, pod, its_state, snapshot, latest, now))
+
+    return View(columns, rows(), {"age": duration})
+
+
+def state_of(pod: Pod) -> PodState:
+    """Where a pod is on its way."""
+    if pod.is_finished:
+        return PodState.FINISHED
+    if pod.deleting:
+        return PodState.DELETING
+    return PodState.BOUND if pod.node_name else PodState.PENDING
+
+
+def _item(
+    pod: Pod, state: PodState, snapshot: Snapshot, latest: Callable[[ObjectKey], Entry | None], now: datetime
+) -> Item:
+    decision = latest(pod.key) if state is PodState.PENDING else None
+    created = _time(pod.created)
+    if decision is not None and created is not None and decision.at < created:
+        decision = None  # about an earlier pod of that name
+    reason = "" if state is not PodState.PENDING else _NOT_ASKED if decision is None else _reason(decision)
+    return {
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "state": state.value,
+        "created": pod.created,
+        "age": None if created is None else max(0, int((now - created).total_seconds())),
+        "scheduler": pod.scheduler_name,
+        "node": pod.node_name,
+        "nominatedNode": pod.nominated_node,
+        "requests": [*_of_claims(pod, snapshot), *_of_containers(pod)],
+        "reason": reason,
+        "decision": "" if decision is None else decision.id,
+        "explain": f"/explain/{quote(pod.namespace, safe='')}/{quote(pod.name, safe='')}",
+    }
+
+
+def _of_claims(pod: Pod, snapshot: Snapshot) -> Iterator[str]:
+    """Each request of the pod's claims, as ``gpu: 2 gpu.example.com``."""
+    for entry in pod.claims:
+        if pod.claim_statuses.get(entry.name, "") is None:  # the entry needs no claim
+            continue
+        spec = _spec(pod, entry, snapshot)
+        if spec is None:
+            yield f"{entry.name}: unknown"
+            continue
+        for request in spec.requests:
+            ways = " or ".join(map(_way, request.alternatives)) or "unknown"
+            yield f"{request.name}: {ways}"
+
+
+def _spec(pod: Pod, entry: PodClaim, snapshot: Snapshot) -> ClaimSpec | None:
+    """What an entry of a pod asks for: by its claim, or by its template as long as there is no claim."""
+    claim = snapshot.claims.get(ObjectKey(pod.namespace, entry.claim_name or pod.claim_statuses.get(entry.name) or ""))
+    if claim is not None:
+        return claim.claim.spec
+    template = snapshot.templates.get(ObjectKey(pod.namespace, entry.template_name or ""))
+    return None if template is None else template.spec
+
+
+def _way(wanted: DeviceRequest) -> str:
+    number = "all" if wanted.mode is AllocationMode.ALL else wanted.count
+    return f"{number} {wanted.device_class}"
+
+
+def _of_containers(pod: Pod) -> Iterator[str]:
+    """Each extended resource that the pod's containers ask for, as ``2 example.com/gpu``."""
+    return (f"{Quantity(nano)} {resource}" for resource, nano in asked(pod).items())
+
+
+def _reason(decision: Entry) -> str:
+    """Why the pod still waits, after its latest decision."""
+    if decision.error:
+        return f"{decision.verb}: {decision.error}"
+    if decision.passed:
+        return f"its devices fit on {decision.passed} node{'s' if decision.passed > 1 else ''}"
+    return counted(decision.rejected)
+
+
+def _time(text: str) -> datetime | None:
+    """A timestamp of the API server; None if there is none."""
+    return datetime.fromisoformat(text) if text else None
