@@ -11,7 +11,7 @@ from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import Entry
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
-from extender.pods.extended_resources.plugins import asked
+from extender.scheduler.plugins import asked
 from extender.state.objects import Pod, PodClaim
 from extender.state.snapshot import Snapshot
 
