@@ -43,6 +43,9 @@ _T = TypeVar("_T")
 _SOLVING_SHARE = 0.8
 """Of the time for a verb. The rest is for reading, writing and the change between threads."""
 
+_MOST_NAMES = 10_000
+"""Nodes that are looked up on the event loop. For nodes that are not known, that takes up to 10 ms."""
+
 _EXPLAINING_SECONDS = 10.0
 """For one explanation. Other explanations wait meanwhile."""
 
@@ -231,7 +234,8 @@ class Service:
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
-        if not question.is_uniform and len(args.names) > MOST_NEW_NODES:
+        most = _MOST_NAMES if question.is_uniform else MOST_NEW_NODES
+        if len(args.names) > most:
             return await self._solve(question.result)
         known = question.lookup(args.names)
         return question.finish(known) if known.is_complete else await self._solve(partial(question.finish, known))

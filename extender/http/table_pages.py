@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-import anyio.to_thread
+from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -72,8 +72,8 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
         except TokenError as error:
             return Response(wire.as_line({"error": str(error)}), HTTPStatus.BAD_REQUEST, media_type="application/json")
         if form is Format.JSON:
-            return Response(wire.as_line(found.as_json()), media_type="application/json")
-        return Response(found.as_text(), media_type="text/plain")
+            return Response(await run_sync(_as_json, found), media_type="application/json")
+        return Response(await run_sync(found.as_text), media_type="text/plain")
 
     get.__annotations__["query"] = Annotated[table.query, Query()]  # FastAPI reads the parameters from it
     app.add_api_route(
@@ -104,7 +104,11 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
             return replace(found, note=f"rows may be missing or old: {why}")
         return found if found.items else replace(found, note=_why_empty(table, query, everything))
 
-    return await anyio.to_thread.run_sync(made)
+    return await run_sync(made)
+
+
+def _as_json(found: Page) -> bytes:
+    return wire.as_line(found.as_json())
 
 
 def _why_empty(table: Table[_Q], query: _Q, everything: View) -> str:

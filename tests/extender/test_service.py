@@ -40,17 +40,21 @@ async def left_again(service: Service, threads: Threads, asked: Object, names: t
 
 
 @pytest.mark.parametrize(
-    ("asked", "nodes", "leaves"),
+    ("asked", "nodes", "unknown", "leaves"),
     [
-        (CLAIMING, 10 * MOST_NEW_NODES, False),
-        (ORDINARY, MOST_NEW_NODES, False),
-        (ORDINARY, MOST_NEW_NODES + 1, True),
+        (CLAIMING, 10 * MOST_NEW_NODES, 0, False),
+        (CLAIMING, 1, 10_000, True),
+        (ORDINARY, MOST_NEW_NODES, 0, False),
+        (ORDINARY, MOST_NEW_NODES + 1, 0, True),
     ],
-    ids=["known nodes are a look-up", "few nodes are examined at once", "many nodes are examined in a thread"],
+    ids=["known nodes", "more names than clusters have nodes", "few nodes to examine", "many nodes to examine"],
 )
-async def test_a_call_that_examines_many_nodes_leaves_the_event_loop(asked: Object, nodes: int, leaves: bool) -> None:
-    names = tuple(f"n{index}" for index in range(nodes))
-    pools = [each for name in names for each in (node(name), local_slice(name))]
+async def test_a_call_that_takes_more_than_a_look_up_leaves_the_event_loop(
+    asked: Object, nodes: int, unknown: int, leaves: bool
+) -> None:
+    known = [f"n{index}" for index in range(nodes)]
+    names = (*known, *(f"unknown-{index}" for index in range(unknown)))
+    pools = [each for name in known for each in (node(name), local_slice(name))]
     cluster = Cluster.of(GPU, device_class("whole", extended=RESOURCE), claim("c"), asked, *pools)
     threads = Threads()
     assert await left_again(cluster.service(off_loop=threads), threads, asked, names) is leaves
