@@ -1,7 +1,8 @@
 """Structured-parameters allocation for Dynamic Resource Allocation: the mathematics, without any I/O.
 
 This is the whole interface of the package: what is behind it may move. `allocate` decides claims on one node, `audit`
-judges allocated claims, `validate` says what an API server would refuse, and the ``parse_`` functions read API JSON.
+judges allocated claims, `validate` and `schema_problems` say what an API server would refuse, and the ``parse_``
+functions read API JSON.
 """
 
 from allocator.allocate import Task as Task
@@ -111,6 +112,7 @@ from allocator.model.quantity import Format as Format
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.rules import validate as validate
 from allocator.model.rules.names import label_key as label_key
+from allocator.model.rules.schema import schema_problems as schema_problems
 from allocator.model.semver import Version as Version
 from allocator.node_selectors import selector_matches as selector_matches
 from allocator.outcome import UNREACHABLE as UNREACHABLE

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from allocator import Features, Fields, InvalidObjectError, Inventory, Node, Problem, parse_slice, shown, validate
+from allocator import (
+    Features,
+    Fields,
+    InvalidObjectError,
+    Inventory,
+    Node,
+    Problem,
+    parse_slice,
+    schema_problems,
+    shown,
+    validate,
+)
 from extender.autoscaler.blueprints import Blueprint
 from extender.config.wording import suggestion
 from extender.config.yamltext import SyntaxProblem, documents
@@ -144,7 +155,7 @@ def _rule_problems(spec: Mapping[str, object]) -> tuple[Problem, ...]:
         parse_slice(obj)
     except InvalidObjectError as error:
         return error.problems
-    return validate(obj)
+    return schema_problems(obj) + validate(obj)
 
 
 def _whole_problems(blueprint: Blueprint) -> Iterator[str]:

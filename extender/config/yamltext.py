@@ -185,14 +185,30 @@ def _is_too_deep(text: str) -> bool:
 
 def _json(text: str) -> object:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique) if text.strip() else None
     except json.JSONDecodeError as error:
         return SyntaxProblem(error.msg, error.lineno)
+    except _DuplicateKeyError as error:
+        found = _yaml(text, 0)  # The JSON parser does not say where it is.
+        return found if isinstance(found, SyntaxProblem) else SyntaxProblem(str(error), 1)
     except RecursionError:
         return SyntaxProblem(_TOO_DEEP, 1)
     except ValueError as error:
         return SyntaxProblem(str(error), 1)
     return _within_limits(value, len(text), 1)
+
+
+class _DuplicateKeyError(ValueError):
+    """An object has a key twice."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _DuplicateKeyError(f'the key "{key}" is there twice')
+        found[key] = value
+    return found
 
 
 def _refuse_constant(name: str) -> object:

@@ -13,7 +13,7 @@ from typing import Final
 
 import orjson
 
-from allocator import InvalidObjectError, Problem, shown, validate
+from allocator import InvalidObjectError, Problem, schema_problems, shown, validate
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.kube.api import CLAIMS, NAMESPACES, RESOURCES, TEMPLATES, Resource
 from extender.kube.claim_rules import admin_problems
@@ -278,17 +278,19 @@ def _problems(
     parse: Callable[[Mapping[str, object]], object],
     check: Callable[[str], str | None] | None,
 ) -> Sequence[Problem]:
-    """All problems of an object: fields that cannot be read, and rules of an API server that it breaks."""
+    """All problems of an object: fields that cannot be read or that are unknown, and rules of an API server."""
     found: tuple[Problem, ...] = ()
     try:
         parse(obj)
     except InvalidObjectError as error:
         found = error.problems
-    unreadable = {problem.path for problem in found}
-    if "apiVersion" in unreadable:
+    if any(problem.path == "apiVersion" for problem in found):
         return found
-    ruled = (problem for problem in validate(obj, check) if problem.path not in unreadable)
-    return tuple(dict.fromkeys((*found, *ruled, *_unwritable(obj))))
+    first: dict[str, Problem] = {}
+    for problem in (*found, *schema_problems(obj)):
+        first.setdefault(problem.path, problem)
+    ruled = (problem for problem in validate(obj, check) if problem.path not in first)
+    return tuple(dict.fromkeys((*first.values(), *ruled, *_unwritable(obj))))
 
 
 def _unwritable(value: object, path: str = "") -> Iterator[Problem]:

@@ -104,6 +104,10 @@ BAD: dict[str, tuple[Any, str]] = {
         edited(lambda e: spec(e)["devices"][0].update(name="GPU 0")),
         "template g.slices[0].devices[0].name: ",
     ),
+    "an unknown field of a device": (
+        node_template("g", capasity={}),
+        "template g.slices[0].devices[0].capasity: unknown field; did you mean capacity?",
+    ),
     "the placeholder in a device's name": (
         edited(lambda e: spec(e)["devices"][0].update(name=f"{NODE_NAME}-gpu")),
         "template g.slices[0].devices[0].name: ",

@@ -208,12 +208,13 @@ def test_a_json_file_is_read_as_json(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "path"),
-    [("18446744073709551616", "spec.a"), ('[1, {"b": 18446744073709551616}]', "spec.a[1].b"), (r'"\ud800"', "spec.a")],
+    [("18446744073709551616", "a"), ('[1, {"b": 18446744073709551616}]', "a[1].b"), (r'"\ud800"', "a")],
 )
 def test_what_no_api_server_could_be_sent_is_named_by_its_field(folder: Path, value: str, path: str) -> None:
-    text = f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "p"}}, "spec": {{"a": {value}}}}}'
-    (problem,) = problems(folder, text, "a.json")
-    assert problem.startswith(f"Pod p: {path}: can't be sent as JSON: ")
+    config = f'[{{"opaque": {{"driver": "example.com", "parameters": {{"a": {value}}}}}}}]'
+    top = '"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}'
+    (problem,) = problems(folder, f'{{{top}, "spec": {{"config": {config}}}}}', "a.json")
+    assert problem.startswith(f"DeviceClass c: spec.config[0].opaque.parameters.{path}: can't be sent as JSON: ")
 
 
 @pytest.mark.parametrize("kind", LOADED)
@@ -232,7 +233,35 @@ def test_a_value_of_the_wrong_type_is_told_once(folder: Path) -> None:
     assert problems(folder, text) == [
         "DeviceClass gpu: spec.selectors[0].cel.expression: 7 is not a string",
         "DeviceClass gpu: spec.config[0].opaque.driver: 5 is not a string",
+        "DeviceClass gpu: metadata.labels[x]: 1 is not a string",
     ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant", "problem"),
+    [
+        ("selectors:", "selector:", "spec.selector: unknown field; did you mean selectors?"),
+        ("expression:", "Expression:", "spec.selectors[0].cel.Expression: unknown field; did you mean expression?"),
+        ("spec:", "Spec:", "Spec: unknown field; did you mean spec?"),
+        ("name: gpu", "name: gpu\n  label: {}", "metadata.label: unknown field; did you mean labels?"),
+    ],
+)
+def test_an_unknown_field_keeps_an_object_out(folder: Path, typed: str, meant: str, problem: str) -> None:
+    found = loaded(folder, CLASS.replace(typed, meant))
+    assert found.objects == ()
+    assert next(str(each) for each in found.files[0].problems) == f"DeviceClass gpu: {problem}"
+
+
+def test_fields_of_any_kind_that_is_used_are_checked(folder: Path) -> None:
+    for kind, resource in LOADED.items():
+        text = f"apiVersion: {resource.api_versions()[0]}\nkind: {kind}\nmetadata: {{name: x}}\nzebra: 1\n"
+        assert f"{kind} x: zebra: unknown field" in problems(folder, text)
+
+
+def test_a_key_that_is_there_twice_is_told_with_its_line(folder: Path) -> None:
+    twice = '{"kind": "Pod",\n"metadata": {"name": "a",\n"name": "b"}}'
+    for name in ("a.json", "a.yaml"):
+        assert problems(folder, twice, name) == ['line 3: the key "name" is there twice']
 
 
 def test_folders_are_read_by_name_and_to_the_bottom(folder: Path) -> None:

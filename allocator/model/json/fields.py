@@ -72,7 +72,7 @@ class Fields:
     def time_or_none(self, name: str) -> str | None:
         """A time as the API writes it (RFC 3339), or None if it is absent."""
         value = self.text_or_none(name)
-        if value is not None and not _is_time(value):
+        if value is not None and not is_time(value):
             self.problem(name, f"{shown(value)} is not a time such as 2025-01-31T12:00:00Z")
         return value
 
@@ -175,7 +175,8 @@ class Fields:
         return tuple(item for item in items if isinstance(item, str))
 
 
-def _is_time(text: str) -> bool:
+def is_time(text: str) -> bool:
+    """Whether a text is a time as the API writes it (RFC 3339)."""
     if not _TIME.fullmatch(text):
         return False
     try:

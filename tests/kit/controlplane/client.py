@@ -92,6 +92,11 @@ class Client:
         path = f"{self._path(resource, key_of(obj))}?{query}"
         return await self._call("PATCH", path, obj, _APPLY_PATCH)
 
+    async def try_to_create(self, resource: Resource, obj: RawObject) -> RawObject:
+        """What creating an object makes of it, as `kubectl create` does: a dry run, with strict decoding."""
+        path = self._path(resource, ObjectKey(key_of(obj).namespace, ""))
+        return await self._call("POST", f"{path}?dryRun=All&fieldValidation=Strict", obj)
+
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
         """Replace an object but for its status."""
         return await self._call("PUT", self._path(resource, key_of(obj)), obj)

@@ -1,0 +1,148 @@
+"""The fields that objects of Kubernetes have: an API server's strict decoding, which `kubectl` asks for by default.
+
+The table ``fields.json`` is made from the OpenAPI of Kubernetes (``python -m tests.conformance.schema``). It has the
+fields of each type, and the types of their values; ``[T]`` is a list of T, ``{T}`` a map with values of T.
+"""
+
+import json
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Final, NamedTuple
+
+from allocator.model.json.fields import is_int64, is_time, shown
+from allocator.model.json.interner import Interner
+from allocator.model.problems import Problem
+from allocator.spelling import did_you_mean, nearest
+
+_INT32: Final = 2**31
+
+
+class _Table(NamedTuple):
+    """The types of kinds (``apiVersion kind``), and the fields of types."""
+
+    kinds: Mapping[str, str]
+    types: Mapping[str, Mapping[str, str]]
+
+
+class _Outer(NamedTuple):
+    """An object around a field: its path, and the fields that objects of its type have."""
+
+    path: str
+    fields: Mapping[str, str]
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
+    """Unknown fields of a manifest, and values of a wrong type; nothing for kinds that the table does not have.
+
+    Only for what people write: objects of a live API server may have fields of a newer release.
+
+    Args:
+        obj: decoded JSON with apiVersion and kind.
+    """
+    version, table = obj.get("apiVersion"), _table()
+    root = table.kinds.get(f"{version} {obj.get('kind')}")
+    if root is None:
+        return ()
+    return tuple(_Decoder(table.types, str(version).rpartition("/")[0]).problems(obj, root, "", ()))
+
+
+@cache
+def _table() -> _Table:
+    return _Table(**json.loads(pkgutil.get_data(__name__, "fields.json") or b""))
+
+
+class _Decoder:
+    """Compares one object with the table."""
+
+    def __init__(self, types: Mapping[str, Mapping[str, str]], group: str) -> None:
+        self._types = types
+        self._group = group
+        self._interner = Interner()
+
+    def problems(self, value: object, type_: str, path: str, around: tuple[_Outer, ...]) -> Iterator[Problem]:
+        """What is wrong with a value of a type; null stands for an absent value."""
+        if value is None:
+            return
+        if type_.startswith("["):
+            if not isinstance(value, list):
+                yield Problem(path, f"{shown(value)} is not a list")
+                return
+            for index, item in enumerate(value):
+                yield from self.problems(item, type_[1:-1], f"{path}[{index}]", around)
+        elif type_.startswith("{") or type_ in self._types:
+            if not isinstance(value, dict):
+                yield Problem(path, f"{shown(value)} is not an object")
+            elif type_.startswith("{"):
+                for key, item in value.items():
+                    yield from self.problems(item, type_[1:-1], f"{path}[{key}]", around)
+            else:
+                yield from self._fields(value, type_, path, around)
+        elif type_ == "quantity":
+            yield from self._quantity(value, path)
+        elif not _SCALARS[type_].fits(value):
+            yield Problem(path, f"{shown(value)} is not {_SCALARS[type_].words}")
+
+    def _fields(
+        self, value: Mapping[str, object], type_: str, path: str, around: tuple[_Outer, ...]
+    ) -> Iterator[Problem]:
+        here = _Outer(path, self._types[type_])
+        for name, item in value.items():
+            known = here.fields.get(name)
+            if known is None:
+                yield Problem(here.at(name), f"unknown field{self._hint(name, type_, here, around)}")
+            else:
+                yield from self.problems(item, known, here.at(name), (here, *around))
+
+    def _quantity(self, value: object, path: str) -> Iterator[Problem]:
+        try:
+            self._interner.quantity(value)
+        except ValueError as error:
+            yield Problem(path, str(error))
+
+    def _hint(self, name: str, type_: str, here: _Outer, around: tuple[_Outer, ...]) -> str:
+        """Where a field belongs: too deep or not deep enough, another API version, or a misspelled name."""
+        inner = [here.at(outer) for outer, inside in here.fields.items() if name in self._types.get(inside, ())]
+        if inner:
+            return did_you_mean(f"{inner[0]}.{name}")
+        versions = [f"{self._group}/{version}" for version in self._versions_with(name, type_)]
+        if versions:
+            return f"; {' and '.join(versions)} {'has' if len(versions) == 1 else 'have'} it"
+        outer = [each.at(name) for each in around if name in each.fields]
+        return did_you_mean(outer[0] if outer else nearest(name, here.fields))
+
+    def _versions_with(self, name: str, type_: str) -> Iterator[str]:
+        """The API versions in which a type of the same name has a field."""
+        group, _, short = type_.split(".", 2)
+        for other, fields in self._types.items():
+            other_group, version, other_short = other.split(".", 2)
+            if (other_group, other_short) == (group, short) and name in fields:
+                yield version
+
+
+class _Scalar(NamedTuple):
+    """Which JSON values a type has, and what such a value is called."""
+
+    fits: Callable[[object], bool]
+    words: str
+
+
+def _is_int32(value: object) -> bool:
+    return is_int64(value) and -_INT32 <= value < _INT32
+
+
+_SCALARS: Final[Mapping[str, _Scalar]] = {
+    "any": _Scalar(lambda _: True, ""),
+    "bool": _Scalar(lambda value: isinstance(value, bool), "true or false"),
+    "int-or-string": _Scalar(
+        lambda value: isinstance(value, str) or _is_int32(value), "a whole number of 32 bits or a string"
+    ),
+    "int32": _Scalar(_is_int32, "a whole number of 32 bits"),
+    "int64": _Scalar(is_int64, "a whole number of 64 bits"),
+    "object": _Scalar(lambda value: isinstance(value, dict), "an object"),
+    "string": _Scalar(lambda value: isinstance(value, str), "a string"),
+    "time": _Scalar(lambda value: isinstance(value, str) and is_time(value), "a time such as 2025-01-31T12:00:00Z"),
+}

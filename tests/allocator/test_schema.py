@@ -1,0 +1,189 @@
+"""Fields that objects of Kubernetes have: unknown ones and wrong types are named, with what was probably meant."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator import schema_problems
+from tests.conformance.schema import KINDS, TABLE
+
+TABLES: Final[Mapping[str, Any]] = json.loads(TABLE.read_text())
+TYPES: Final[Mapping[str, Mapping[str, str]]] = TABLES["types"]
+VALUES: Final[Mapping[str, object]] = {
+    "any": {"a": [1]},
+    "bool": True,
+    "int-or-string": "25%",
+    "int32": -(2**31),
+    "int64": 2**63 - 1,
+    "object": {},
+    "quantity": "1.5Gi",
+    "string": "x",
+    "time": "2025-01-31T12:00:00Z",
+}
+"""A value of each scalar type."""
+
+
+def told(version: str, kind: str, **fields: object) -> list[str]:
+    return [str(problem) for problem in schema_problems({"apiVersion": version, "kind": kind, **fields})]
+
+
+def request(version: str, fields: object) -> list[str]:
+    """What is wrong with the only request of a claim."""
+    spec = {"devices": {"requests": [fields]}}
+    at = "spec.devices.requests[0]"
+    return [each.replace(at, "REQUEST") for each in told(f"resource.k8s.io/{version}", "ResourceClaim", spec=spec)]
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "problem"),
+    [
+        ("v1", {"exactly": {"cout": 4}}, "REQUEST.exactly.cout: unknown field; did you mean count?"),
+        ("v1", {"exactly": {"Count": 4}}, "REQUEST.exactly.Count: unknown field; did you mean count?"),
+        ("v1", {"exactly": {"zebra": 4}}, "REQUEST.exactly.zebra: unknown field"),
+        ("v1", {"exactly": {"zebra": None}}, "REQUEST.exactly.zebra: unknown field"),
+        # in the wrong place: not deep enough, too deep
+        ("v1", {"count": 4}, "REQUEST.count: unknown field; did you mean REQUEST.exactly.count?"),
+        (
+            "v1",
+            {"exactly": {"firstAvailable": []}},
+            "REQUEST.exactly.firstAvailable: unknown field; did you mean REQUEST.firstAvailable?",
+        ),
+        (
+            "v1",
+            {"exactly": {"constraints": []}},
+            "REQUEST.exactly.constraints: unknown field; did you mean spec.devices.constraints?",
+        ),
+        # of another API version
+        (
+            "v1beta1",
+            {"exactly": {}},
+            "REQUEST.exactly: unknown field; resource.k8s.io/v1 and resource.k8s.io/v1beta2 have it",
+        ),
+        # of a wrong type
+        ("v1", {"exactly": []}, "REQUEST.exactly: [] is not an object"),
+        ("v1", {"exactly": {"count": "4"}}, 'REQUEST.exactly.count: "4" is not a whole number of 64 bits'),
+        ("v1", {"exactly": {"adminAccess": 1}}, "REQUEST.exactly.adminAccess: 1 is not true or false"),
+        ("v1", {"exactly": {"selectors": {}}}, "REQUEST.exactly.selectors: {} is not a list"),
+        ("v1", {"firstAvailable": [{"name": 5}]}, "REQUEST.firstAvailable[0].name: 5 is not a string"),
+        (
+            "v1",
+            {"exactly": {"capacity": {"requests": {"memory": "1Gx"}}}},
+            'REQUEST.exactly.capacity.requests[memory]: "1Gx" is not a quantity',
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_request(version: str, fields: object, problem: str) -> None:
+    assert request(version, fields) == [problem]
+
+
+def test_v1beta1_has_the_fields_of_a_device_in_basic() -> None:
+    spec = {"devices": [{"name": "gpu-0", "basic": {"capacity": {}}}]}
+    assert told("resource.k8s.io/v1beta1", "ResourceSlice", spec=spec) == []
+    assert told("resource.k8s.io/v1", "ResourceSlice", spec=spec) == [
+        "spec.devices[0].basic: unknown field; resource.k8s.io/v1beta1 has it"
+    ]
+    flat = {"devices": [{"name": "gpu-0", "capacity": {}}]}
+    assert told("resource.k8s.io/v1beta1", "ResourceSlice", spec=flat) == [
+        "spec.devices[0].capacity: unknown field; did you mean spec.devices[0].basic.capacity?"
+    ]
+
+
+def test_a_class_that_would_take_every_device() -> None:
+    spec = {"selector": [{"cel": {"expression": "false"}}]}
+    found = told("resource.k8s.io/v1", "DeviceClass", spec=spec)
+    assert found == ["spec.selector: unknown field; did you mean selectors?"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"containers": {}}, "spec.containers: {} is not a list"),
+        (
+            {"containers": [{"nodeSelector": {}}]},
+            "spec.containers[0].nodeSelector: unknown field; did you mean spec.nodeSelector?",
+        ),
+        ({"resourceClaim": []}, "spec.resourceClaim: unknown field; did you mean resourceClaims?"),
+        ({"nodeSelector": {"gpu": True}}, "spec.nodeSelector[gpu]: true is not a string"),
+        ({"priority": 2**31}, "spec.priority: 2147483648 is not a whole number of 32 bits"),
+        (
+            {"containers": [{"resources": {"limits": {"cpu": [1]}}}]},
+            "spec.containers[0].resources.limits[cpu]: [1] is not a quantity",
+        ),
+        (
+            {"tolerations": [{"key": "a", "operater": "Exists"}]},
+            "spec.tolerations[0].operater: unknown field; did you mean operator?",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_pod(spec: object, problem: str) -> None:
+    assert told("v1", "Pod", spec=spec) == [problem]
+    template = {"spec": {"template": {"spec": spec}}}
+    assert told("apps/v1", "Deployment", **template) == [problem.replace("spec.", "spec.template.spec.")]
+
+
+@pytest.mark.parametrize("kind", ["Pod", None, 5])
+def test_other_kinds_and_versions_are_not_judged(kind: object) -> None:
+    assert schema_problems({"apiVersion": "example.com/v1", "kind": kind, "zebra": 1}) == ()
+
+
+def test_all_kinds_of_the_current_releases_are_in_the_table() -> None:
+    missing = {f"{version} {kind}" for version, kinds in KINDS.items() for kind in kinds} - TABLES["kinds"].keys()
+    assert missing == {
+        "resource.k8s.io/v1beta1 DeviceTaintRule",
+        *(
+            f"resource.k8s.io/v1alpha3 {kind}"
+            for kind in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+        ),
+    }
+
+
+def values(type_: str, depth: int) -> st.SearchStrategy[Any]:
+    """JSON of a type; null at a depth."""
+    if type_ in VALUES:
+        return st.just(VALUES[type_])
+    if depth == 0:
+        return st.none()
+    if type_.startswith("["):
+        return st.lists(values(type_[1:-1], depth - 1), max_size=2)
+    if type_.startswith("{"):
+        return st.dictionaries(st.sampled_from(["a", "b.c/d"]), values(type_[1:-1], depth - 1), max_size=2)
+    names = st.lists(st.sampled_from(sorted(TYPES[type_])), max_size=4, unique=True)
+    return names.flatmap(
+        lambda chosen: st.fixed_dictionaries({name: values(TYPES[type_][name], depth - 1) for name in chosen})
+    )
+
+
+@st.composite
+def objects(draw: st.DrawFn) -> dict[str, Any]:
+    """Any kind of the table, with some of its fields."""
+    kind = draw(st.sampled_from(sorted(TABLES["kinds"])))
+    version, _, name = kind.partition(" ")
+    return {**draw(values(TABLES["kinds"][kind], 8)), "apiVersion": version, "kind": name}
+
+
+def places(value: object, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """All objects in a JSON value that are neither maps nor free JSON, with their paths."""
+    if isinstance(value, list):
+        return [place for index, item in enumerate(value) for place in places(item, f"{path}[{index}]")]
+    if not isinstance(value, dict) or value.keys() <= {"a", "b.c/d"}:
+        return []
+    inner = (places(item, f"{path}.{key}" if path else key) for key, item in value.items())
+    return [(path, value), *(place for each in inner for place in each)]
+
+
+@given(objects())
+def test_an_object_of_known_fields_has_no_problem(obj: dict[str, Any]) -> None:
+    assert schema_problems(obj) == ()
+
+
+@given(objects(), st.data())
+def test_one_unknown_field_is_one_problem_at_its_path(obj: dict[str, Any], data: st.DataObject) -> None:
+    path, place = data.draw(st.sampled_from(places(obj)))
+    place["unheardOf"] = data.draw(st.sampled_from([None, 1, {}]))
+    (problem,) = schema_problems(obj)
+    assert problem.path == (f"{path}.unheardOf" if path else "unheardOf")
+    assert problem.message.startswith("unknown field")
