@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeGuard
 
 from allocator.cel import CompileError, Reads
 from allocator.cel.selectors import Selectors
@@ -19,6 +19,7 @@ from allocator.checks.in_use import state_of
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import AllocationMode, Claim, DeviceClass, DeviceRequest
 from allocator.model.devices import AttributeValue, Device, Node
+from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import CONSTRAINTS, values_of
 from allocator.search.limits import SearchBudget
@@ -150,15 +151,25 @@ def device_circumstances(view: NodePool, node: Node, used: PoolUsage, rules: Tai
 def interchangeable(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[Hashable, ...]:
     """Circumstances with the states of each run sorted: equal if only other devices of a run are held.
 
+    The states of a run whose devices differ in a circumstance keep their order: a rule may taint one of the devices.
+
     Args:
         states: of a pool (`device_circumstances`).
         runs: of the same pool (`runs_of`).
     """
     found: list[Hashable] = []
+    columns = [values for _, values in filter(_is_of_check, states)]
     for length in runs:
-        of_run = states[len(found) : len(found) + length]
-        found += sorted(of_run, key=bool) if _FREE_OR_HELD.issuperset(of_run) else of_run
+        run = slice(len(found), len(found) + length)
+        of_run = states[run]
+        is_alike = _FREE_OR_HELD.issuperset(of_run) and all(len(set(values[run])) <= 1 for values in columns)
+        found += sorted(of_run, key=bool) if is_alike else of_run
     return (*found, *states[len(found) :])
+
+
+def _is_of_check(value: Hashable) -> TypeGuard[tuple[Cause, tuple[Hashable, ...]]]:
+    """Whether a value is what a check reads of a pool, and not the state of a device."""
+    return isinstance(value, tuple) and isinstance(value[0], Cause)
 
 
 def runs_of(views: Sequence[NodePool], reads: AttributeReads) -> tuple[tuple[int, ...], ...]:

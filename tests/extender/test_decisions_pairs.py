@@ -105,6 +105,7 @@ THEMES: Final = {
     "values in common": Theme(["root", "held"], IN_COMMON, (2, 3)),
     "values in common from pool to pool": Theme(["root"], IN_COMMON, (2, 3), two_pools=True),
     "taints": Theme(["taint", "rule"], TOLERATING),
+    "which of them a rule taints": Theme(["rule", "held"], TOLERATING, (2, 3)),
     "counters": Theme(["parts", "draws", "held"], ONE_OR_ALL),
     "places": Theme(PLACING, ONE_OR_ALL),
     "places in one pool": Theme(PLACING, ONE_OR_ALL, one_pool=True),

@@ -69,6 +69,14 @@ def test_which_of_devices_that_are_alike_is_held_makes_no_difference() -> None:
     assert scene.solved == 2
 
 
+def test_which_device_is_held_makes_a_difference_if_a_rule_taints_one_of_them() -> None:
+    scene = Scene(*three({}, {}, {}))
+    scene.happens(taint_rule("r", device="gpu-0"))
+    scene.takes("a", "gpu-0", uid="uid-1")
+    scene.takes("b", "gpu-1", uid="uid-2")
+    assert yes(scene.ask(request(count=2))) == [True, False, True]
+
+
 def test_under_match_attribute_it_makes_no_difference_what_the_common_values_are() -> None:
     pools = [pool_of(name, texts(root=f"{name}-0"), texts(root=f"{name}-0"), texts(root="1")) for name in NAMES]
     scene = Scene(GPU, *map(node, NAMES), *pools)
