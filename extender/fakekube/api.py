@@ -60,13 +60,14 @@ class MemoryApi:
             sink.replace(resource, self._all(resource), self._revision)
         self._sinks.append(sink)
 
-    def load(self, resource: Resource, obj: Mapping[str, object]) -> RawObject:
-        """Add an existing object, with its uid, times and status.
+    def load(self, resource: Resource, obj: Mapping[str, object]) -> None:
+        """Add an object that was made elsewhere, with its uid, times and status. Its fields are not checked.
 
         Raises:
-            ApiError: it exists already, or can't be read.
+            ApiError: it exists already.
         """
-        return self._create(resource, _copy(obj), keep=True)
+        new = _copy(obj)
+        self._put(resource, self._completed(resource, new), new, EventType.ADDED)
 
     # --- Api ------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,13 @@ class MemoryApi:
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object, without a status."""
-        return self._create(resource, {name: value for name, value in _copy(obj).items() if name != "status"})
+        new = {name: value for name, value in _copy(obj).items() if name != "status"}
+        for name in _SYSTEM_FIELDS:
+            new.get("metadata", {}).pop(name, None)
+        key = self._completed(resource, new)
+        if resource in {CLAIMS, TEMPLATES}:
+            _refuse(resource, key, admin_problems(new, self._labels_of(key.namespace)))
+        return self._store(resource, key, new, EventType.ADDED)
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
         """Replace all but the status."""
@@ -146,11 +153,9 @@ class MemoryApi:
         labels: Mapping[str, str] = loads(found)["metadata"].get("labels") or {} if found else {}
         return labels
 
-    def _create(self, resource: Resource, obj: RawObject, *, keep: bool = False) -> RawObject:
+    def _completed(self, resource: Resource, obj: RawObject) -> ObjectKey:
+        """Set what a new object lacks; returns its key, which no other object has."""
         metadata = obj.setdefault("metadata", {})
-        if not keep:
-            for name in _SYSTEM_FIELDS:
-                metadata.pop(name, None)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = f"{metadata['generateName']}{self._new_uid()[:5]}"
         if resource.namespaced and not metadata.get("namespace"):
@@ -164,9 +169,7 @@ class MemoryApi:
         key = key_of(obj)
         if key in self._objects[resource.kind]:
             raise ApiError(HTTPStatus.CONFLICT, "AlreadyExists", f'{resource} "{key.name}" already exists')
-        if not keep and resource in {CLAIMS, TEMPLATES}:
-            _refuse(resource, key, admin_problems(obj, self._labels_of(key.namespace)))
-        return self._store(resource, key, obj, EventType.ADDED)
+        return key
 
     def _update(self, resource: Resource, obj: RawObject) -> RawObject:
         key = key_of(obj)
@@ -217,11 +220,14 @@ class MemoryApi:
         old = self._objects[resource.kind].get(key)
         if old is not None and loads(old) == obj:
             return obj
+        self._put(resource, key, obj, event)
+        return _copy(obj)
+
+    def _put(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> None:
         self._revision += 1
         obj["metadata"]["resourceVersion"] = str(self._revision)
         self._objects[resource.kind][key] = dumps(obj)
         self._tell(Event(event, resource, obj))
-        return _copy(obj)
 
     def _remove(self, resource: Resource, key: ObjectKey, last: RawObject) -> RawObject:
         self._revision += 1

@@ -10,11 +10,11 @@ import structlog
 
 from allocator import CompileError, Environment, compile_expression
 from extender.fakekube.api import MemoryApi
+from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import ApiError, RawObject, Resource
-from extender.kube.raw import Event
+from extender.kube.api import ApiError
 from extender.state.state import ClusterState
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
@@ -30,25 +30,24 @@ class EmbeddedCluster:
     def __init__(
         self, manifests: Iterable[Manifest], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Load the manifests. Raises ApiError: an object that is there twice, or that can't be read."""
+        """Load the manifests. Raises ApiError: an object is there twice."""
         made = iter(range(2**63))
         self.api = MemoryApi(now=now, new_uid=lambda: str(uuid.uuid5(_NAMESPACE, str(next(made)))))
         self.state = ClusterState()
         self._controller = Controller(self.api)
-        self._bell = _Bell()
+        self._backlog = Backlog()
         for each in manifests:
             self.api.load(LOADED[each.kind], each.data)
         self.api.follow(self.state)
-        self.api.follow(self._bell)
+        self.api.follow(self._backlog)
 
     async def settle(self) -> None:
         """Run the controllers until they have nothing left to do."""
-        while self._bell.rung.is_set():
-            self._bell.rung.clear()
+        while self._backlog.waiting.is_set():
             try:
-                await self._controller.reconcile()
+                await self._controller.work_off(self._backlog)
             except ApiError as error:
-                # After a conflict the bell has rung again. Any other refusal would only be repeated.
+                # After a conflict the backlog has the object again. Any other refusal would only be repeated.
                 logger.warning("controller", error=str(error))
 
     @contextlib.asynccontextmanager
@@ -65,27 +64,8 @@ class EmbeddedCluster:
 
     async def _follow(self) -> None:
         while True:
-            await self._bell.rung.wait()
+            await self._backlog.waiting.wait()
             await self.settle()
-
-
-class _Bell:
-    """Rings on every change."""
-
-    def __init__(self) -> None:
-        self.rung = asyncio.Event()
-        self.rung.set()
-
-    def apply(self, event: Event) -> None:
-        """Take in an event."""
-        del event
-        self.rung.set()
-
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """Take in a list."""
-        del resource, objects, at
-        self.rung.set()
-        return True
 
 
 def check_expression(expression: str) -> str | None:

@@ -3,9 +3,10 @@
 Source: the resource claim controller of kube-controller-manager (Kubernetes 1.36).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from extender.fakekube.backlog import Backlog, owner_of
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
@@ -24,36 +25,41 @@ class Controller:
 
     async def reconcile(self) -> None:
         """Do all that is to be done now. Raises ApiError: something was refused; all else has been done."""
+        backlog = Backlog()
+        for resource in (PODS, CLAIMS):
+            listing = await self.api.list(resource)
+            backlog.replace(resource, listing.items, listing.revision)
+        await self.work_off(backlog)
+
+    async def work_off(self, backlog: Backlog) -> None:
+        """Do what a backlog holds. Raises ApiError: something was refused; all else has been done."""
         refused: list[ApiError] = []
-        pods = (await self.api.list(PODS)).items
-        claims = (await self.api.list(CLAIMS)).items
-        owned = {(owner_of(claim), _annotation(claim)): claim for claim in claims}
+        pods, claims = backlog.take()
         for pod in pods:
-            if not _is_finished(pod) and "deletionTimestamp" not in pod["metadata"]:
-                with self.faults.of(f"pod {key_of(pod)}"):
-                    try:
-                        await self._make_claims(pod, owned)
-                    except ApiError as error:
-                        refused.append(error)
-        running = {pod["metadata"]["uid"]: pod for pod in pods if not _is_finished(pod)}
+            with self.faults.of(f"pod {key_of(pod)}"):
+                try:
+                    await self._make_claims(pod, backlog.claims_of(pod))
+                except ApiError as error:
+                    refused.append(error)
         for claim in claims:
             with self.faults.of(f"claim {key_of(claim)}"):
                 try:
-                    await self._release(claim, running)
+                    await self._release(claim, backlog.running)
                 except ApiError as error:
                     refused.append(error)
         if refused:
             raise refused[0]
 
-    async def _make_claims(self, pod: RawObject, owned: Mapping[tuple[str, str], RawObject]) -> None:
+    async def _make_claims(self, pod: RawObject, claims: Iterable[RawObject]) -> None:
         """Create the missing claims of a pod from templates, and name them in its status."""
+        owned = {_annotation(claim): claim for claim in claims if owner_of(claim) == pod["metadata"]["uid"]}
         known = list(pod.get("status", {}).get("resourceClaimStatuses") or [])
         names = {entry["name"] for entry in known}
         added = []
         for reference in pod["spec"].get("resourceClaims") or []:
             if reference["name"] in names or "resourceClaimTemplateName" not in reference:
                 continue
-            claim = owned.get((pod["metadata"]["uid"], reference["name"])) or await self._make(pod, reference)
+            claim = owned.get(reference["name"]) or await self._make(pod, reference)
             if claim is not None:
                 added.append({"name": reference["name"], "resourceClaimName": claim["metadata"]["name"]})
         if added:
@@ -61,12 +67,16 @@ class Controller:
             await self.api.patch_status(PODS, key_of(pod), {"status": {"resourceClaimStatuses": statuses}})
 
     async def _make(self, pod: RawObject, reference: RawObject) -> RawObject | None:
-        namespace = pod["metadata"]["namespace"]
-        templates = {key_of(template): template for template in (await self.api.list(TEMPLATES)).items}
-        template = templates.get(ObjectKey(namespace, reference["resourceClaimTemplateName"]))
-        return None if template is None else await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
+        key = ObjectKey(pod["metadata"]["namespace"], reference["resourceClaimTemplateName"])
+        try:
+            template = await self.api.get(TEMPLATES, key)
+        except ApiError as error:
+            if error.is_missing:
+                return None
+            raise
+        return await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
 
-    async def _release(self, claim: RawObject, running: Mapping[str, RawObject]) -> None:
+    async def _release(self, claim: RawObject, running: Collection[str]) -> None:
         """Remove consumers that no longer run; without any, deallocate; without its pod, delete the claim."""
         consumers = claim.get("status", {}).get("reservedFor") or []
         left = [consumer for consumer in consumers if consumer["uid"] in running]
@@ -109,16 +119,6 @@ def claim_from(template: RawObject, pod: RawObject, name: str) -> RawObject:
     }
 
 
-def owner_of(claim: RawObject) -> str:
-    """The uid of the pod that owns a claim; empty if there is none."""
-    owners = claim["metadata"].get("ownerReferences") or []
-    return next((owner["uid"] for owner in owners if owner.get("controller") and owner["kind"] == "Pod"), "")
-
-
 def _annotation(claim: RawObject) -> str:
     annotations: Mapping[str, str] = claim["metadata"].get("annotations") or {}
     return annotations.get(POD_CLAIM_NAME, "")
-
-
-def _is_finished(pod: RawObject) -> bool:
-    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
