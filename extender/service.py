@@ -90,6 +90,7 @@ class Service:
         self.overview = overview
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
         self._most = scheduling.most_nodes
+        self._schedulers = scheduling.scheduler_names
         self._off_loop = off_loop
         self._decisions = DecisionStore()
         self._volume_gate = VolumeGate(overview.state, binder.is_binding)
@@ -209,7 +210,8 @@ class Service:
         """
         snapshot = self._known()
         until = self._solver.clock() + _EXPLAINING_SECONDS
-        explainer = Explainer(snapshot, self._decider, self._verb_priority.turn(), until)
+        pause = self._verb_priority.turn()
+        explainer = Explainer(snapshot, self._decider, pause, until, schedulers=self._schedulers)
         call = partial(explainer.explain, refreshed(pod, snapshot), nodes)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 

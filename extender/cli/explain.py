@@ -1,6 +1,6 @@
 """Explanations from a snapshot, or from a running service."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -53,12 +53,22 @@ class Answer:
         return self.document["verdict"] in _GOOD
 
 
-def explained(inquiry: Inquiry, snapshot: Snapshot, solver: Solver) -> Answer:
-    """The explanation of a pod of a snapshot. Raises InquiryError: there is no such pod."""
+def explained(inquiry: Inquiry, snapshot: Snapshot, solver: Solver, schedulers: Collection[str] = ()) -> Answer:
+    """The explanation of a pod of a snapshot.
+
+    Args:
+        inquiry: what to explain.
+        snapshot: the cluster.
+        solver: the allocator.
+        schedulers: names of the schedulers that call the service; empty: not known.
+
+    Raises:
+        InquiryError: there is no such pod.
+    """
     pod = snapshot.pods.get(inquiry.pod)
     if pod is None:
         raise InquiryError(f"pod {inquiry.pod} does not exist, or it needs no devices")
-    return Answer(as_json(Explainer.alone(snapshot, solver).explain(pod, inquiry.nodes)))
+    return Answer(as_json(Explainer.alone(snapshot, solver, schedulers).explain(pod, inquiry.nodes)))
 
 
 def asked(inquiry: Inquiry, server: str, transport: httpx.BaseTransport | None = None) -> Answer:

@@ -234,9 +234,9 @@ def explain_command(
         if server:
             answer = asked(inquiry, server)
         else:
-            solver = serving.make_solver(_settings(None, {}))
+            settings = _settings(None, {})
             snapshot = _snapshot("explain", manifests) if manifests else _listed(kubeconfig, context, EXPLAINED)
-            answer = explained(inquiry, snapshot, solver)
+            answer = explained(inquiry, snapshot, serving.make_solver(settings), settings.scheduling.scheduler_names)
     except InquiryError as error:
         _fail(str(error))
     if output is ExplainOutput.JSON:

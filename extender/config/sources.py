@@ -65,9 +65,11 @@ def load(
         SettingsError: all unknown keys and invalid values, two equal ports, or a text that is not YAML.
     """
     given = [(key, value) for key, value in (flags or {}).items() if value is not None]
+    texts, lists = _from_environment(environment or {})
     sources = [
         Source(file, _from_yaml(file, text)),
-        Source("environment", _from_environment(environment or {}), _variable_of, Settings.model_validate_strings),
+        Source("environment", texts, _variable_of, Settings.model_validate_strings),
+        Source("environment", lists, _variable_of),
         Source("flags", _nested((tuple(key.split(".")), value) for key, value in given)),
     ]
     merged: dict[str, JSON] = {}
@@ -146,21 +148,22 @@ def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
     return {key: value for key, value in tree.items() if value is not None}
 
 
-def _from_environment(environment: Mapping[str, str]) -> Mapping[str, JSON]:
+def _from_environment(environment: Mapping[str, str]) -> tuple[Mapping[str, JSON], Mapping[str, JSON]]:
+    """Variables with one value, which are texts, and those with lists, which pydantic does not read from texts."""
     paths = {variable(path): path for path, _ in keys()}
-    leaves: list[tuple[tuple[str, ...], JSON]] = []
+    texts: list[tuple[tuple[str, ...], JSON]] = []
+    lists: list[tuple[tuple[str, ...], JSON]] = []
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX):
             continue
         if name not in paths:
             raise SettingsError([f"environment: {name}: unknown variable{suggestion(name, paths)}"])
         path, text = paths[name], environment[name]
-        leaves.append((path, _LISTS[path](name, text) if path in _LISTS else text))
-    return _nested(leaves)
-
-
-def _names_from_text(_: str, text: str) -> JSON:
-    return [name for name in (part.strip() for part in text.split(",")) if name]
+        if path in _LISTS:
+            lists.append((path, [part for part in map(str.strip, text.split(",")) if part]))
+        else:
+            texts.append((path, _gates_from_text(name, text) if path == _GATES else text))
+    return _nested(texts), _nested(lists)
 
 
 def _gates_from_text(name: str, text: str) -> JSON:
@@ -174,11 +177,9 @@ def _gates_from_text(name: str, text: str) -> JSON:
     return gates
 
 
-_LISTS: Mapping[tuple[str, ...], Callable[[str, str], JSON]] = {
-    ("featureGates",): _gates_from_text,
-    ("server", "allowedHosts"): _names_from_text,
-}
-"""Parsers for variables that hold several values."""
+_GATES = ("featureGates",)
+_LISTS = frozenset({("server", "allowedHosts"), ("scheduling", "schedulerNames")})
+"""Settings whose variables hold values with commas between them."""
 
 
 def _nested(leaves: Iterable[tuple[tuple[str, ...], JSON]]) -> dict[str, JSON]:

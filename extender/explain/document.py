@@ -15,6 +15,10 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         "advice": explanation.advice or None,
         "notes": list(explanation.notes),
         "nodes": [{"reason": group.reason, "nodes": list(group.nodes)} for group in explanation.nodes],
+        "rejectedByScheduler": {
+            "nodes": [{"reason": group.reason, "nodes": list(group.nodes)} for group in explanation.rejections.groups],
+            "withDevices": list(explanation.rejections.with_devices),
+        },
         "requests": [_request(report) for report in explanation.requests],
         "clashes": [_clash(clash) for clash in explanation.clashes],
         "places": [_place(place) for place in explanation.places],

@@ -1,7 +1,7 @@
 """Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from allocator import did_you_mean, nearest
@@ -9,9 +9,11 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.explain.judgement import Judgement
-from extender.explain.references import advice, with_claims_made
+from extender.explain.references import advice, resource_advice, with_claims_made
 from extender.pods.case import held_for_nominated, open_case
 from extender.pods.claims import Blocked, claim_keys, unready
+from extender.scheduler.attempts import no_attempt
+from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 
@@ -30,6 +32,7 @@ class Explainer:
         pause: called between small pieces of work, so that verbs go first.
         until: when the explanation has to end, by the solver's clock.
         seconds: for the search for proposals, by the solver's clock.
+        schedulers: names of the schedulers that call the extender; empty: not known.
     """
 
     snapshot: Snapshot
@@ -37,11 +40,12 @@ class Explainer:
     pause: Callable[[], None]
     until: float = math.inf
     seconds: float = 0.7
+    schedulers: Collection[str] = ()
 
     @classmethod
-    def alone(cls, snapshot: Snapshot, solver: Solver) -> "Explainer":
+    def alone(cls, snapshot: Snapshot, solver: Solver, schedulers: Collection[str] = ()) -> "Explainer":
         """An explainer for a cluster without earlier verdicts or other decisions."""
-        return cls(snapshot, Decider(solver, lambda _: None), _no_pause)
+        return cls(snapshot, Decider(solver, lambda _: None), _no_pause, schedulers=schedulers)
 
     @property
     def solver(self) -> Solver:
@@ -65,13 +69,17 @@ class Explainer:
         if unknown:
             meant = did_you_mean(nearest(unknown[0], self.snapshot.nodes))
             return _blocked(pod, f"node {unknown[0]} is not known{meant}")
+        if hindrance := no_attempt(pod, self.schedulers):
+            return _blocked(pod, hindrance)
         snapshot, waiting = with_claims_made(pod, self.snapshot)
         pod = snapshot.pods[pod.key]
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         case = open_case(pod, snapshot, self.solver)
+        checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
+        rejected = {name: checks[name] for name in names if name in checks}
         if isinstance(case, Blocked):
             found = replace(_blocked(pod, case.reason), advice=advice(pod, snapshot))
-        elif case.claims.is_empty:
+        elif case.claims.is_empty and not rejected:
             text = (
                 f"pod {pod} needs nothing that a device class offers: its devices do not restrict the choice of a node"
             )
@@ -82,11 +90,13 @@ class Explainer:
             found = _blocked(pod, f"claim {unmet.key} waits until its devices are ready")
         else:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
-            known = [snapshot.nodes[name] for name in names]
+            known = [snapshot.nodes[name] for name in names if name not in rejected]
             self.decider.follow(self.snapshot)
-            found = Judgement(case, snapshot, known, self.decider, self.seconds, self._pause).explanation()
+            found = Judgement(case, snapshot, known, rejected, self.decider, self.seconds, self._pause).explanation()
+            if found.verdict is Verdict.FITS_NOWHERE and not found.advice:
+                found = replace(found, advice=resource_advice(pod, snapshot))
         made = tuple(f"claim {name} is not made from its template yet" for name in waiting)
-        return replace(found, notes=(*made, *found.notes))
+        return replace(found, notes=(*made, *found.notes, *_left_out(pod, found)))
 
     def _pause(self) -> None:
         """Let verbs go first.
@@ -108,6 +118,12 @@ class Explainer:
         )
         text = f"pod {pod} is bound to node {pod.node_name}"
         return Explanation(str(pod), Verdict.BOUND, text, places=(Place(pod.node_name, None, devices, ""),))
+
+
+def _left_out(pod: Pod, found: Explanation) -> Iterator[str]:
+    """What may still keep a pod off the nodes where it fits."""
+    if found.verdict is Verdict.FITS and pod.unmodeled:
+        yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
 
 
 def _blocked(pod: Pod, cause: str) -> Explanation:

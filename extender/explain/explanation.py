@@ -94,6 +94,24 @@ class NodeGroup:
     nodes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """Nodes that kube-scheduler itself rejects, apart from devices.
+
+    Attributes:
+        groups: the nodes by kube-scheduler's reason.
+        with_devices: those of the nodes that have the devices that the pod needs.
+    """
+
+    groups: tuple[NodeGroup, ...] = ()
+    with_devices: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are."""
+        return sum(len(group.nodes) for group in self.groups)
+
+
 class PlacedDevice(NamedTuple):
     """A device that the pod would get, with its claim and request."""
 
@@ -133,6 +151,7 @@ class Explanation:
         summary: one line.
         cause: why the pod cannot be placed on any node; it may have several lines.
         advice: what to do for a pod that cannot be placed.
+        nodes: that have not the devices, or cannot be decided; without those that kube-scheduler rejects.
         notes: more facts, each a sentence without a full stop.
     """
 
@@ -143,6 +162,7 @@ class Explanation:
     advice: str = ""
     notes: tuple[str, ...] = ()
     nodes: tuple[NodeGroup, ...] = ()
+    rejections: Rejections = Rejections()
     requests: tuple[RequestReport, ...] = ()
     clashes: tuple[Clash, ...] = ()
     places: tuple[Place, ...] = ()
@@ -151,4 +171,4 @@ class Explanation:
     @property
     def is_of_one_node(self) -> bool:
         """Whether only one node was examined."""
-        return sum(len(group.nodes) for group in self.nodes) + len(self.places) == 1
+        return sum(len(group.nodes) for group in self.nodes) + len(self.places) + self.rejections.count == 1

@@ -30,6 +30,7 @@ from extender.explain.holders import Holders, held_by
 from extender.explain.merits import ranking, why_here
 from extender.explain.proposals import one_of_each, promising, proposals_on
 from extender.explain.references import targets_of
+from extender.explain.rejections import node_groups, with_rejections
 from extender.explain.survey import Survey
 from extender.explain.trials import Trials
 from extender.pods.case import Case
@@ -73,6 +74,8 @@ class Judgement:
     Attributes:
         case: the pod, in a snapshot where nominated pods that go first hold their devices.
         snapshot: the cluster as it is; changes are tried out on forks of it.
+        nodes: where kube-scheduler lets the pod run, as far as is known.
+        rejected: the other nodes, each with kube-scheduler's reason.
         decider: remembers earlier verdicts.
         seconds: for the search for proposals, by the solver's clock.
         pause: called between pieces of work; raises `TimeoutError` when there is no more time.
@@ -81,15 +84,21 @@ class Judgement:
     case: Case
     snapshot: Snapshot
     nodes: Sequence[NodeObject]
+    rejected: Mapping[str, str]
     decider: Decider
     seconds: float
     pause: Callable[[], None]
 
     def explanation(self) -> Explanation:
         """The explanation."""
-        verdicts = self._verdicts()
+        return with_rejections(self._judged(), self.rejected, self._verdicts(list(self.rejected)).merits, self.case)
+
+    def _judged(self) -> Explanation:
+        verdicts = self._verdicts([node.name for node in self.nodes])
         if verdicts.merits:
             return self._fitting(verdicts)
+        if not self.nodes:
+            return self._short(verdicts)
         found: list[Explanation] = []
         faults, pod = self.case.solver.faults, self.case.pod
         with faults.of(f"pod {pod}", lambda fault: found.append(self._short(verdicts, fault))):
@@ -99,8 +108,7 @@ class Judgement:
                 found.append(self._short(verdicts, _NO_TIME))
         return found[0]
 
-    def _verdicts(self) -> _Verdicts:
-        names = [node.name for node in self.nodes]
+    def _verdicts(self, names: Sequence[str]) -> _Verdicts:
         question = Question(self.case, names, self.decider, bounds=Bounds(self.case.solver.until))
         verdicts = _Verdicts()
         try:
@@ -128,8 +136,8 @@ class Judgement:
             for name in ranking(scores)[:MAX_PLACES]
         )
         best = f", best on {places[0].node}" if len(merits) > 1 else f": {places[0].node}"
-        summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(len(self.nodes))}{best}"
-        groups = _groups(verdicts.reasons)
+        summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(self._asked_about)}{best}"
+        groups = node_groups(verdicts.reasons)
         return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=groups, places=places)
 
     def _devices(self, name: str) -> tuple[PlacedDevice, ...]:
@@ -165,7 +173,7 @@ class Judgement:
 
     def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
         """The answers of filter, and notes."""
-        groups = _groups(verdicts.reasons)
+        groups = node_groups(verdicts.reasons)
         summary, pod = self._summary(groups, verdicts.cause), str(self.case.pod)
         return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
 
@@ -188,11 +196,18 @@ class Judgement:
                 "(settings scheduling.maxSteps and scheduling.maxSeconds)"
             )
 
+    @property
+    def _asked_about(self) -> int:
+        return len(self.nodes) + len(self.rejected)
+
     def _summary(self, groups: Sequence[NodeGroup], cause: str) -> str:
-        if len(self.nodes) == 1:
-            return f"pod {self.case.pod} does not fit on node {self.nodes[0].name}: {cause or groups[0].reason}"
-        counted = cause or ", ".join(f"{len(group.nodes)} {group.reason}" for group in groups)
-        return f"pod {self.case.pod} fits on none of {len(self.nodes)} nodes: {counted}"
+        if self._asked_about == 1:
+            (node,) = (*self.rejected, *(node.name for node in self.nodes))
+            reason = f"kube-scheduler rejects it: {self.rejected[node]}" if self.rejected else cause or groups[0].reason
+            return f"pod {self.case.pod} does not fit on node {node}: {reason}"
+        every = (*groups, *node_groups(self.rejected))
+        counted = cause or ", ".join(f"{len(group.nodes)} {group.reason}" for group in every)
+        return f"pod {self.case.pod} fits on none of {self._asked_about} nodes: {counted}"
 
     def _proposals(self, bundles: Bundles) -> tuple[Proposal, ...]:
         solver = self.case.solver
@@ -236,15 +251,6 @@ def _values(
             free = survey.free_devices(node, number)
             seen = Counter(value_in_words(d.attributes.get(spec.attribute, ABSENT)) for d in free)
             yield way.label, tuple(sorted(seen.items()))
-
-
-def _groups(reasons: Mapping[str, str]) -> tuple[NodeGroup, ...]:
-    """The nodes by reason, the most frequent first."""
-    groups: dict[str, list[str]] = {}
-    for node, reason in reasons.items():
-        groups.setdefault(reason, []).append(node)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(NodeGroup(reason, tuple(nodes)) for reason, nodes in ordered)
 
 
 def _nodes(count: int) -> str:

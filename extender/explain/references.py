@@ -9,6 +9,8 @@ from extender.explain.changes import Target
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.claims import claim_from_template
+from extender.pods.extended_resources.requests import wanted
+from extender.pods.extended_resources.special_claim import class_serving
 from extender.state.objects import ClaimObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 
@@ -45,6 +47,18 @@ def targets_of(pod: Pod, claims: Iterable[ClaimObject]) -> tuple[Target, ...]:
 def advice(pod: Pod, snapshot: Snapshot) -> str:
     """What to do about the first claim that does not exist or cannot be used; empty if all claims can be used."""
     return next((text for reference in pod.claims if (text := _advice(pod, reference, snapshot))), "")
+
+
+def resource_advice(pod: Pod, snapshot: Snapshot) -> str:
+    """What to do about the first extended resource that nobody offers; empty if all are offered somewhere."""
+    plugins = {name for node in snapshot.nodes.values() for name, amount in node.allocatable.items() if amount.nano}
+    offered = plugins | set(snapshot.extended)
+    missing = next((n for n in wanted(pod) if n not in offered and class_serving(n, snapshot) is None), "")
+    if not missing:
+        return ""
+    names = ", ".join(sorted(offered)[:_MAX_NAMED]) or "none"
+    meant = did_you_mean(nearest(missing, offered))
+    return f"create a DeviceClass with extendedResourceName {missing}, or ask for one that is offered ({names}){meant}"
 
 
 def _advice(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:

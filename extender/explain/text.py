@@ -12,6 +12,7 @@ from extender.explain.explanation import (
     NodeGroup,
     Place,
     Proposal,
+    Rejections,
     RequestReport,
 )
 
@@ -27,8 +28,8 @@ def as_text(explanation: Explanation) -> str:
 def _lines(explanation: Explanation) -> Iterator[str]:
     listed = bool(explanation.nodes) and not explanation.cause and not explanation.is_of_one_node
     yield explanation.summary.partition(": ")[0] + ":" if listed and not explanation.places else explanation.summary
-    if explanation.advice:
-        yield f"To do: {explanation.advice}{'' if explanation.advice.endswith('?') else '.'}"
+    if not explanation.rejections.groups:
+        yield from _advice_lines(explanation)
     yield from (f"Note: {note}." for note in explanation.notes)
     for place in explanation.places:
         yield from _place_lines(place)
@@ -36,6 +37,10 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield "The pod does not fit on the other nodes:"
     if listed:
         yield from _node_lines(explanation.nodes)
+    if explanation.rejections.groups and not explanation.is_of_one_node:
+        yield from _rejection_lines(explanation.rejections)
+    if explanation.rejections.groups:
+        yield from _advice_lines(explanation)
     for block in (
         *map(_request_lines, explanation.requests),
         *map(_clash_lines, explanation.clashes),
@@ -48,6 +53,18 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 def _node_lines(groups: Iterable[NodeGroup]) -> Iterator[str]:
     for group in groups:
         yield f"  {_counted(len(group.nodes), 'node')}: {group.reason} ({_named(group.nodes)})"
+
+
+def _advice_lines(explanation: Explanation) -> Iterator[str]:
+    if explanation.advice:
+        yield f"To do: {explanation.advice}{'' if explanation.advice.endswith('?') else '.'}"
+
+
+def _rejection_lines(rejections: Rejections) -> Iterator[str]:
+    found = rejections.with_devices
+    which = f"; devices for the pod are on {_named(found)}" if found else ""
+    yield f"kube-scheduler itself rejects {_counted(rejections.count, 'node')}{which}:"
+    yield from _node_lines(rejections.groups)
 
 
 def _place_lines(place: Place) -> Iterator[str]:

@@ -4,25 +4,39 @@ Source: the plugins NodeUnschedulable, TaintToleration, NodeAffinity and NodeRes
 plugin that rejects a node gives the reason.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from allocator import selector_matches, taint_text, tolerates
+from allocator import DeviceTaint, selector_matches, taint_text, tolerates
 from extender.scheduler.plugins import PluginCapacity
 from extender.state.node_requirements import CORDON, NodeRequirements
 from extender.state.objects import NodeObject, Pod
 
 
+class Unmet(NamedTuple):
+    """A requirement that a node does not meet: the reason against the node, and what a person can do about it."""
+
+    reason: str
+    remedy: str
+
+
 def rejection(requirements: NodeRequirements, node: NodeObject) -> str:
     """Why a node does not meet a pod's requirements, however empty the node is; empty if it meets them."""
+    return next((each.reason for each in unmet_requirements(requirements, node)), "")
+
+
+def unmet_requirements(requirements: NodeRequirements, node: NodeObject) -> Iterator[Unmet]:
+    """Everything about a node that does not meet a pod's requirements, in kube-scheduler's order."""
     for taint in node.taints:
         if not any(tolerates(each, taint) for each in requirements.tolerations):
-            return "node is unschedulable" if taint == CORDON else f"untolerated taint {taint_text(taint)} of the node"
+            yield _untolerated(taint, node)
     for key, value in requirements.labels:
         if node.node.labels.get(key) != value:
-            return f"node does not match spec.nodeSelector {key}={value}"
+            remedy = f"correct spec.nodeSelector of the pod, or kubectl label node {node.name} {key}={value}"
+            yield Unmet(f"node does not match spec.nodeSelector {key}={value}", remedy)
     if requirements.affinity is not None and not selector_matches(requirements.affinity, node.node):
-        return "node does not match the required node affinity"
-    return ""
+        remedy = f"correct the required node affinity of the pod, or the labels of node {node.name}"
+        yield Unmet("node does not match the required node affinity", remedy)
 
 
 class SchedulerChecks:
@@ -57,3 +71,13 @@ class SchedulerChecks:
             reasons = ((name, rejection(requirements, node)) for name, node in self._nodes.items())
             self._known[requirements] = {name: reason for name, reason in reasons if reason}
         return self._known[requirements]
+
+
+def _untolerated(taint: DeviceTaint, node: NodeObject) -> Unmet:
+    if taint == CORDON:
+        return Unmet("node is unschedulable", f"kubectl uncordon {node.name}")
+    value = f'operator: Equal, value: "{taint.value}"' if taint.value else "operator: Exists"
+    toleration = f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+    return Unmet(
+        f"untolerated taint {taint_text(taint)} of the node", f"add to spec.tolerations of the pod: {toleration}"
+    )

@@ -19,15 +19,20 @@ from tests.extender.explaining import (
     being_allocated,
     consuming,
     featured,
+    gated,
     gpu,
     gpus,
     held,
+    near,
     partition,
     pool,
     root,
+    selecting,
     shared_claim,
+    tainted,
     templated,
     two_gpus,
+    unschedulable,
     with_fields,
 )
 from tests.kit.clusters import (
@@ -305,6 +310,47 @@ EXPLAINED: Mapping[str, Case] = {
     ),
     "an extended resource that nothing offers": Case(
         (GPU, node("a"), pod("p", resources={"example.com/other": "1"}))
+    ),
+    "an extended resource whose name is misspelt": Case(
+        (device_class(extended="example.com/gpu"), node("a"), pod("p", resources={"example.com/gpus": "1"}))
+    ),
+    "a resource of which device plugins have too little left": Case(
+        (
+            *(node(name, allocatable={"example.com/gpu": "1"}) for name in ("a", "b")),
+            pod("x", on="a", resources={"example.com/gpu": "1"}),
+            pod("p", resources={"example.com/gpu": "1"}),
+        )
+    ),
+    # of kube-scheduler
+    "a cordoned node": Case((*asking(), node("a"), unschedulable(node("b")), pool("b", *gpus(2)))),
+    "nodes that the scheduler rejects, and one where the pod fits": Case(
+        (
+            *asking(),
+            *two_gpus("a"),
+            node("b"),
+            *(each for name in ("c", "d") for each in (tainted(node(name)), pool(name, *gpus(1)))),
+            unschedulable(node("e")),
+            unschedulable(tainted(node("f"))),
+            pool("f", *gpus(1)),
+        )
+    ),
+    "a node selector": Case(
+        (
+            *asking()[:2],
+            selecting({"zone": "1"}),
+            *two_gpus("a"),
+            node("b", labels={"zone": "1"}),
+            pool("b", gpu("gpu-0", **BROKEN)),
+        )
+    ),
+    "one node that the scheduler rejects": Case((*asking(), tainted(node("a")), pool("a", *gpus(1)))),
+    "a node with other devices that the scheduler rejects": Case(
+        (*asking(request(selectors=[f'{MODEL} == "h100"'])), tainted(node("a")), pool("a", *gpus(1)), node("b"))
+    ),
+    "a required affinity": Case((*asking()[:2], near("b"), *two_gpus("a"), node("b"))),
+    "scheduling gates": Case((*asking()[:2], gated("example.com/quota", "example.com/topology"), *two_gpus("a"))),
+    "conditions that are not modeled": Case(
+        (*asking()[:2], pod("p", "mine", resources={"cpu": "1"}), *two_gpus("a"))
     ),
     "an unknown node": Case((*asking(), node("worker-1"), pool("worker-1", *gpus(1))), nodes=("worker1",)),
     "no nodes": Case(asking()),

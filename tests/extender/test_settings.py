@@ -217,6 +217,24 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_not_ours()
     assert load(environment=environment) == Settings()
 
 
+def test_a_variable_with_several_values_has_commas_between_them() -> None:
+    environment = {
+        "DRA_EXTENDER__SERVER__ALLOWED_HOSTS": "a.example, b.example",
+        "DRA_EXTENDER__SCHEDULING__SCHEDULER_NAMES": "dra-scheduler",
+    }
+    settings = load(environment=environment)
+    assert settings.server.allowed_hosts == ["a.example", "b.example"]
+    assert settings.scheduling.scheduler_names == ["dra-scheduler"]
+
+
+def test_a_wrong_value_among_several_is_named_with_its_variable() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(environment={"DRA_EXTENDER__SCHEDULING__SCHEDULER_NAMES": "a,b c"})
+    assert caught.value.problems == (
+        'environment: DRA_EXTENDER__SCHEDULING__SCHEDULER_NAMES: "b c" is not the name of a scheduler',
+    )
+
+
 def test_every_key_has_a_variable_and_a_description() -> None:
     documented = dict(keys())
     assert all(documented.values())
