@@ -5,12 +5,13 @@ Verbs answer as kube-scheduler needs it (`extender.http.endpoint`). Everything e
 """
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
@@ -32,6 +33,8 @@ from extender.http.tables import add_tables
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs import wire
+
+_REPEATED: Final = "repeated"
 
 _MOST_PROBLEMS: Final = 10
 """Problems in one answer. To find the parameter that was meant takes time for each."""
@@ -78,22 +81,38 @@ def _app(callers: Callers | None = None) -> Application:
         docs_url=None,  # its page loads scripts from the Internet, which many clusters can't reach
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(_refuse_repeated)],
         exception_handlers={HTTPException: _http_error, RequestValidationError: _bad_parameters},
     )
+
+
+async def _refuse_repeated(request: Request) -> None:
+    """Refuse a parameter that is given twice and has one value: the caller would not know which one counts.
+
+    Raises:
+        RequestValidationError: each such parameter.
+    """
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    repeated = {name: times for name, times in given.items() if times > 1}
+    if repeated and (single := repeated.keys() & _parameters(request, is_list=False)):
+        raise RequestValidationError(
+            [{"type": _REPEATED, "loc": ("query", name), "input": repeated[name]} for name in given if name in single]
+        )
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     """Unknown paths and methods, as JSON."""
     if not isinstance(error, HTTPException):
         raise error
-    path, method = request.url.path, request.method
+    path, method, headers = request.url.path, request.method, dict(error.headers or {})
     if error.status_code == HTTPStatus.NOT_FOUND:
         message = f"no such path: {path}; GET / lists what there is"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        message = f"{path} does not take {method}; use {(error.headers or {}).get('Allow', 'another method')}"
+        headers = {"Allow": "GET, HEAD" if headers.get("Allow") == "GET" else headers["Allow"]}
+        message = f"{path} does not take {method}; use {headers['Allow'].replace(', ', ' or ')}"
     else:
         message = str(error.detail)
-    return Response(wire.as_line({"error": message}), error.status_code, error.headers, media_type="application/json")
+    return Response(wire.as_line({"error": message}), error.status_code, headers, media_type="application/json")
 
 
 async def _bad_parameters(request: Request, error: Exception) -> Response:
@@ -111,10 +130,17 @@ def _problem(request: Request, item: ErrorDetails) -> str:
     name = str(item["loc"][-1])
     if item["type"] == "extra_forbidden":
         return f'unknown parameter "{name}"{suggestion(name, _parameters(request))}'
+    if item["type"] == _REPEATED:
+        return f"{name}: given {item['input']} times; give it once"
     return f"{name}: {expected(item)}"
 
 
-def _parameters(request: Request) -> list[str]:
-    """The documented parameters of a path."""
+def _parameters(request: Request, *, is_list: bool | None = None) -> set[str]:
+    """The documented parameters of a path: all, or those that may (or may not) be given several times."""
     operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
-    return [each["name"] for each in operation["parameters"] if each["in"] == "query"]
+    found = (each for each in operation.get("parameters", ()) if each["in"] == "query")
+    return {each["name"] for each in found if is_list is None or _takes_list(each["schema"]) is is_list}
+
+
+def _takes_list(schema: Mapping[str, Any]) -> bool:
+    return any(each.get("type") == "array" for each in (schema, *schema.get("anyOf", ())))

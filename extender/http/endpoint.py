@@ -54,6 +54,8 @@ async def _documented() -> None:  # without a docstring, which would be the verb
 class Application(FastAPI):
     """FastAPI's application with a short way to verbs: middleware and routing take longer than many answers.
 
+    HEAD is answered at each path as GET is.
+
     Args:
         callers: whose requests are answered; None for all.
     """
@@ -76,6 +78,9 @@ class Application(FastAPI):
                 await _answer(send, HTTPStatus.FORBIDDEN, wire.as_line({"error": refusal}))
             else:
                 await _answer(send, HTTPStatus.OK, wire.encode_error(refusal))
+        elif scope.get("method") == "HEAD":
+            # The server leaves out the body. It looks at its own scope.
+            await super().__call__({**scope, "method": "GET"}, receive, send)
         else:
             await (super().__call__ if verb is None else verb)(scope, receive, send)
 

@@ -13,7 +13,7 @@ from extender.observe.tables.claims import ClaimState, claims
 from extender.observe.tables.decisions import decisions
 from extender.observe.tables.devices import DeviceState, devices, pools
 from extender.observe.tables.kinds import kinds
-from extender.observe.tables.pods import PodState, pods
+from extender.observe.tables.pods import PodState, Waiting, pods
 from extender.observe.tables.problems import problems
 
 _CLUSTER: Final = Table(
@@ -133,7 +133,7 @@ _PODS: Final = Table(
     Pods,
     lambda overview, query: pods(
         overview.state.snapshot,
-        overview.decision_log.latest,
+        Waiting(overview.decision_log.latest, overview.schedulers),
         overview.now(),
         namespace=query.namespace,
         state=_text(query.state),

@@ -1,6 +1,6 @@
 """The state of a running service, for tables and metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,6 +43,7 @@ class Overview:
         decider: counts verdicts from memory and by search.
         now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
+        schedulers: names of the schedulers that call the extender; empty: not known.
     """
 
     state: ClusterState
@@ -52,6 +53,7 @@ class Overview:
     decider: Decider
     now: Callable[[], datetime]
     live: LiveCluster | None = None
+    schedulers: Sequence[str] = ()
 
     def kinds(self) -> tuple[KindHealth, ...]:
         """Every kind, by its plural."""

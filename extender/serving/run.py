@@ -142,7 +142,8 @@ def make_service(
     decision_log = DecisionLog(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
-    overview = Overview(state, solver.features, decision_log, DeviceCounts(solver.features), decider, now, live)
+    names = settings.scheduling.scheduler_names
+    overview = Overview(state, solver.features, decision_log, DeviceCounts(solver.features), decider, now, live, names)
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider,

@@ -230,7 +230,7 @@ async def test_a_misspelt_parameter_is_told_however_many_there_are(client: Async
     assert len(response.content) < 4096
 
 
-@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "PUT", "DELETE", "PATCH"])
 @pytest.mark.parametrize("path", ["/filter", "/livez", "/explain"])
 async def test_methods_that_are_not_there_say_so(client: AsyncClient, method: str, path: str) -> None:
     response = await client.request(method, path)

@@ -205,7 +205,7 @@ async def test_a_body_over_the_limit_is_an_error(cluster: Cluster, verb: str) ->
         ("GET", "/filter/", 404, "no such path: /filter/; GET / lists what there is"),
         ("GET", "/filter", 405, "/filter does not take GET; use POST"),
         ("PUT", "/bind", 405, "/bind does not take PUT; use POST"),
-        ("POST", "/livez", 405, "/livez does not take POST; use GET"),
+        ("POST", "/livez", 405, "/livez does not take POST; use GET or HEAD"),
     ],
 )
 async def test_what_is_not_there_is_a_json_error(
@@ -213,6 +213,55 @@ async def test_what_is_not_there_is_a_json_error(
 ) -> None:
     response = await client.request(method, path)
     assert (response.status_code, response.json()) == (status, {"error": message})
+
+
+async def gettable(client: AsyncClient) -> list[str]:
+    """Each path that takes GET, with a pod of the cluster."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    found = [path for path, operations in paths.items() if "get" in operations]
+    return ["/openapi.json", *(path.replace("{namespace}", "ns").replace("{pod}", "p") for path in found)]
+
+
+async def test_head_is_answered_as_get_on_every_path(client: AsyncClient) -> None:
+    for path in await gettable(client):
+        head, got = await client.head(path), await client.get(path)
+        assert (head.status_code, head.headers["content-type"]) == (got.status_code, got.headers["content-type"]), path
+        assert (head.content, head.headers["content-length"].isdigit()) == (b"", True), path
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nonsense", 404), ("/claims?limit=x", 400), ("/explain/ns/x", 404)])
+async def test_head_has_the_status_of_errors(client: AsyncClient, path: str, status: int) -> None:
+    assert (await client.head(path)).status_code == status
+
+
+@pytest.mark.parametrize(("method", "path", "allow"), [("HEAD", "/filter", "POST"), ("DELETE", "/pods", "GET, HEAD")])
+async def test_methods_that_a_path_takes_are_named(client: AsyncClient, method: str, path: str, allow: str) -> None:
+    response = await client.request(method, path)
+    assert (response.status_code, response.headers["allow"]) == (405, allow)
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/claims?limit=1&limit=2", "limit: given 2 times; give it once"),
+        ("/claims?limit=1&limit=1&limit=", "limit: given 3 times; give it once"),
+        (
+            "/devices?state=free&node=a&state=shared&node=b",
+            "state: given 2 times; give it once; node: given 2 times; give it once",
+        ),
+        ("/pods?continue=a&continue=b", "continue: given 2 times; give it once"),
+        ("/readyz?verbose&verbose", "verbose: given 2 times; give it once"),
+        ("/claims?x=1&x=2", 'unknown parameter "x"'),
+    ],
+)
+async def test_parameter_that_is_given_twice_is_refused_by_its_name(client: AsyncClient, path: str, error: str) -> None:
+    response = await client.get(path)
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(error)
+
+
+async def test_parameter_that_takes_several_values_may_be_given_twice(client: AsyncClient) -> None:
+    assert (await client.get("/explain/ns/p?node=a&node=b")).status_code == 200
 
 
 # --- when things go wrong inside -----------------------------------------------------------------------------

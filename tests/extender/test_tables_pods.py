@@ -11,7 +11,7 @@ from httpx import AsyncClient
 from extender.config.sources import load
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import Entry
-from extender.observe.tables.pods import pods
+from extender.observe.tables.pods import Waiting, pods
 from extender.observe.tables.table import duration, page
 from tests.kit.clusters import (
     GPU,
@@ -149,6 +149,28 @@ async def test_a_pod_keeps_its_reason_while_another_one_is_tried_again_and_again
         assert (await rows(client))["waits"]["reason"] == "1x no free device for request gpu"
 
 
+@pytest.mark.parametrize(
+    ("schedulers", "gates", "reason"),
+    [
+        ("", ["quota"], "scheduling gate quota keeps the pod from its scheduler"),
+        (
+            "dra-scheduler",
+            [],
+            "its scheduler is default-scheduler, which does not call dra-extender; dra-scheduler would",
+        ),
+        ("default-scheduler", [], "no scheduler has asked this replica about the pod lately"),
+    ],
+)
+async def test_pod_that_no_scheduler_of_ours_tries_says_so(
+    cluster: Cluster, schedulers: str, gates: list[str], reason: str
+) -> None:
+    gated = pod("gated", "wanted")
+    gated["spec"]["schedulingGates"] = [{"name": name} for name in gates]
+    cluster.load(gated)
+    async with client_of(cluster.app(load(f"scheduling: {{schedulerNames: [{schedulers}]}}"))) as client:
+        assert (await rows(client))["gated"]["reason"] == reason
+
+
 async def test_only_pending_pods_have_a_reason(client: AsyncClient) -> None:
     assert {name for name, each in (await rows(client)).items() if each["reason"]} == set(PENDING)
 
@@ -169,7 +191,7 @@ CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.mark.parametrize(("later", "age"), [(timedelta(seconds=312), 312), (timedelta(seconds=-5), 0)])
 def test_age_is_in_seconds_and_never_negative(later: timedelta, age: int) -> None:
-    view = pods(snapshot_of(pod("waits", "c")), lambda _: None, CREATED + later)
+    view = pods(snapshot_of(pod("waits", "c")), Waiting(lambda _: None), CREATED + later)
     (item,) = page(view, limit=9).items
     assert item["age"] == age
 
@@ -177,7 +199,7 @@ def test_age_is_in_seconds_and_never_negative(later: timedelta, age: int) -> Non
 def test_pod_from_a_manifest_has_no_age() -> None:
     of_manifest = pod("waits", "c")
     del of_manifest["metadata"]["creationTimestamp"]
-    view = pods(snapshot_of(of_manifest), lambda _: None, CREATED)
+    view = pods(snapshot_of(of_manifest), Waiting(lambda _: None), CREATED)
     found = page(view, limit=9)
     assert found.items[0]["age"] is None
     assert found.as_text().splitlines()[1].split()[3] == "-"
@@ -187,7 +209,7 @@ def test_pod_from_a_manifest_has_no_age() -> None:
 def test_decision_about_an_earlier_pod_of_that_name_does_not_count(at: datetime, is_known: bool) -> None:
     key = ObjectKey("ns", "waits")
     entry = Entry(1, "id", at, 0.1, "filter", key, rejected={"no device": 2})
-    view = pods(snapshot_of(pod("waits", "c")), {key: entry}.get, CREATED)
+    view = pods(snapshot_of(pod("waits", "c")), Waiting({key: entry}.get), CREATED)
     (item,) = page(view, limit=9).items
     assert (item["reason"] == "2x no device") is is_known
 

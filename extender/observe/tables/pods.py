@@ -1,6 +1,7 @@
 """The table of pods with devices: what each asks for, and why it waits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import partial
@@ -11,6 +12,7 @@ from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import Entry
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
+from extender.scheduler.attempts import no_attempt
 from extender.scheduler.plugins import asked
 from extender.state.objects import Pod, PodClaim
 from extender.state.snapshot import Snapshot
@@ -27,20 +29,45 @@ class PodState(Enum):
     DELETING = "deleting"
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why pods wait.
+
+    Attributes:
+        latest: the latest decision about a pod; None if there is none.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+    """
+
+    latest: Callable[[ObjectKey], Entry | None]
+    schedulers: Sequence[str] = ()
+
+    def decision(self, pod: Pod) -> Entry | None:
+        """The latest decision about the pod; not about an earlier pod of that name."""
+        found, created = self.latest(pod.key), _time(pod.created)
+        return None if found is None or (created is not None and found.at < created) else found
+
+    def reason(self, pod: Pod) -> str:
+        """Why a pending pod waits."""
+        if reason := no_attempt(pod, self.schedulers):
+            return reason
+        found = self.decision(pod)
+        if found is None:
+            return _NOT_ASKED
+        if found.error:
+            return f"{found.verb}: {found.error}"
+        if found.passed:
+            return f"its devices fit on {found.passed} node{'s' if found.passed > 1 else ''}"
+        return counted(found.rejected)
+
+
 def pods(
-    snapshot: Snapshot,
-    latest: Callable[[ObjectKey], Entry | None],
-    now: datetime,
-    *,
-    namespace: str = "",
-    state: str = "",
-    node: str = "",
+    snapshot: Snapshot, waiting: Waiting, now: datetime, *, namespace: str = "", state: str = "", node: str = ""
 ) -> View:
     """The pods with devices: of one namespace, in one state, or bound to a node.
 
     Args:
         snapshot: the cluster.
-        latest: the latest decision about a pod; None if there is none.
+        waiting: why pods wait.
         now: the time, for the ages.
         namespace: empty for all.
         state: a value of `PodState`; empty for all.
@@ -53,7 +80,7 @@ def pods(
             pod = snapshot.pods[key]
             its_state = state_of(pod)
             if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(node, pod.node_name):
-                yield Row(key, partial(_item, pod, its_state, snapshot, latest, now))
+                yield Row(key, partial(_item, pod, its_state, snapshot, waiting, now))
 
     return View(columns, rows(), {"age": duration})
 
@@ -67,14 +94,9 @@ def state_of(pod: Pod) -> PodState:
     return PodState.BOUND if pod.node_name else PodState.PENDING
 
 
-def _item(
-    pod: Pod, state: PodState, snapshot: Snapshot, latest: Callable[[ObjectKey], Entry | None], now: datetime
-) -> Item:
-    decision = latest(pod.key) if state is PodState.PENDING else None
-    created = _time(pod.created)
-    if decision is not None and created is not None and decision.at < created:
-        decision = None  # about an earlier pod of that name
-    reason = "" if state is not PodState.PENDING else _NOT_ASKED if decision is None else _reason(decision)
+def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: datetime) -> Item:
+    is_pending, created = state is PodState.PENDING, _time(pod.created)
+    decision = waiting.decision(pod) if is_pending else None
     return {
         "namespace": pod.namespace,
         "pod": pod.name,
@@ -85,7 +107,7 @@ def _item(
         "node": pod.node_name,
         "nominatedNode": pod.nominated_node,
         "requests": [*_of_claims(pod, snapshot), *_of_containers(pod)],
-        "reason": reason,
+        "reason": waiting.reason(pod) if is_pending else "",
         "decision": "" if decision is None else decision.id,
         "explain": f"/explain/{quote(pod.namespace, safe='')}/{quote(pod.name, safe='')}",
     }
@@ -122,15 +144,6 @@ def _way(wanted: DeviceRequest) -> str:
 def _of_containers(pod: Pod) -> Iterator[str]:
     """Each extended resource that the pod's containers ask for, as ``2 example.com/gpu``."""
     return (f"{Quantity(nano)} {resource}" for resource, nano in asked(pod).items())
-
-
-def _reason(decision: Entry) -> str:
-    """Why the pod still waits, after its latest decision."""
-    if decision.error:
-        return f"{decision.verb}: {decision.error}"
-    if decision.passed:
-        return f"its devices fit on {decision.passed} node{'s' if decision.passed > 1 else ''}"
-    return counted(decision.rejected)
 
 
 def _time(text: str) -> datetime | None:
