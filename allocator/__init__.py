@@ -111,6 +111,8 @@ from allocator.model.problems import Problem as Problem
 from allocator.model.quantity import Format as Format
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.rules import validate as validate
+from allocator.model.rules.names import dns_label as dns_label
+from allocator.model.rules.names import dns_subdomain as dns_subdomain
 from allocator.model.rules.names import label_key as label_key
 from allocator.model.rules.schema import schema_problems as schema_problems
 from allocator.model.semver import Version as Version

@@ -5,6 +5,7 @@ checks and other calls are answered meanwhile. Pods that need no devices are ans
 whose answers are known: on a busy machine the change to a thread and back takes longer than the look-up.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -12,21 +13,23 @@ from typing import ClassVar, TypeVar
 import anyio
 import anyio.to_thread
 
+from allocator import dns_label, dns_subdomain
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
+from extender.explain.absence import needs_no_devices, unknown_pod
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.verb_priority import VerbPriority
 from extender.faults import Faults
-from extender.kube.api import RESOURCES, ObjectKey
+from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
-from extender.state.objects import Pod
+from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder
 from extender.verbs.bind_errors import BindError
@@ -48,6 +51,9 @@ _MOST_NAMES = 10_000
 
 _EXPLAINING_SECONDS = 10.0
 """For one explanation. Other explanations wait meanwhile."""
+
+_ASKING_SECONDS = 5.0
+"""For the API server to say whether a pod exists, with the wait for the answers to others."""
 
 
 class RefusedError(Exception):
@@ -96,6 +102,7 @@ class Service:
         self._volume_gate = VolumeGate(overview.state, binder.is_binding)
         self._verb_priority = VerbPriority()
         self._explaining = anyio.CapacityLimiter(1)
+        self._asking = anyio.CapacityLimiter(1)
         self._stopping = False
 
     @property
@@ -201,6 +208,37 @@ class Service:
             RefusedError: the cluster is not known well enough.
         """
         return self._known().pods.get(key)
+
+    async def absence(self, key: ObjectKey) -> str:
+        """Why `pod` finds no pod of that name. The API server is asked, because it has the pods without devices.
+
+        Raises:
+            RefusedError: the API server does not say.
+        """
+        snapshot = self._known()
+        if problem := snapshot.problems.get((PODS.kind, key)):
+            return f"pod {key} can't be read: {problem}"
+        found = await self._asked_for(key)
+        if found is None:
+            return await anyio.to_thread.run_sync(unknown_pod, key, snapshot.pods, limiter=self._explaining)
+        return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
+
+    async def _asked_for(self, key: ObjectKey) -> RawObject | None:
+        """The pod as the API server has it; None if there is none. One request at a time, not one for each caller.
+
+        Raises:
+            RefusedError: the API server does not say.
+        """
+        if dns_label(key.namespace) or dns_subdomain(key.name):
+            return None
+        try:
+            async with asyncio.timeout(_ASKING_SECONDS), self._asking:
+                return await self.overview.api.get(PODS, key)
+        except (ApiError, OutcomeUnknownError, TimeoutError) as error:
+            if isinstance(error, ApiError) and error.is_missing:
+                return None
+            text = f"no pod with devices is called {key}; the API server does not say whether it exists"
+            raise RefusedError(f"{text}: {error}" if str(error) else text) from error
 
     async def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
         """Why a pod goes where it goes, on all nodes or on some; one explanation at a time, and verbs go first.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from allocator import did_you_mean, nearest
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.explain.absence import needs_no_devices
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
@@ -63,8 +64,7 @@ class Explainer:
         if pod.node_name:
             return self._bound(pod)
         if not pod.needs_devices:
-            text = f"pod {pod} needs no devices: its devices do not restrict the choice of a node"
-            return Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
+            return Explanation(str(pod), Verdict.NEEDS_NOTHING, needs_no_devices(pod.key))
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
             meant = did_you_mean(nearest(unknown[0], self.snapshot.nodes))

@@ -48,7 +48,7 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
         "content": {"text/plain": {"example": _TEXT}, "application/json": {}},
     },
     400: {"description": "A parameter that is unknown, or a body that can't be read."},
-    404: {"description": "There is no such pod, or it needs no devices."},
+    404: {"description": "There is no such pod, or it needs no devices: the error says which."},
     406: {"description": "Neither text nor JSON is accepted."},
     503: {"description": "The service does not know the cluster well enough."},
 }
@@ -69,8 +69,7 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
         try:
             found = service.pod(ObjectKey(namespace, pod))
             if found is None:
-                text = f"pod {namespace}/{pod} does not exist, or it needs no devices"
-                return _error(HTTPStatus.NOT_FOUND, text)
+                return _error(HTTPStatus.NOT_FOUND, await service.absence(ObjectKey(namespace, pod)))
             return await _reply(form, await service.explain(found, query.node))
         except RefusedError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))

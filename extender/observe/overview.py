@@ -6,7 +6,7 @@ from datetime import datetime
 
 from allocator import Features
 from extender.decisions.evaluate import Decider
-from extender.kube.api import RESOURCES
+from extender.kube.api import RESOURCES, Api
 from extender.observe.decision_log import DecisionLog
 from extender.observe.tables.devices import DeviceCounts
 from extender.state.live import LiveCluster
@@ -39,6 +39,7 @@ class Overview:
     """A view of a service's cluster and decisions.
 
     Attributes:
+        api: has what the state does not keep, for example pods without devices.
         devices: counts them.
         decider: counts verdicts from memory and by search.
         now: the time of day.
@@ -46,6 +47,7 @@ class Overview:
         schedulers: names of the schedulers that call the extender; empty: not known.
     """
 
+    api: Api
     state: ClusterState
     features: Features
     decision_log: DecisionLog

@@ -143,7 +143,9 @@ def make_service(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
     names = settings.scheduling.scheduler_names
-    overview = Overview(state, solver.features, decision_log, DeviceCounts(solver.features), decider, now, live, names)
+    overview = Overview(
+        api, state, solver.features, decision_log, DeviceCounts(solver.features), decider, now, live, names
+    )
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider,

@@ -64,6 +64,7 @@ async def _scraped() -> str:
         metrics.registry.register(
             ClusterGauges(
                 Overview(
+                    live.api,
                     state,
                     Features(),
                     decision_log,

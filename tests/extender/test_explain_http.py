@@ -10,24 +10,36 @@ import orjson
 import pytest
 import yaml
 from httpx import AsyncClient
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from extender.cli.explain import Inquiry, InquiryError, asked
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
+from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.explain.absence import unknown_pod
 from extender.explain.verb_priority import VerbPriority
-from extender.kube.api import PODS, ObjectKey
+from extender.kube.api import PODS, ApiError, ObjectKey
+from extender.kube.raw import Event, EventType
+from extender.observe.metrics import Metrics
+from extender.service import RefusedError, Service
+from extender.serving.run import make_service
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
     GPU,
     Cluster,
     Object,
+    app_over,
     claim,
     client_of,
     local_slice,
     node,
     pod,
+    solver,
+    state_of,
 )
+from tests.kit.servers.memory import Fault, Transport
+from tests.kit.virtualtime import run as run_in_virtual_time
 
 ALLOCATED: Object = {"finalizers": ["resource.kubernetes.io/delete-protection"]}
 OBJECTS = (
@@ -38,6 +50,7 @@ OBJECTS = (
     claim("taken-too", allocated=["b/gpu-0"], at="b", users=["somebody"], metadata=ALLOCATED),
     pod("p", "c"),
     pod("somebody", "taken", "taken-too", on="a"),
+    pod("plain"),
 )
 JSON = {"accept": "application/json"}
 
@@ -87,10 +100,85 @@ async def test_what_is_proposed_can_be_done(client: AsyncClient, cluster: Cluste
     assert (await client.get("/explain/ns/p", headers=JSON)).json()["verdict"] == "fits"
 
 
-async def test_pods_that_are_not_known(client: AsyncClient) -> None:
-    reply = await client.get("/explain/ns/other")
-    assert reply.status_code == 404
-    assert reply.json() == {"error": "pod ns/other does not exist, or it needs no devices"}
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("ns/other", "pod ns/other does not exist"),
+        ("ns/sombody", "pod ns/sombody does not exist; did you mean ns/somebody?"),
+        ("sn/somebody", "pod sn/somebody does not exist; did you mean ns/somebody?"),
+        ("ns/plain", "pod ns/plain needs no devices: its devices do not restrict the choice of a node"),
+        ("ns/..", "pod ns/.. does not exist"),
+        ("ns/" + "x" * 9000, f"pod ns/{'x' * 9000} does not exist"),
+    ],
+)
+async def test_unknown_pod_is_told_from_one_without_devices(client: AsyncClient, path: str, error: str) -> None:
+    reply = await client.get(f"/explain/{path.replace('..', '%2E%2E')}")
+    assert (reply.status_code, reply.json()) == (404, {"error": error})
+
+
+async def test_pod_that_the_watch_has_not_shown_or_that_cannot_be_read_is_neither(cluster: Cluster) -> None:
+    state = state_of([GPU])
+    state.apply(Event(EventType.ADDED, PODS, pod("broken", "c") | {"spec": {"nodeName": 1}}))
+    async with client_of(Cluster(state, cluster.api).app()) as client:
+        for name, error in (
+            ("p", "pod ns/p is not known here yet"),
+            ("broken", "pod ns/broken can't be read: spec.nodeName: 1 is not a string"),
+        ):
+            reply = await client.get(f"/explain/ns/{name}")
+            assert (reply.status_code, reply.json()) == (404, {"error": error})
+
+
+KNOWN = [ObjectKey(namespace, f"train-{n}") for n in range(5000) for namespace in ("east", "west")]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "meant"),
+    [
+        ("east", "train-4990x", "east/train-4990"),
+        ("north", "train-7", "east/train-7"),
+        ("wst", "train-7", "west/train-7"),
+        ("east", "nothing-like-it", ""),
+    ],
+)
+def test_of_very_many_pods_the_one_that_was_meant_is_named(namespace: str, name: str, meant: str) -> None:
+    ending = f"; did you mean {meant}?" if meant else " does not exist"
+    assert unknown_pod(ObjectKey(namespace, name), KNOWN).endswith(ending)
+
+
+OPEN = "no pod with devices is called ns/other; the API server does not say whether it exists"
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (Fault(lost=True), ": get pods: outcome unknown: timed out"),
+        (Fault(refused=ApiError(403, "Forbidden", "pods is forbidden")), ": pods is forbidden"),
+    ],
+)
+async def test_whether_a_pod_exists_is_left_open_where_the_api_server_does_not_say(
+    cluster: Cluster, fault: Fault, why: str
+) -> None:
+    service = service_behind(cluster, fault)
+    async with client_of(app_over(service, cluster.state)) as client:
+        reply = await client.get("/explain/ns/other")
+        assert (reply.status_code, reply.json()) == (503, {"error": OPEN + why})
+
+
+def test_an_api_server_that_does_not_answer_is_not_waited_for_longer_than_five_seconds(cluster: Cluster) -> None:
+    async def asking() -> float:
+        service, started = service_behind(cluster, Fault(seconds=60)), asyncio.get_running_loop().time()
+        with pytest.raises(RefusedError, match=OPEN):
+            await service.absence(ObjectKey("ns", "other"))
+        return asyncio.get_running_loop().time() - started
+
+    assert run_in_virtual_time(asking()) == 5
+
+
+def service_behind(cluster: Cluster, fault: Fault) -> Service:
+    """A service whose next read of a pod meets a fault."""
+    transport = Transport(cluster.api)
+    transport.script("get pods", fault)
+    return make_service(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
 
 
 async def test_any_pod_can_be_asked_about_and_nothing_is_written(client: AsyncClient, cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from extender import __version__
 from extender.decisions.evaluate import Decider
+from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
@@ -41,6 +42,7 @@ from tests.kit.virtualtime import run
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
     decision_log = DecisionLog(10, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "id")
     return Overview(
+        live.api if live else MemoryApi(now=lambda: NOW, new_uid=str),
         state,
         Features(),
         decision_log,
