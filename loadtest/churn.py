@@ -14,6 +14,7 @@ import orjson
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from extender.assembly import make_autoscaler, make_service, make_solver, read_catalog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
@@ -21,7 +22,6 @@ from extender.http.app import create_app
 from extender.kube.api import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES, ObjectKey
 from extender.kube.raw import key_of
 from extender.observe.metrics import Metrics
-from extender.serving.run import make_autoscaler, make_service, make_solver, read_catalog
 from extender.state.state import ClusterState
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world

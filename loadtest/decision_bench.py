@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 from allocator import Allocation
+from extender.assembly import make_solver
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.pods.case import found_on
-from extender.serving.run import make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
+from extender.assembly import make_service, make_solver
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.explaining import Explainer
@@ -23,7 +24,6 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES
 from extender.observe.metrics import Metrics
 from extender.service import Service
-from extender.serving.run import make_service, make_solver
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

@@ -21,6 +21,7 @@ from typing import Final
 import orjson
 from prometheus_client import CollectorRegistry
 
+from extender.assembly import make_service, make_solver
 from extender.config.settings import LogSettings
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
@@ -28,7 +29,6 @@ from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.observe import logs
 from extender.observe.metrics import Metrics
 from extender.serving.garbage import sparing_survivors
-from extender.serving.run import make_service, make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.wire import FilterArgs

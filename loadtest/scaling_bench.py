@@ -24,12 +24,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from extender.assembly import make_solver
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.pods.case import found_on
-from extender.serving.run import make_solver
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from allocator import JSON, printable_lines
 from extender import __version__
+from extender.assembly import make_solver, read_catalog
 from extender.autoscaler.templates import TemplateError
 from extender.cli.audit import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
 from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, asked, explained
@@ -236,7 +237,7 @@ def explain_command(
         else:
             settings = _settings(None, {})
             snapshot = _snapshot("explain", manifests) if manifests else _listed(kubeconfig, context, EXPLAINED)
-            answer = explained(inquiry, snapshot, serving.make_solver(settings), settings.scheduling.scheduler_names)
+            answer = explained(inquiry, snapshot, make_solver(settings), settings.scheduling.scheduler_names)
     except InquiryError as error:
         _fail(str(error))
     if output is ExplainOutput.JSON:
@@ -257,7 +258,7 @@ def config_print(config: ConfigOption = None) -> None:
 def config_check(config: ConfigOption = None) -> None:
     """Check the settings from file and environment, and the node templates that they name."""
     try:
-        serving.read_catalog(_read_settings(config, {}))
+        read_catalog(_read_settings(config, {}))
     except (SettingsError, TemplateError) as error:
         for problem in error.problems:
             _say(problem)

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from allocator import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import RESOURCES, Api
 from extender.observe.decision_log import DecisionLog
 from extender.observe.tables.devices import DeviceCounts
-from extender.state.live import LiveCluster
 from extender.state.state import ClusterState
+
+if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
+    from extender.state.live import LiveCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Overview:
     devices: DeviceCounts
     decider: Decider
     now: Callable[[], datetime]
-    live: LiveCluster | None = None
+    live: "LiveCluster | None" = None
     schedulers: Sequence[str] = ()
 
     def kinds(self) -> tuple[KindHealth, ...]:

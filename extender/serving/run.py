@@ -4,16 +4,12 @@ import asyncio
 import contextlib
 import os
 import random
-import secrets
 import signal
 import socket
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from types import FrameType
 from typing import Final, TypeVar
 
@@ -23,46 +19,25 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
-from allocator import POLICIES, Clock, Limits, Selectors
+from extender.assembly import make_autoscaler, make_service, make_solver, read_catalog
 from extender.autoscaler.catalog import Catalog
-from extender.autoscaler.service import Autoscaler
-from extender.autoscaler.sessions import SessionLimits, Sessions
-from extender.autoscaler.templates import TemplateError, load_templates
-from extender.background.binding_timeout import BindingTimeout
-from extender.background.deallocate import Deallocator
-from extender.background.lost_claims import LostClaims
-from extender.background.orphans import OrphanCollector
-from extender.background.requeue import Requeue
-from extender.background.runner import BackgroundRunner
-from extender.background.unserved import Unserved
 from extender.config.settings import Settings
-from extender.config.text_file import UnreadableError, read_text
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.http.app import create_app, create_operations_app
 from extender.http.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
 from extender.observe import logs
-from extender.observe.decision_log import DecisionLog
-from extender.observe.gauges import ClusterGauges, LogGauges
+from extender.observe.gauges import LogGauges
 from extender.observe.metrics import Metrics
-from extender.observe.overview import Overview
-from extender.observe.tables.devices import DeviceCounts
-from extender.offload import Offload, Searches, in_thread, switching_soon
+from extender.offload import Searches, switching_soon
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
 from extender.serving.heap import give_back_early
 from extender.state.follow import FollowTiming
 from extender.state.live import LiveCluster, Timing, connect
-from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.tracing.tracing import UNTRACED, Tracing
-from extender.verbs.bind import Binder
-from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.events import Recorder
-from extender.writes.writer import Writer
 
 _T = TypeVar("_T")
 logger = structlog.get_logger()
@@ -86,102 +61,6 @@ class Cluster:
 
 class ListenError(Exception):
     """We cannot listen on the address."""
-
-
-def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
-    """The allocator by the settings. The clock is the real one, or that of `Searches`."""
-    scheduling = settings.scheduling
-    selectors = Selectors()
-    # The first expression also loads the parser, which can take longer than one node may. No pod is to pay for that.
-    selectors.reads("true")
-    return Solver(
-        selectors=selectors,
-        clock=clock,
-        new_share_id=lambda: str(uuid.uuid4()),
-        policy=POLICIES[scheduling.policy],
-        limits=Limits(scheduling.max_steps, scheduling.max_seconds),
-        features=settings.features,
-    )
-
-
-def make_service(
-    api: Api,
-    state: ClusterState,
-    solver: Solver,
-    settings: Settings,
-    metrics: Metrics,
-    *,
-    live: LiveCluster | None = None,
-    off_loop: Offload = in_thread,
-) -> Service:
-    """The service over a cluster: API server, known state, how the state is followed, and where searches run."""
-    deadline = settings.scheduling.deadline_seconds
-    writer = Writer(api, state, now=lambda: datetime.now(UTC))
-    decider = Decider(solver, state.changes_since)
-    recorder = Recorder(api, writer.now, instance=socket.gethostname())
-    double_allocations = DoubleAllocations(metrics.clashed, recorder.record)
-    binder = Binder(state, writer, solver, deadline=deadline, double_allocations=double_allocations, off_loop=off_loop)
-    now, tell, faults = writer.now, recorder.record, solver.faults
-    requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
-
-    def deallocated(woken: Pod) -> None:
-        requeue.forget(woken)
-        metrics.deallocated(1)
-
-    background = BackgroundRunner(
-        (
-            BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
-            OrphanCollector(state, binder, now, faults),
-            Unserved(state, tell, now, faults),
-            LostClaims(state, api, metrics.lost, tell),
-            Deallocator(state, writer, binder.is_binding, faults, deallocated),
-            requeue,
-        ),
-        faults,
-    )
-    decision_log = DecisionLog(
-        settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
-    )
-    names = settings.scheduling.scheduler_names
-    overview = Overview(
-        api, state, solver.features, decision_log, DeviceCounts(solver.features), decider, now, live, names
-    )
-    metrics.registry.register(ClusterGauges(overview))
-    return Service(
-        decider,
-        binder,
-        background,
-        metrics,
-        overview,
-        scheduling=settings.scheduling,
-        off_loop=off_loop,
-    )
-
-
-def read_catalog(settings: Settings) -> Catalog:
-    """The catalog of nodes to come; reads the file with their templates.
-
-    Raises:
-        TemplateError: the file can't be read, or is invalid.
-    """
-    wanted = settings.autoscaler
-    path = wanted.node_templates
-    try:
-        text = read_text(Path(path)) if path else ""
-    except UnreadableError as error:
-        raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
-    return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
-
-
-def make_autoscaler(
-    state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
-) -> Autoscaler:
-    """The autoscaler's service. Ids of sessions can't be guessed."""
-    wanted = settings.autoscaler
-    limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
-    sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-    decider = Decider(solver, state.changes_since)
-    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, off_loop)
 
 
 @contextlib.asynccontextmanager

@@ -12,12 +12,12 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from allocator import parse_slice
+from extender.assembly import make_service, make_solver
 from extender.cli.simulate import Placement, simulate
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster, check_expression
 from extender.fakekube.manifests import load, unauthorized
 from extender.observe.metrics import Metrics
-from extender.serving.run import make_service, make_solver
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]

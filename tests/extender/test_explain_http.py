@@ -13,6 +13,7 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
+from extender.assembly import make_service
 from extender.cli.explain import Inquiry, InquiryError, asked
 from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
 from extender.config.settings import Settings
@@ -23,7 +24,6 @@ from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
 from extender.service import RefusedError, Service
-from extender.serving.run import make_service
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
     GPU,

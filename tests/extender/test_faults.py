@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from extender.assembly import make_service
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.background.unserved import PATIENCE, Unserved
@@ -19,7 +20,6 @@ from extender.kube.api import PODS, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.pods.case import held_for_nominated
 from extender.service import RefusedError, Service
-from extender.serving.run import make_service
 from extender.state.objects import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims

@@ -11,12 +11,12 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator import AllocationResult
+from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.http.scheduler_verbs import VERBS as REGISTERED
 from extender.kube.api import NODES
 from extender.observe.metrics import Metrics
-from extender.serving.run import make_service
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
     DRIVER,

@@ -6,12 +6,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator import Limits
+from extender.assembly import make_service
 from extender.background.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.background.requeue import ANSWER_SECONDS
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.observe.metrics import Metrics
-from extender.serving.run import make_service
 from extender.verbs.wire import FilterArgs
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (

@@ -4,11 +4,11 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
+from extender.assembly import make_service
 from extender.background.requeue import MOST_PODS
 from extender.config.settings import Settings
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.observe.metrics import Metrics
-from extender.serving.run import make_service
 from extender.verbs.wire import FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting

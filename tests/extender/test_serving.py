@@ -4,8 +4,8 @@ import pytest
 
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
+from extender.assembly import make_solver
 from extender.config.settings import Settings
-from extender.serving.run import make_solver
 
 
 def test_no_pod_pays_for_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

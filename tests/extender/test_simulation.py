@@ -7,13 +7,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator import Quantity
+from extender.assembly import make_service
 from extender.cli.simulate import Placement, overlooked, simulate
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject
 from extender.observe.metrics import Metrics
 from extender.scheduler.plugins import asked
-from extender.serving.run import make_service
 from extender.state.objects import parse_pod
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request, solver
 

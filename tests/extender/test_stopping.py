@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from httpx import AsyncClient, ConnectError, ReadError
 
+from extender.assembly import read_catalog
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
@@ -72,7 +73,7 @@ async def serving_over(api: SlowApi, deadline: float) -> AsyncIterator[tuple[Asy
     settings = load(f"scheduling: {{deadlineSeconds: {deadline}}}")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        task = asyncio.create_task(serving.serve(opening(), settings, serving.read_catalog(settings), listener))
+        task = asyncio.create_task(serving.serve(opening(), settings, read_catalog(settings), listener))
         async with AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             async with asyncio.timeout(30):
                 await until(client, ready=True)

@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
+from extender.assembly import make_autoscaler, make_service, read_catalog
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
@@ -23,7 +24,6 @@ from extender.kube.remote import RemoteApi
 from extender.kube.transport import Request as Asking
 from extender.observe.metrics import Metrics
 from extender.offload import in_thread
-from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.tracing.spans import Spans
 from tests.extender.livecluster import SERVED, default, half, make_claim
 from tests.kit.clusters import (

@@ -11,6 +11,7 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator import FIRST_FIT, Features, Limits, Selectors
+from extender.assembly import make_autoscaler, make_service, read_catalog
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
@@ -21,7 +22,6 @@ from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
 from extender.offload import Offload, in_thread
 from extender.service import Service
-from extender.serving.run import make_autoscaler, make_service, read_catalog
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
