@@ -49,7 +49,7 @@ class Unserved(BackgroundTask):
         self._now = now
         self._faults = faults
         self._waiting: OrderedDict[str, _Rejection] = OrderedDict()
-        self._told: Recent[str] = Recent(2 * _KEPT)
+        self._told: Recent[str] = Recent(_KEPT)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod, once its scheduler gives up."""

@@ -9,18 +9,33 @@ def test_what_is_used_is_kept_and_the_rest_is_forgotten() -> None:
         recent.keep(number, number)
         assert recent.find("used") in (None, -1)
         recent.keep("used", -1)
-    assert len(recent) <= 4
-    assert recent.find("used") == -1
-    assert recent.find(0) is None
+    assert [each for each in ("used", *range(100)) if recent.find(each) is not None] == ["used", *range(93, 100)]
 
 
-def test_at_least_the_latest_half_of_the_limit_is_kept() -> None:
+def test_as_many_entries_as_the_limit_allows_are_kept_the_latest_ones() -> None:
     for count in range(1, 30):
         recent: Recent[int] = Recent(8)
         for number in range(count):
             recent.keep(number, number)
-        latest = range(max(0, count - 4), count)
-        assert [recent.find(each) for each in latest] == list(latest)
+        kept = [each for each in range(count) if recent.find(each) is not None]
+        assert kept == list(range(max(0, count - 8), count))
+
+
+class Counted:
+    """An object that counts those like it that were freed."""
+
+    freed = 0
+
+    def __del__(self) -> None:
+        Counted.freed += 1
+
+
+def test_a_new_entry_frees_one_old_entry_at_most() -> None:
+    recent: Recent[Counted] = Recent(8)
+    for number in range(50):
+        before = Counted.freed
+        recent.keep(number, Counted())
+        assert Counted.freed - before == (number >= 8)
 
 
 def test_a_value_that_is_replaced_makes_no_other_forgotten() -> None:
