@@ -54,6 +54,7 @@ test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minut
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000
 
 test-laws: $(VENV)/.dev  ## test the laws of remembered decisions and of two replicas with many more examples (docs/testing.md): tens of minutes
+	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_preempt_laws.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py
 

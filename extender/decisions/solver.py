@@ -85,6 +85,18 @@ class Solver:
         """The solver with this deadline, if it is earlier than its own."""
         return self if until >= self.until else replace(self, until=until)
 
+    def share(self, among: int) -> "Solver":
+        """The solver with an equal share of the time that is left."""
+        if self.until == math.inf:
+            return self
+        now = self.clock()
+        return self.within(now + (self.until - now) / among)
+
+    def look(self) -> None:
+        """Look at the clock; raises TimeoutError if the deadline has passed."""
+        if self.is_late:
+            raise TimeoutError
+
     @property
     def is_late(self) -> bool:
         """Whether the deadline has passed."""

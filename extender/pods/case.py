@@ -126,7 +126,7 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot
     for place, (other, node) in enumerate(before):
         found: Allocation | No | None = None
         with solver.faults.of(f"pod {other}"), suppress(AllocatorError, TimeoutError):
-            found = _needed(other, node, mine, held, _with_share(half, len(before) - place))
+            found = _needed(other, node, mine, held, half.share(len(before) - place))
         if isinstance(found, Allocation):
             held = holding(found, held)
     return held
@@ -146,14 +146,6 @@ def _needed(
 def _middle(solver: Solver) -> float:
     """The time at which half of the solver's time is over."""
     return solver.until if solver.until == math.inf else (solver.clock() + solver.until) / 2
-
-
-def _with_share(solver: Solver, pods: int) -> Solver:
-    """The solver with the time for the next of some pods: an equal share of the rest."""
-    if solver.until == math.inf:
-        return solver
-    now = solver.clock()
-    return solver.within(now + (solver.until - now) / pods)
 
 
 def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:

@@ -5,19 +5,18 @@ without any pod of lower priority are dropped; where they would fit, pods whose 
 The reply never holds a node without victims: that would fail the whole preemption in the scheduler.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations, islice
 
 from allocator import InvalidClaimError, SelectorError
 from extender.decisions.solver import Solver
 from extender.pods.case import after_departures, fits, held_for_nominated, open_case
-from extender.pods.claims import Blocked, claim_keys, without_pods
-from extender.state.objects import NodeObject, Pod
+from extender.pods.claims import Blocked
+from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
-
-MAX_TRIALS = 128
-"""Sets of additional victims tried on one node, smallest first, before settling for any that can't be made smaller."""
+from extender.verbs.evictions import Evictions, violations
+from extender.verbs.smallest_set import Members
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,8 @@ def choose_victims(
         pod: for whom there is no room.
         victims: whom the scheduler would evict.
         snapshot: the cluster.
-        solver: the allocator, for as long as the call has time; nodes not looked at by then are left out.
+        solver: the allocator, for as long as the call has time. Nodes not looked at by then are left out; on others,
+            the victims are as few as are known by then.
 
     Raises:
         TimeoutError: time was up before it was known whether the pod only has to wait.
@@ -56,7 +56,7 @@ def choose_victims(
     try:
         if _only_waits(pod, world, solver):
             return {}
-        return dict(_chosen(pod, victims, world, solver))
+        return _chosen(pod, victims, world, solver)
     except (InvalidClaimError, SelectorError):
         return {}
 
@@ -68,84 +68,33 @@ def _only_waits(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
     return fits(pod, node, after_departures(snapshot, node, solver.features), solver)
 
 
-def _chosen(
-    pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver
-) -> Iterator[tuple[str, Victims]]:
-    for name, given in victims.items():
-        node = snapshot.nodes.get(name)
-        if node is None or not given.uids:
-            continue
-        try:
-            added = _added(pod, node, given, snapshot, solver)
-        except TimeoutError:
-            return
-        if added is not None:
-            violations = given.pdb_violations + _violations(added, _known(given, snapshot), snapshot)
-            yield name, Victims((*given.uids, *(other.uid for other in added)), violations)
+def _chosen(pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver) -> Mapping[str, Victims]:
+    """The victims per node: at first a set without a needless pod on each node, then the smallest set on each node.
+
+    What is known when time is up is the answer.
+    """
+    found: dict[str, Victims] = {}
+    reducible: dict[str, tuple[Evictions, Members]] = {}
+    with suppress(TimeoutError):
+        for name, given in victims.items():
+            node = snapshot.nodes.get(name)
+            if node is None or not given.uids:
+                continue
+            known = [known for uid in given.uids if (known := snapshot.pod(uid)) is not None]
+            evictions = Evictions.of(pod, node, known, snapshot, solver)
+            added = evictions.irreducible(solver)
+            if added is not None:
+                found[name] = _joined(given, evictions, added)
+            if added:
+                reducible[name] = evictions, added
+    for place, (name, (evictions, added)) in enumerate(reducible.items()):
+        with suppress(TimeoutError):
+            fewest = evictions.smallest(len(added), solver.share(len(reducible) - place))
+            found[name] = _joined(victims[name], evictions, fewest or added)
+    return found
 
 
-def _added(pod: Pod, node: NodeObject, given: Victims, snapshot: Snapshot, solver: Solver) -> Sequence[Pod] | None:
-    """The fewest more victims with which the pod's claims fit; None if they never do."""
-    world = after_departures(snapshot, node, solver.features)
-    evicted = _known(given, world)
-    world = without_pods(world, evicted)
-    candidates = [other for other in world.pods_on(node.name) if _is_evictable(other, pod, world)]
-
-    def enough(more: Iterable[Pod]) -> bool:
-        return fits(pod, node, without_pods(world, more), solver)
-
-    if enough(()):
-        return ()
-    if not candidates or not enough(candidates):
-        return None
-    # Within their budgets first, then the least important, then the youngest.
-    candidates.sort(key=lambda other: other.created, reverse=True)
-    candidates.sort(key=lambda other: (_violations((other,), evicted, snapshot), other.priority))
-    for more in islice(_by_size(candidates), MAX_TRIALS):
-        if enough(more):
-            return more
-    return _spared(candidates, enough)
-
-
-def _is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
-    """Of lower priority, still running, and holding devices."""
-    if other.priority >= pod.priority or other.deleting or other.is_finished:
-        return False
-    held = (snapshot.claims.get(key) for key in claim_keys(other))
-    return any(claim is not None and claim.claim.allocation is not None for claim in held)
-
-
-def _known(victims: Victims, snapshot: Snapshot) -> list[Pod]:
-    """Those of the victims that may have devices; others are not kept."""
-    return [known for uid in victims.uids if (known := snapshot.pod(uid)) is not None]
-
-
-def _violations(pods: Iterable[Pod], before: Iterable[Pod], snapshot: Snapshot) -> int:
-    """How many of the pods can't be evicted within their budgets, after others have been (upstream's count)."""
-    left = {key: budget.allowed for key, budget in snapshot.budgets.items()}
-
-    def breaks(pod: Pod) -> bool:
-        covering = [key for key, budget in snapshot.budgets.items() if budget.covers(pod)]
-        for key in covering:
-            left[key] -= 1
-        return any(left[key] < 0 for key in covering)
-
-    for pod in before:
-        breaks(pod)
-    return sum(breaks(pod) for pod in pods)
-
-
-def _by_size(candidates: Sequence[Pod]) -> Iterator[tuple[Pod, ...]]:
-    """Sets of candidates, small ones first; among equals those first whose members are listed first."""
-    for size in range(1, len(candidates) + 1):
-        yield from combinations(candidates, size)
-
-
-def _spared(candidates: Sequence[Pod], enough: Callable[[Iterable[Pod]], bool]) -> Sequence[Pod]:
-    """All candidates except those that need not be evicted; the last ones are spared first."""
-    evicted = list(candidates)
-    for other in reversed(candidates):
-        rest = [each for each in evicted if each is not other]
-        if enough(rest):
-            evicted = rest
-    return evicted
+def _joined(given: Victims, evictions: Evictions, added: Members) -> Victims:
+    candidates = [evictions.candidates[each] for each in added]
+    broken = given.pdb_violations + violations(candidates, evictions.allowed)
+    return Victims((*given.uids, *(each.pod.uid for each in candidates)), broken)

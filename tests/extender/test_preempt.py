@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.verbs.preempt import MAX_TRIALS, Victims, choose_victims
+from extender.verbs.preempt import Victims, choose_victims
 from tests.kit.clusters import (
     GPU,
     Object,
@@ -134,13 +134,22 @@ def test_a_claim_that_several_pods_share_is_freed_by_all_of_them_only() -> None:
     assert chosen(MINE, {"a": Victims(("u",))}, *world(), shared, *important) == {}
 
 
-def test_many_victims_are_found_without_trying_every_set() -> None:
-    many = 12
-    running = [each for i in range(many) for each in runs(f"v{i:02}", f"a/gpu-{i}", on="a")]
-    objects = world(many, wants=many - 1)
-    got = chosen(MINE, {"a": Victims(("u",))}, *objects, *running)
-    assert len(got["a"].uids) == 1 + many - 1
-    assert 2**many > MAX_TRIALS
+def test_six_that_matter_less_do_not_go_where_three_suffice() -> None:
+    """16 pods; found by strangers, when 128 sets of pods were tried."""
+    small = [each for i in range(13) for each in runs(f"v{i:02}", f"a/gpu-{i}", on="a", priority=1)]
+    large = [
+        each
+        for i in range(3)
+        for each in runs(f"w{i}", f"a/gpu-{13 + 2 * i}", f"a/gpu-{14 + 2 * i}", on="a", priority=2 + i)
+    ]
+    got = chosen(MINE, {"a": Victims(("u",))}, *world(19, wants=6), *small, *large)
+    assert got["a"].uids == ("u", "uid-w0", "uid-w1", "uid-w2")
+
+
+def test_of_many_pods_that_are_alike_the_fewest_go() -> None:
+    running = [each for i in range(40) for each in runs(f"v{i:02}", f"a/gpu-{i}", on="a", priority=40 - i)]
+    got = chosen(MINE, {"a": Victims(("u",))}, *world(40, wants=20), *running)
+    assert set(got["a"].uids) == {"u", *(f"uid-v{i}" for i in range(20, 40))}
 
 
 # --- budgets ------------------------------------------------------------------------------------------------
@@ -196,6 +205,25 @@ def test_a_nomination_that_does_not_help_is_no_reason_to_wait() -> None:
     assert chosen(NOMINATED, {"b": Victims(("x",))}, *world(nodes=("a", "b")), *runs("v", "a/gpu-0", on="a")) == {
         "b": Victims(("x",))
     }
+
+
+def test_when_time_is_up_no_pod_can_be_spared_but_there_may_be_a_smaller_set() -> None:
+    one = runs("both", "a/gpu-0", "a/gpu-1", on="a", priority=50)
+    two = [each for n in (2, 3) for each in runs(f"v{n}", f"a/gpu-{n}", on="a", priority=1)]
+    snapshot = snapshot_of(*world(4, wants=2), *one, *two)
+
+    def found(until: int) -> set[str]:
+        ticks = count()
+        ticking = replace(solver(), clock=lambda: next(ticks) / 1000, until=until / 1000)
+        victims = choose_victims(parsed(MINE), {"a": Victims(("u",))}, snapshot, ticking)
+        return {uid for given in victims.values() for uid in given.uids[1:]}
+
+    sets = [found(until) for until in range(-1, 400)]
+    assert [each for place, each in enumerate(sets) if place == 0 or each != sets[place - 1]] == [
+        set(),
+        {"uid-v2", "uid-v3"},
+        {"uid-both"},
+    ]
 
 
 def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:

@@ -1,0 +1,174 @@
+"""Evictions on one node: which pods join the victims that kube-scheduler has chosen, so that devices suffice."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from extender.decisions.solver import Solver
+from extender.kube.api import ObjectKey
+from extender.pods.case import after_departures, fits, open_case
+from extender.pods.claims import Blocked, claim_keys, without_pods
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.holder_kinds import holder_kinds
+from extender.verbs.smallest_set import Members, irreducible_set, smallest_set
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod that may be evicted, and the PodDisruptionBudgets that cover it."""
+
+    pod: Pod
+    budgets: tuple[ObjectKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evictions:
+    """What may be evicted on a node for a pod.
+
+    Attributes:
+        snapshot: the cluster once the victims that are given have gone.
+        candidates: pods that may join the victims: those within their budgets first, then by priority, then the
+            youngest.
+        allowed: how many more pods of each budget may be evicted.
+    """
+
+    pod: Pod
+    node: NodeObject
+    snapshot: Snapshot
+    candidates: Sequence[Candidate]
+    allowed: Mapping[ObjectKey, int]
+
+    @classmethod
+    def of(cls, pod: Pod, node: NodeObject, given: Iterable[Pod], snapshot: Snapshot, solver: Solver) -> "Evictions":
+        """The evictions on a node.
+
+        Args:
+            pod: for whom room is made.
+            node: where room is made.
+            given: the victims that are known, and that may hold devices.
+            snapshot: the cluster.
+            solver: its features count.
+        """
+        evicted = tuple(given)
+        world = without_pods(after_departures(snapshot, node, solver.features), evicted)
+        used = Counter(key for each in evicted for key in _covering(each, snapshot))
+        allowed = {key: budget.allowed - used[key] for key, budget in snapshot.budgets.items()}
+        found = [
+            Candidate(other, _covering(other, snapshot))
+            for other in world.pods_on(node.name)
+            if _is_evictable(other, pod, world)
+        ]
+        found.sort(key=lambda each: each.pod.created, reverse=True)
+        found.sort(key=lambda each: (violations([each], allowed), each.pod.priority))
+        return cls(pod, node, world, found, allowed)
+
+    def irreducible(self, solver: Solver) -> Members | None:
+        """Candidates from which none can be left out; none if the devices suffice already; None if they never do.
+
+        Raises:
+            InvalidClaimError, SelectorError: the pod can run on no node.
+            TimeoutError: the solver's time is up.
+        """
+        is_enough = self._asking(solver)
+        return () if is_enough(()) else irreducible_set(len(self.candidates), is_enough)
+
+    def smallest(self, most: int, solver: Solver) -> Members | None:
+        """The fewest candidates; of several such sets, the one that kube-scheduler's preemption would prefer.
+
+        Args:
+            most: so many candidates are known to suffice.
+            solver: the allocator.
+
+        Returns:
+            None if there are more sets than can be compared (`smallest_set`).
+
+        Raises:
+            InvalidClaimError, SelectorError: the pod can run on no node.
+            TimeoutError: the solver's time is up.
+        """
+        kinds = self.kinds(solver)
+        is_enough = self._remembering(kinds, solver)
+        fewest = smallest_set(kinds, is_enough, lambda members: members, most, solver.look)
+        if fewest is None:
+            return None
+        size, finer = len(fewest), [(each.budgets, kind) for each, kind in zip(self.candidates, kinds, strict=True)]
+        return smallest_set(finer, is_enough, self._rank, size, solver.look, least_members=size) or fewest
+
+    def _asking(self, solver: Solver) -> Callable[[Members], bool]:
+        """Whether the pod's claims fit once some of the candidates are gone."""
+
+        def is_enough(members: Members) -> bool:
+            gone = [self.candidates[each].pod for each in members]
+            return fits(self.pod, self.node, without_pods(self.snapshot, gone), solver)
+
+        return is_enough
+
+    def _remembering(self, kinds: Sequence[Hashable], solver: Solver) -> Callable[[Members], bool]:
+        """As `_asking`, once for all sets with as many candidates of each kind."""
+        is_enough, known = self._asking(solver), dict[Hashable, bool]()
+
+        def remembered(members: Members) -> bool:
+            key = frozenset(Counter(kinds[each] for each in members).items())
+            if key not in known:
+                known[key] = is_enough(members)
+            return known[key]
+
+        return remembered
+
+    def kinds(self, solver: Solver) -> Sequence[Hashable]:
+        """The kind of each candidate: those of one kind leave as much room."""
+        case = open_case(self.pod, self.snapshot, solver)
+        needs = "" if isinstance(case, Blocked) else case.claims.on(self.node)
+        if isinstance(case, Blocked) or isinstance(needs, str):
+            return range(len(self.candidates))
+        claims = tuple(each.claim for each in (*case.claims.allocated, *needs.pending))
+        reads = solver.reads(claims, self.snapshot.classes)
+        views = self.snapshot.inventory.for_node(self.node.node, solver.features)
+        return holder_kinds([each.pod for each in self.candidates], self.node.node, self.snapshot, views, reads)
+
+    def _rank(self, members: Members) -> tuple[Hashable, ...]:
+        """As kube-scheduler ranks nodes (pickOneNodeForPreemption), apart from the number of victims."""
+        chosen = [self.candidates[each] for each in members]
+        priorities = [each.pod.priority for each in chosen]
+        highest = max(priorities)
+        oldest = min(each.pod.created for each in chosen if each.pod.priority == highest)
+        return violations(chosen, self.allowed), highest, sum(priorities), _Latest(oldest), members
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """A time that sorts before earlier times."""
+
+    time: str
+
+    def __lt__(self, other: "_Latest") -> bool:
+        return self.time > other.time
+
+
+def violations(evicted: Iterable[Candidate], allowed: Mapping[ObjectKey, int]) -> int:
+    """How many pods can't be evicted within their budgets, one after the other, as kube-scheduler counts them.
+
+    Args:
+        evicted: the pods; their order makes no difference.
+        allowed: how many pods of each budget may be evicted.
+    """
+    left = dict(allowed)
+    found = 0
+    for budgets in sorted(each.budgets for each in evicted):
+        for key in budgets:
+            left[key] -= 1
+        found += any(left[key] < 0 for key in budgets)
+    return found
+
+
+def _covering(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
+    return tuple(sorted(key for key, budget in snapshot.budgets.items() if budget.covers(pod)))
+
+
+def _is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
+    """Of lower priority, still running, and holding devices."""
+    if other.priority >= pod.priority or other.deleting or other.is_finished:
+        return False
+    held = (snapshot.claims.get(key) for key in claim_keys(other))
+    return any(claim is not None and claim.claim.allocation is not None for claim in held)
