@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isinf
 from typing import Any, Final
 
 import yaml
@@ -95,6 +96,12 @@ class _Loader(yaml.CSafeLoader):
     def sequence(self, node: SequenceNode) -> list[object]:
         return [self.construct_object(item, deep=True) for item in node.value]
 
+    def finite(self, node: ScalarNode) -> float:
+        try:
+            return _finite(node.value)
+        except ValueError as error:
+            raise ConstructorError(None, None, str(error), node.start_mark) from error
+
 
 def _check_keys(node: MappingNode) -> None:
     for key, _ in node.value:
@@ -112,6 +119,7 @@ for _name, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"^(?:{_pattern})$"), list(_first))
 _Loader.add_constructor(f"{_TAG}map", _Loader.mapping)
 _Loader.add_constructor(f"{_TAG}seq", _Loader.sequence)
+_Loader.add_constructor(f"{_TAG}float", _Loader.finite)
 
 
 def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
@@ -185,7 +193,11 @@ def _is_too_deep(text: str) -> bool:
 
 def _json(text: str) -> object:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique) if text.strip() else None
+        value = (
+            json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+            if text.strip()
+            else None
+        )
     except json.JSONDecodeError as error:
         return SyntaxProblem(error.msg, error.lineno)
     except _DuplicateKeyError as error:
@@ -209,6 +221,13 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
             raise _DuplicateKeyError(f'the key "{key}" is there twice')
         found[key] = value
     return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise ValueError(f"{shown(text)} is too large for a number")
+    return value
 
 
 def _refuse_constant(name: str) -> object:

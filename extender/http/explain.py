@@ -1,10 +1,11 @@
 """Explanations on HTTP: text for terminals, JSON for whoever accepts it. Nothing is written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Final
 
+import yaml
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +19,7 @@ from extender.explain.text import as_text
 from extender.http.bodies import Bodies, Body, BusyError, TooLargeError
 from extender.http.endpoint import TOO_DEEP
 from extender.http.negotiation import Format, format_for
+from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.service import RefusedError, Service
 from extender.state.objects import Pod
@@ -40,6 +42,10 @@ NodesQuery = Annotated[Nodes, Query()]
 _EXAMPLE: Final[JSON] = {
     "metadata": {"name": "plain", "namespace": "default"},
     "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
+}
+_BODY: Final[Mapping[str, object]] = {
+    "application/json": {"example": _EXAMPLE},
+    "application/yaml": {"example": yaml.safe_dump(_EXAMPLE, sort_keys=False)},
 }
 _TEXT: Final = "pod default/plain needs no devices: its devices do not restrict the choice of a node\n"
 _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
@@ -80,14 +86,15 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
         summary="The same for a pod as it might be: a Pod, or what kube-scheduler sends to filter.",
         responses={code: answer for code, answer in _ANSWERS.items() if code != 404},
         response_class=Response,
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"example": _EXAMPLE}}}},
+        openapi_extra={"requestBody": {"required": True, "content": _BODY}},
     )
     async def explain_any(request: Request, query: NodesQuery) -> Response:
         form = format_for(request)
         try:
             with Body(bodies) as body:
-                # A body with whole nodes takes long to decode.
-                pod, names = await run_sync(_decoded, await body.read(request.receive))
+                # A body with whole nodes, or in YAML, takes long to decode.
+                content_type = request.headers.get("content-type", "")
+                pod, names = await run_sync(_decoded, await body.read(request.receive), content_type)
                 return await _reply(form, await service.explain(pod, query.node or names))
         except ClientDisconnect:
             return Response()
@@ -101,8 +108,12 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
-def _decoded(body: bytes) -> tuple[Pod, Sequence[str] | None]:
+def _decoded(body: bytes, content_type: str) -> tuple[Pod, Sequence[str] | None]:
     """A Pod as kubectl prints it, or ExtenderArgs with names of nodes. Without names all nodes are meant."""
+    if not body or body.isspace():
+        raise WireError("", "the body is empty: expected a Pod as JSON or YAML")
+    if is_yaml(body, content_type):
+        body = from_yaml(body, content_type)
     root = root_of(body)
     if "Pod" not in root:
         return _with_uid(as_pod(root, "")), None

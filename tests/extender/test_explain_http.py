@@ -20,6 +20,7 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.absence import unknown_pod
 from extender.explain.verb_priority import VerbPriority
+from extender.http.bodies import FREE_BYTES
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
@@ -218,7 +219,8 @@ async def test_who_takes_neither_text_nor_json_gets_neither(client: AsyncClient)
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        (b"", "the body is empty: expected a JSON object"),
+        (b"", "the body is empty: expected a Pod as JSON or YAML"),
+        (b" \n", "the body is empty: expected a Pod as JSON or YAML"),
         (b"[]", "expected an object, not []"),
         (b"{}", "metadata.name: is required"),
         (b'{"Pod": 1}', "Pod: expected an object, not 1"),
@@ -230,6 +232,76 @@ async def test_mistakes_are_named(client: AsyncClient, body: bytes, error: str) 
     reply = await client.post("/explain", content=body)
     assert reply.status_code == 400
     assert reply.json()["error"].endswith(error)
+
+
+YAML_POD = yaml.safe_dump(pod("other", "c"))
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (YAML_POD, "application/yaml"),
+        (YAML_POD, "text/x-yaml; charset=utf-8"),
+        (YAML_POD, FORM),
+        (YAML_POD, ""),
+        (f"# a comment\n---\n{YAML_POD}---\n", FORM),
+        (f"\ufeff{YAML_POD}", FORM),
+        (YAML_POD.replace("\n", "\r\n"), FORM),
+        (yaml.safe_dump(pod("other", "c"), default_flow_style=True), "application/yaml"),
+        (orjson.dumps(pod("other", "c")).decode(), "application/yaml"),
+        (orjson.dumps(pod("other", "c")).decode(), FORM),
+        (yaml.safe_dump({"Pod": pod("other", "c"), "NodeNames": ["a", "b"]}), FORM),
+    ],
+)
+async def test_a_pod_may_be_written_in_yaml(client: AsyncClient, body: str, content_type: str) -> None:
+    headers = {"content-type": content_type} if content_type else {}
+    reply = await client.post("/explain", content=body.encode(), headers=headers)
+    assert reply.text.startswith("pod ns/other fits on none of 2 nodes")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "error"),
+    [
+        (b"metadata: {name: x", FORM, 400, "the body is neither JSON nor YAML: line 1: "),
+        (
+            b"just words",
+            FORM,
+            400,
+            'the body is neither JSON nor YAML: expected keys and values at the top, not "just words"',
+        ),
+        (b"- a", "", 400, 'the body is neither JSON nor YAML: expected keys and values at the top, not ["a"]'),
+        (b"a: 1\na: 2\n", "", 400, 'the body is neither JSON nor YAML: line 2: the key "a" is there twice'),
+        (b"kind: Podmetadata:  name: x", FORM, 400, "use --data-binary"),
+        (b"# nothing", "", 400, "the body has no YAML documents: expected one, with a Pod"),
+        (b"a: 1\n---\nb: 2\n", "", 400, "the body has 2 YAML documents: expected one, with a Pod"),
+        (b"\xff\xfe", FORM, 400, "the body is neither JSON nor YAML: it is not text in UTF-8"),
+        (b"a: b", "application/json", 400, "the body is not JSON: "),
+        (b"{a: b}", FORM, 400, "the body is not JSON: "),
+        (b"metadata: {name: 7}", FORM, 400, "metadata.name: 7 is not a string"),
+        (b"metadata: {name: x}\nspec: {nodeName: 1e400}", FORM, 400, 'line 2: "1e400" is too large for a number'),
+        (b"a: " + b"[" * 300, FORM, 400, "nested deeper than 200"),
+        (
+            b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n" * 9,
+            FORM,
+            400,
+            "the body is neither",
+        ),
+        (b"a: b\n" + b"#" * FREE_BYTES, FORM, 413, f"longer than the limit of {FREE_BYTES} bytes for YAML"),
+    ],
+)
+async def test_mistakes_in_yaml_are_named(
+    client: AsyncClient, body: bytes, content_type: str, status: int, error: str
+) -> None:
+    reply = await client.post("/explain", content=body, headers={"content-type": content_type})
+    assert reply.status_code == status
+    assert error in reply.json()["error"]
+
+
+@pytest.mark.parametrize("node", [b"!!python/object/apply:os.system [ls]", b"!!timestamp 2024-01-01", b"*missing"])
+async def test_yaml_makes_nothing_but_json(client: AsyncClient, node: bytes) -> None:
+    reply = await client.post("/explain", content=b"metadata: {name: x}\nspec: " + node)
+    assert (reply.status_code, reply.json()["error"][:33]) == (400, "the body is neither JSON nor YAML")
 
 
 async def test_a_body_over_the_limit(cluster: Cluster) -> None:
@@ -256,6 +328,8 @@ async def test_the_documented_example_runs(client: AsyncClient) -> None:
     example = operation["requestBody"]["content"]["application/json"]["example"]
     text = operation["responses"]["200"]["content"]["text/plain"]["example"]
     assert (await client.post("/explain", json=example)).text == text
+    as_yaml = operation["requestBody"]["content"]["application/yaml"]["example"]
+    assert (await client.post("/explain", content=as_yaml)).text == text
     assert {each["name"] for each in paths["/explain/{namespace}/{pod}"]["get"]["parameters"]} == {
         "namespace",
         "pod",

@@ -158,12 +158,17 @@ def test_what_merge_keys_bring(text: str, value: object) -> None:
         assert found["a"] == value
 
 
+def test_number_that_no_float_holds_is_refused_and_not_read_as_infinite() -> None:
+    assert the("a: 1\nb: -1e400") == SyntaxProblem('"-1e400" is too large for a number', 2)
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
         ('{"a": [1, 2.5, "x", null, true]}', {"a": [1, 2.5, "x", None, True]}),
         ("  ", None),
         ('{"a": NaN}', SyntaxProblem("NaN is not JSON", 1)),
+        ('{"a": 1e400}', SyntaxProblem('"1e400" is too large for a number', 1)),
         ('{"a":\n 1', SyntaxProblem("Expecting ',' delimiter", 2)),
     ],
 )

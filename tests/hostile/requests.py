@@ -323,6 +323,11 @@ _WHOLE: Final[Mapping[str, bytes]] = {
     "1,000,000 open brackets": b"[" * _MEGABYTE,
     "1,000,000 brackets": deep_list(_MEGABYTE // 2),
     "Pod with 200,000 brackets": b'{"Pod":{"spec":' + deep_list(100_000) + b'},"NodeNames":[]}',
+    "YAML of 60,000 values": b"- a\n" * 60_000,
+    "YAML of 60,000 documents": b"---\n" * 60_000,
+    "YAML of a megabyte": b"a: " + b"x" * _MEGABYTE,
+    "YAML of aliases": b"a: &a [x,x,x,x,x,x,x,x,x]\n"
+    + b"".join(b"%c: &%c [%s]\n" % (i, i, b",".join([b"*%c" % (i - 1)] * 9)) for i in range(98, 107)),
     "no UTF-8": b'{"Pod":"\xff\xfe"}',
     "UTF-16": '{"Pod":{}}'.encode("utf-16"),
     "byte order mark": b"\xef\xbb\xbf{}",
