@@ -29,6 +29,12 @@ from allocator.checks.taints import BLOCKING_EFFECTS as BLOCKING_EFFECTS
 from allocator.checks.taints import blocking_taint as blocking_taint
 from allocator.checks.taints import taint_text as taint_text
 from allocator.checks.taints import tolerates as tolerates
+from allocator.class_members import ClassMembers as ClassMembers
+from allocator.device_states import DeviceState as DeviceState
+from allocator.device_states import Hindrance as Hindrance
+from allocator.device_states import PoolStates as PoolStates
+from allocator.device_states import Vantage as Vantage
+from allocator.device_states import vantages as vantages
 from allocator.equivalence.fingerprint import AttributeReads as AttributeReads
 from allocator.equivalence.fingerprint import attribute_column as attribute_column
 from allocator.equivalence.fingerprint import attribute_columns as attribute_columns
@@ -138,6 +144,7 @@ from allocator.search.constraints import constraint_covers as constraint_covers
 from allocator.search.limits import Clock as Clock
 from allocator.search.limits import Limits as Limits
 from allocator.search.limits import SearchBudget as SearchBudget
+from allocator.search.limits import TimedSelectors as TimedSelectors
 from allocator.spelling import did_you_mean as did_you_mean
 from allocator.spelling import nearest as nearest
 from allocator.spelling import nearest_attribute as nearest_attribute

@@ -95,6 +95,11 @@ class Pool:
         """The slices of the newest generation."""
         return tuple(_newest(self.slices))
 
+    @property
+    def node_names(self) -> frozenset[str] | None:
+        """The only nodes that reach the pool, if its slices name them all; else None."""
+        return None if any(_roams(s) for s in self.slices) else frozenset(_node_names(self.slices))
+
     def _usable(self, features: Features) -> tuple[Slice, ...]:
         return self.slices if features.compatibility_groups else self.ungrouped
 
@@ -195,6 +200,15 @@ class Inventory:
         return Inventory(all_slices, pools, local, roaming, marked, anywhere)
 
 
+def hiding_gate(s: Slice, features: Features) -> str:
+    """The feature gate that is off and hides a slice from every node; empty if there is none."""
+    if _has_groups(s) and not features.compatibility_groups:
+        return "DRADeviceCompatibilityGroups"
+    if (s.per_device_placement or s.counter_sets) and not features.partitionable_devices:
+        return "DRAPartitionableDevices"
+    return ""
+
+
 def _newest(slices: Sequence[Slice]) -> list[Slice]:
     generation = max((s.generation for s in slices), default=0)
     return [s for s in slices if s.generation == generation]
@@ -285,7 +299,7 @@ def _view(pool_id: PoolId, relevant: list[Slice], usable: tuple[Slice, ...], fea
         return NodePool(pool_id, problem)
     return NodePool(
         pool_id,
-        candidates=tuple(Candidate(d, s, _unsupported(d)) for s in relevant for d in s.devices),
+        candidates=tuple(Candidate(d, s, unsupported(d)) for s in relevant for d in s.devices),
         attributes=tuple([d.attributes for s in relevant for d in s.devices]),
         elsewhere=tuple(d for s in others for d in s.devices if d.consumes_counters),
         counter_sets={name: counters for s in known for name, counters in s.counter_sets},
@@ -293,7 +307,8 @@ def _view(pool_id: PoolId, relevant: list[Slice], usable: tuple[Slice, ...], fea
     )
 
 
-def _unsupported(device: Device) -> str:
+def unsupported(device: Device) -> str:
+    """An attribute of a type unknown to us; empty if there is none."""
     return next((name for name, value in device.attributes.items() if isinstance(value, tuple) and not value), "")
 
 

@@ -26,10 +26,10 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import Api
 from extender.observe.decision_log import DecisionLog
+from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
-from extender.observe.tables.devices import DeviceCounts
 from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.state.objects import Pod
@@ -98,9 +98,8 @@ def make_service(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
     names = settings.scheduling.scheduler_names
-    overview = Overview(
-        api, state, solver.features, decision_log, DeviceCounts(solver.features), decider, now, live, names
-    )
+    states = DeviceStates(solver.features)
+    overview = Overview(api, state, solver.features, decision_log, states, decider, now, live, names, off_loop)
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider,

@@ -55,6 +55,20 @@ def consumption(device: Device, requests: Requests | None, *, fractional: bool) 
     return taken
 
 
+def least_requests(device: Device, *, fractional: bool) -> Requests:
+    """The smallest amounts, none of them zero, that a request can ask for, of capacities whose default is more."""
+    found = ((name, each, _smallest(each)) for name, each in device.capacity.items())
+    return tuple([(n, ask) for n, c, ask in found if _is_less(n, c, ask, fractional=fractional)])
+
+
+def capacity_left(device: Device, used: DeviceUsage) -> Iterator[tuple[str, Quantity, Quantity]]:
+    """Each capacity of a device: its name, what is left of it (negative: too much is held), and all of it."""
+    for name, each in device.capacity.items():
+        total = each.value
+        left = 0 if used.holders else total.nano - used.consumed.get(name, 0)
+        yield name, Quantity.from_nano(left, total.format), total
+
+
 def exceeded(device: Device, taken: Mapping[str, Quantity], already: Mapping[str, int]) -> str | None:
     """The first capacity that does not suffice, given what is consumed already (units of 10**-9)."""
     for name, amount in taken.items():
@@ -229,7 +243,7 @@ class Capacities:
 def _amount(name: str, capacity: Capacity, requested: Quantity | None, *, fractional: bool) -> Quantity:
     policy = capacity.policy
     if requested is None:
-        amount = policy.default if policy is not None and policy.default is not None else capacity.value
+        amount = _default(capacity)
     elif policy is None:
         amount = requested
     elif policy.valid_range is not None:
@@ -239,6 +253,27 @@ def _amount(name: str, capacity: Capacity, requested: Quantity | None, *, fracti
     if amount.nano < 0:
         raise CapacityArithmeticError(f"capacity {name} is negative: {amount}")
     return amount
+
+
+def _default(capacity: Capacity) -> Quantity:
+    policy = capacity.policy
+    return policy.default if policy is not None and policy.default is not None else capacity.value
+
+
+def _is_less(name: str, capacity: Capacity, ask: Quantity, *, fractional: bool) -> bool:
+    """Whether a request for an amount takes less than a request that does not name the capacity."""
+    try:
+        return _amount(name, capacity, ask, fractional=fractional) < _default(capacity)
+    except CapacityArithmeticError:
+        return False
+
+
+def _smallest(capacity: Capacity) -> Quantity:
+    """The smallest request for more than nothing. A policy raises it to the smallest amount that it allows."""
+    valid = capacity.policy.valid_range if capacity.policy is not None else None
+    if valid is not None and valid.step is not None and valid.min.nano <= 0:
+        return valid.step
+    return Quantity.from_nano(1, capacity.value.format)
 
 
 def _rounded_up(requested: Quantity, valid: ValidRange, *, fractional: bool) -> Quantity:

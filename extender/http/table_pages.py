@@ -1,7 +1,7 @@
 """A table on HTTP: the path, the documentation and the pages of one entry. Text for terminals, JSON on request."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -11,15 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator import JSON, shown
+from allocator import JSON, SearchLimitError, shown
 from extender.http.negotiation import Format, format_for
 from extender.kube.api import Resource
 from extender.observe.overview import Overview
-from extender.observe.tables.table import Page, TokenError, View, page
+from extender.observe.tables.table import Page, QueryError, View, page
 from extender.verbs import wire
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500
+
+_TOO_LONG: Final = "the selectors of the class take too long; ask for one driver, pool, node or state"
 
 
 class Paging(BaseModel):
@@ -34,7 +36,7 @@ class Paging(BaseModel):
     @property
     def filters(self) -> Mapping[str, JSON]:
         """The parameters that leave out rows, as far as they are given."""
-        return self.model_dump(mode="json", exclude={"limit", "token", "format"}, exclude_defaults=True)
+        return self.model_dump(mode="json", by_alias=True, exclude={"limit", "token", "format"}, exclude_defaults=True)
 
 
 _Q = TypeVar("_Q", bound=Paging)
@@ -69,8 +71,10 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
         form = query.format or format_for(request)
         try:
             found = await _page(table, overview, query)
-        except TokenError as error:
-            return Response(wire.as_line({"error": str(error)}), HTTPStatus.BAD_REQUEST, media_type="application/json")
+        except QueryError as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        except SearchLimitError:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_LONG)
         if form is Format.JSON:
             return Response(await run_sync(_as_json, found), media_type="application/json")
         return Response(await run_sync(found.as_text), media_type="text/plain")
@@ -92,7 +96,8 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
     """A page, made in a thread: there may be tens of thousands of rows.
 
     Raises:
-        TokenError: the token is none.
+        QueryError: a parameter names nothing.
+        SearchLimitError: the rows took too long.
     """
     wanted, everything = table.view(overview, query), table.view(overview, table.query())
     doubts = [(kind.plural, doubt) for kind in table.kinds if (doubt := overview.state.doubt_of(kind))]
@@ -101,10 +106,14 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
         found = page(wanted, limit=query.limit, token=query.token)
         if doubts:
             why = "; ".join(f"{plural}: {doubt}" for plural, doubt in doubts)
-            return replace(found, note=f"rows may be missing or old: {why}")
-        return found if found.items else replace(found, note=_why_empty(table, query, everything))
+            return found.noting(f"rows may be missing or old: {why}")
+        return found if found.items else found.noting(_why_empty(table, query, everything))
 
-    return await run_sync(made)
+    return await overview.off_loop(made)
+
+
+def _error(status: HTTPStatus, message: str) -> Response:
+    return Response(wire.as_line({"error": message}), status, media_type="application/json")
 
 
 def _as_json(found: Page) -> bytes:
@@ -133,4 +142,5 @@ def _responses(example: Mapping[str, JSON]) -> dict[int | str, dict[str, Any]]:
         },
         400: {"description": "A parameter is unknown, invalid, or given twice."},
         406: {"description": "Neither text nor JSON is accepted."},
+        503: {"description": "It takes too long to find the rows."},
     }

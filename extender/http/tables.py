@@ -1,20 +1,27 @@
 """All tables on HTTP. A new table is an entry in `TABLES`, with a view in `extender.observe.tables`."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import FastAPI
 from pydantic import AfterValidator, Field
 
+from allocator import JSON, ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
 from extender.http.table_pages import Paging, Table, add_table
-from extender.kube.api import CLAIMS, PODS, RESOURCES, SLICES, TAINT_RULES, TEMPLATES
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, RESOURCES, SLICES, TAINT_RULES, TEMPLATES
 from extender.observe.overview import Overview
 from extender.observe.tables.claims import ClaimState, claims
 from extender.observe.tables.decisions import decisions
-from extender.observe.tables.devices import DeviceState, devices, pools
+from extender.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices
 from extender.observe.tables.kinds import kinds
 from extender.observe.tables.pods import PodState, Waiting, pods
+from extender.observe.tables.pools import pools
 from extender.observe.tables.problems import problems
+from extender.observe.tables.table import View
+
+_SELECTING: Final = Limits(steps=0, seconds=5.0)
+"""For the selectors of a class on all devices. Searches wait for their turns meanwhile, and so does this."""
 
 _CLUSTER: Final = Table(
     "cluster",
@@ -36,7 +43,9 @@ _POOLS: Final = Table(
     "pools",
     "Pools, and what is free in them.",
     Pools,
-    lambda overview, query: pools(overview.state.snapshot, overview.features, driver=query.driver, node=query.node),
+    lambda overview, query: pools(
+        overview.state.snapshot, overview.features, overview.devices, driver=query.driver, node=query.node
+    ),
     {
         "driver": "gpu.example.com",
         "pool": "node-0",
@@ -45,9 +54,10 @@ _POOLS: Final = Table(
         "node": "node-0",
         "devices": 8,
         "free": 7,
+        "states": {"free": 7, "allocated": 1},
         "problem": "",
     },
-    (SLICES, CLAIMS, TAINT_RULES),
+    (SLICES, CLAIMS, TAINT_RULES, NODES),
 )
 
 
@@ -57,23 +67,46 @@ class Devices(Paging):
     driver: str = Field(default="", description="Of this driver.", examples=["gpu.example.com"])
     pool: str = Field(default="", description="Of the pools of this name.", examples=["node-0"])
     node: str = Field(default="", description="For this node only.", examples=["node-0"])
+    device_class: str = Field(
+        default="", alias="class", description="Of this device class, by its selectors.", examples=["gpu"]
+    )
     state: DeviceState | None = Field(default=None, description="In this state.", examples=["allocated"])
     free: bool | None = Field(default=None, description="Only free devices, or only others.", examples=["true"])
+    count: bool = Field(default=False, description="How many devices are in each state.", examples=["true"])
+    wide: bool = Field(default=False, description="With attributes and capacities.", examples=["true"])
+
+    @property
+    def filters(self) -> Mapping[str, JSON]:
+        """The parameters that leave out devices."""
+        return {name: value for name, value in super().filters.items() if name not in ("count", "wide")}
+
+
+def _devices(overview: Overview, query: Devices) -> View:
+    snapshot, states = overview.state.snapshot, overview.devices
+    wanted = DeviceFilter(
+        query.driver,
+        query.pool,
+        query.node,
+        _text(query.state),
+        query.free,
+        _members(overview, query.device_class) if query.device_class else None,
+    )
+    return (
+        device_numbers(snapshot, states, wanted) if query.count else devices(snapshot, states, wanted, wide=query.wide)
+    )
+
+
+def _members(overview: Overview, device_class: str) -> ClassMembers:
+    solver = overview.decider.solver
+    budget = SearchBudget(_SELECTING, solver.clock)
+    return ClassMembers(class_of(device_class, overview.state.snapshot), TimedSelectors(solver.selectors, budget))
 
 
 _DEVICES: Final = Table(
     "devices",
-    "Devices, and who holds them.",
+    "Devices: whether a claim can have them, and who holds them.",
     Devices,
-    lambda overview, query: devices(
-        overview.state.snapshot,
-        overview.features,
-        driver=query.driver,
-        pool=query.pool,
-        node=query.node,
-        state=_text(query.state),
-        free=query.free,
-    ),
+    _devices,
     {
         "driver": "gpu.example.com",
         "pool": "node-0",
@@ -82,8 +115,10 @@ _DEVICES: Final = Table(
         "state": "allocated",
         "claims": ["default/gpu"],
         "taints": [],
+        "blockedBy": [],
+        "why": "",
     },
-    (SLICES, CLAIMS, TAINT_RULES),
+    (SLICES, CLAIMS, TAINT_RULES, NODES, CLASSES),
 )
 
 

@@ -32,7 +32,7 @@ class ClusterGauges(Collector):
         devices = self._overview.devices.count(snapshot)
         yield _gauge(
             "devices",
-            "Devices of the newest generations: allocated, shared, unusable, tainted or free.",
+            "Devices of the newest generations, by state. Only those that are free or shared can be handed out.",
             ("driver", "state"),
             (((driver, state.value), number) for (driver, state), number in devices.items()),
         )

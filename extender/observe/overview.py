@@ -9,7 +9,8 @@ from allocator import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import RESOURCES, Api
 from extender.observe.decision_log import DecisionLog
-from extender.observe.tables.devices import DeviceCounts
+from extender.observe.device_states import DeviceStates
+from extender.offload import Offload, in_thread
 from extender.state.state import ClusterState
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -43,22 +44,24 @@ class Overview:
 
     Attributes:
         api: has what the state does not keep, for example pods without devices.
-        devices: counts them.
+        devices: remembers their states.
         decider: counts verdicts from memory and by search.
         now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
         schedulers: names of the schedulers that call the extender; empty: not known.
+        off_loop: where tables are made.
     """
 
     api: Api
     state: ClusterState
     features: Features
     decision_log: DecisionLog
-    devices: DeviceCounts
+    devices: DeviceStates
     decider: Decider
     now: Callable[[], datetime]
     live: "LiveCluster | None" = None
     schedulers: Sequence[str] = ()
+    off_loop: Offload = in_thread
 
     def kinds(self) -> tuple[KindHealth, ...]:
         """Every kind, by its plural."""

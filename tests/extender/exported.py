@@ -11,10 +11,10 @@ from allocator import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, SLICES
 from extender.observe.decision_log import DecisionLog
+from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
-from extender.observe.tables.devices import DeviceCounts
 from extender.state.state import ClusterState
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
@@ -68,7 +68,7 @@ async def _scraped() -> str:
                     state,
                     Features(),
                     decision_log,
-                    DeviceCounts(Features()),
+                    DeviceStates(Features()),
                     Decider(solver(), state.changes_since),
                     lambda: NOW,
                     live,

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator import AllocationResult, DeviceId, DeviceResult, Features
+from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features
 from extender import __version__
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
@@ -15,9 +15,9 @@ from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
 from extender.observe.decision_log import DecisionLog
+from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges
 from extender.observe.overview import Overview
-from extender.observe.tables.devices import DeviceCounts, DeviceState
 from extender.state.live import LiveCluster
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
@@ -46,7 +46,7 @@ def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overvie
         state,
         Features(),
         decision_log,
-        DeviceCounts(Features()),
+        DeviceStates(Features()),
         Decider(solver(), state.changes_since),
         lambda: NOW,
         live,
@@ -80,7 +80,8 @@ def test_devices_by_driver_and_state(state: str) -> None:
 
 
 def test_devices_are_counted_anew_where_something_has_changed() -> None:
-    state, counts = state_of([local_slice("a"), local_slice("b")]), DeviceCounts(Features())
+    objects = [each for name in "abc" for each in (node(name), local_slice(name))]
+    state, counts = state_of(objects[:-1]), DeviceStates(Features())
 
     def count(which: DeviceState) -> int:
         return counts.count(state.snapshot)[DRIVER, which]

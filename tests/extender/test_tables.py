@@ -314,8 +314,8 @@ async def test_terminals_get_text(client: AsyncClient) -> None:
     response = await client.get("/devices?pool=a&limit=1")
     assert response.headers["content-type"].startswith("text/plain")
     heading, row, more = response.text.splitlines()
-    assert heading.split() == ["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIMS", "TAINTS"]
-    assert row.split() == [DRIVER, "a", "gpu-0", "a", "allocated", "ns/held", "-"]
+    assert heading.split() == ["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIMS", "TAINTS", "BLOCKED", "BY", "WHY"]
+    assert row.split() == [DRIVER, "a", "gpu-0", "a", "allocated", "ns/held", "-", "-", "-"]
     token = more.partition("continue=")[2]
     rest = (await client.get(f"/devices?pool=a&continue={token}")).text.splitlines()
     assert [line.split()[2] for line in rest[1:]] == ["gpu-1"]
@@ -369,7 +369,7 @@ async def test_who_takes_neither_gets_neither(client: AsyncClient, accept: str) 
         ("/problems?kinds=x", 'unknown parameter "kinds", did you mean "kind"?'),
         ("/problems?kind=resourceslices", 'kind: unknown kind "resourceslices" (known: Node, Pod, ResourceClaim,'),
         ("/devices?free=perhaps", 'free: expected true or false, not "perhaps"'),
-        ("/devices?state=lost", "state: expected 'allocated', 'shared'"),
+        ("/devices?state=lost", "state: expected 'free', 'shared', 'blocked'"),
         ("/pools?limit=0", 'limit: expected 1 or more, not "0"'),
         ("/pools?limit=1000000", 'limit: expected 10000 or less, not "1000000"'),
         ("/claims?continue=x", 'continue: "x" is not a token of a page before this'),

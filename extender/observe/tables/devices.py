@@ -1,192 +1,199 @@
-"""Pools and devices, and who holds what of them."""
+"""The table of devices: whether a claim can have them, who holds them, and what is in the way."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from json import dumps
+from typing import Any, Final
 
 from allocator import (
-    FREE,
     JSON,
-    NOTHING_USED,
+    AttributeValue,
+    ClassMembers,
     Device,
-    DeviceId,
-    Features,
-    Pool,
+    DeviceClass,
+    DeviceState,
     PoolId,
-    PoolUsage,
+    PoolStates,
     Slice,
-    TaintRules,
-    blocking_taint,
+    Version,
+    did_you_mean,
+    nearest,
     taint_text,
 )
-from extender.observe.tables.table import Item, Row, View, matches
+from extender.observe.device_states import DeviceStates
+from extender.observe.tables.table import Item, QueryError, Row, View, matches
 from extender.state.snapshot import Snapshot
 
-
-class DeviceState(Enum):
-    """What can be said of a device without a claim in mind."""
-
-    ALLOCATED = "allocated"
-    """A claim holds all of it."""
-    SHARED = "shared"
-    """Claims hold parts of it; there may be room for more."""
-    UNUSABLE = "unusable"
-    """Nothing holds it, but its pool is incomplete or contradicts itself."""
-    TAINTED = "tainted"
-    """Nothing holds it, but a taint keeps off who does not tolerate it."""
-    FREE = "free"
-    """Nothing holds it. Partitions of one device may be in each other's way all the same."""
+_COLUMNS: Final = ("driver", "pool", "device", "node", "state", "claims", "taints", "blockedBy", "why")
+_WIDE: Final = ("attributes", "capacity")
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """What was counted in a pool, by the order of the states, and in which state of it."""
+class DeviceFilter:
+    """Which devices; what is empty or None excludes none.
 
-    pool: Pool
-    used: PoolUsage
-    rules: TaintRules
-    counts: tuple[int, ...]
+    Attributes:
+        node: the only node that reaches the device.
+        state: a value of `DeviceState`.
+        free: whether the device is free.
+        members: the class to which the device belongs.
+    """
 
+    driver: str = ""
+    pool: str = ""
+    node: str = ""
+    state: str = ""
+    free: bool | None = None
+    members: ClassMembers | None = None
 
-class DeviceCounts:
-    """Counts devices again and again: only in pools that have changed since the last time."""
+    def has_pool(self, pool: PoolId) -> bool:
+        """Whether some devices of a pool may be wanted."""
+        return matches(self.driver, pool.driver) and matches(self.pool, pool.pool)
 
-    def __init__(self, features: Features) -> None:
-        self._features = features
-        self._known: Mapping[PoolId, _Counted] = {}
+    def has_state(self, state: DeviceState) -> bool:
+        """Whether devices in a state are wanted."""
+        return matches(self.state, state.value) and self.free in (None, state is DeviceState.FREE)
 
-    def count(self, snapshot: Snapshot) -> Mapping[tuple[str, DeviceState], int]:
-        """How many devices each driver has in each state."""
-        known, usage = self._known, snapshot.usage.pools
-        found = {
-            pool_id: self._counted(known.get(pool_id), pool, usage.get(pool_id, NOTHING_USED), snapshot.taint_rules)
-            for pool_id, pool in snapshot.inventory.pools.items()
-        }
-        self._known = found
-        totals: dict[str, list[int]] = {}
-        for pool_id, counted in found.items():
-            total = totals.setdefault(pool_id.driver, [0] * len(DeviceState))
-            for index, number in enumerate(counted.counts):
-                total[index] += number
-        return {
-            (driver, state): number
-            for driver, total in totals.items()
-            for state, number in zip(DeviceState, total, strict=True)
-        }
+    def has(self, origin: Slice, device: Device, state: DeviceState) -> bool:
+        """Whether a device of a wanted pool is wanted.
 
-    def _counted(self, known: _Counted | None, pool: Pool, used: PoolUsage, rules: TaintRules) -> _Counted:
-        if known is not None and known.pool is pool and known.used is used and known.rules is rules:
-            return known
-        counts = Counter(state for _, _, state in _states(pool, used, rules, self._features))
-        return _Counted(pool, used, rules, tuple(counts[state] for state in DeviceState))
+        Raises:
+            SearchLimitError: the selectors of the class took too long.
+        """
+        is_wanted = self.has_state(state) and (not self.node or self.node == node_of(device, origin))
+        return is_wanted and (self.members is None or self.members.has(device))
+
+    def note(self) -> str:
+        """What is to be said when all devices have been asked for."""
+        return self.members.failures if self.members is not None else ""
 
 
-def pools(snapshot: Snapshot, features: Features, *, driver: str = "", node: str = "") -> View:
-    """The pools, of one driver, or with devices for one node alone."""
-    columns = ("driver", "pool", "generation", "slices", "node", "devices", "free", "problem")
-    local: Collection[PoolId] = snapshot.inventory.local.get(node, ()) if node else ()
-
-    def rows() -> Iterator[Row]:
-        for pool_id in sorted(snapshot.inventory.pools):
-            if matches(driver, pool_id.driver) and (not node or pool_id in local):
-                yield Row(pool_id, partial(_pool, snapshot.inventory.pools[pool_id], snapshot, features))
-
-    return View(columns, rows())
+ALL: Final = DeviceFilter()
 
 
-def devices(
-    snapshot: Snapshot,
-    features: Features,
-    *,
-    driver: str = "",
-    pool: str = "",
-    node: str = "",
-    state: str = "",
-    free: bool | None = None,
-) -> View:
-    """The devices: of one driver, pool or node, in one state, those that are free or those that are not."""
-    columns = ("driver", "pool", "device", "node", "state", "claims", "taints")
+class UnknownClassError(QueryError):
+    """A device class that does not exist."""
+
+    def __init__(self, name: str, snapshot: Snapshot) -> None:
+        super().__init__(f'class: there is no device class "{name}"{did_you_mean(nearest(name, snapshot.classes))}')
+
+
+def class_of(name: str, snapshot: Snapshot) -> DeviceClass:
+    """The device class of a name.
+
+    Raises:
+        UnknownClassError: there is none.
+    """
+    found = snapshot.classes.get(name)
+    if found is None:
+        raise UnknownClassError(name, snapshot)
+    return found
+
+
+def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL, *, wide: bool = False) -> View:
+    """The devices, with attributes and capacities if the table is ``wide``."""
 
     def rows() -> Iterator[Row]:
-        for pool_id in sorted(snapshot.inventory.pools):
-            if not (matches(driver, pool_id.driver) and matches(pool, pool_id.pool)):
-                continue
-            found = _states_in(snapshot, snapshot.inventory.pools[pool_id], features)
-            for origin, device, its_state in sorted(found, key=lambda each: each[1].id):
-                where, is_free = _node_of(device, origin), its_state is DeviceState.FREE
-                wanted = matches(node, where) and matches(state, its_state.value) and free in (None, is_free)
-                if wanted:
-                    yield Row(device.id, partial(_device, device, where, its_state, snapshot))
+        for pool_id in sorted(filter(wanted.has_pool, snapshot.inventory.pools)):
+            of_pool = _PoolRows(pool_id, snapshot, states.of_pool(pool_id, snapshot), wide=wide)
+            for origin, device, state in sorted(of_pool.states, key=_order):
+                if wanted.has(origin, device, state):
+                    yield Row((*device.id, origin.name), partial(of_pool.item, origin, device, state))
 
-    return View(columns, rows())
+    cells: Mapping[str, Callable[[Any], str]] = {"attributes": _attributes, "capacity": _amounts}
+    return View(_COLUMNS + (_WIDE if wide else ()), rows(), cells, wanted.note)
 
 
-def _holders(device: DeviceId, snapshot: Snapshot) -> Iterator[str]:
-    """The claims that hold something of a device, those included whose allocation is in flight."""
-    for uid in snapshot.holders.get(device.pool_id, ()):
-        held = (result.device for allocation in snapshot.held_by(uid) for result in allocation.results)
-        if device in held:
-            claim = snapshot.claim(uid)
-            yield str(claim.key) if claim else f"uid {uid}"
+def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL) -> View:
+    """How many devices are in each state. States without devices are left out, but for free."""
+
+    def rows() -> Iterator[Row]:
+        numbers: Counter[DeviceState] = Counter()
+        for pool_id in filter(wanted.has_pool, snapshot.inventory.pools):
+            found = states.of_pool(pool_id, snapshot)
+            numbers.update(state for origin, device, state in found if wanted.has(origin, device, state))
+        for rank, state in enumerate(DeviceState):
+            if wanted.has_state(state) and (numbers[state] or state is DeviceState.FREE):
+                yield Row((f"{rank:02}",), partial(dict, state=state.value, devices=numbers[state]))
+
+    return View(("state", "devices"), rows(), note=wanted.note)
 
 
-def _states(
-    pool: Pool, used: PoolUsage, rules: TaintRules, features: Features
-) -> Iterator[tuple[Slice, Device, DeviceState]]:
-    """The devices of the newest generation."""
-    at_rest = DeviceState.UNUSABLE if pool.problem(features) else DeviceState.FREE
-    for origin in pool.newest:
-        for device in origin.devices:
-            usage = used.get(device.id.device, FREE) if used else FREE
-            if usage is not FREE:
-                state = DeviceState.ALLOCATED if usage.holders else DeviceState.SHARED
-            elif at_rest is DeviceState.FREE and (device.taints or rules.rules) and blocking_taint(device, (), rules):
-                state = DeviceState.TAINTED
-            else:
-                state = at_rest
-            yield origin, device, state
-
-
-def _states_in(snapshot: Snapshot, pool: Pool, features: Features) -> Iterator[tuple[Slice, Device, DeviceState]]:
-    used = snapshot.usage.pools.get(pool.id, NOTHING_USED)
-    return _states(pool, used, snapshot.taint_rules, features)
-
-
-def _pool(pool: Pool, snapshot: Snapshot, features: Features) -> Item:
-    newest = pool.newest
-    states = [state for _, _, state in _states_in(snapshot, pool, features)]
-    nodes = sorted({_node_of(device, origin) for origin in newest for device in origin.devices})
-    return {
-        "driver": pool.id.driver,
-        "pool": pool.id.pool,
-        "generation": newest[0].generation,
-        "slices": f"{len(newest)}/{newest[0].slice_count}",
-        "node": nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else "",
-        "devices": len(states),
-        "free": states.count(DeviceState.FREE),
-        "problem": pool.problem(features),
-    }
-
-
-def _device(device: Device, node: str, state: DeviceState, snapshot: Snapshot) -> Item:
-    taints = (*device.taints, *snapshot.taint_rules.taints_of(device.id))
-    claims: list[JSON] = [*sorted(_holders(device.id, snapshot))]
-    return {
-        "driver": device.id.driver,
-        "pool": device.id.pool,
-        "device": device.id.device,
-        "node": node,
-        "state": state.value,
-        "claims": claims,
-        "taints": [taint_text(each) for each in taints],
-    }
-
-
-def _node_of(device: Device, origin: Slice) -> str:
+def node_of(device: Device, origin: Slice) -> str:
     """The one node that reaches the device; else how its nodes are chosen."""
     placement = origin.placement or device.placement
     if placement is None:
         return ""
     return placement.node_name or ("all nodes" if placement.all_nodes else "by selector")
+
+
+@dataclass
+class _PoolRows:
+    """The rows of a pool's devices."""
+
+    pool_id: PoolId
+    snapshot: Snapshot
+    states: PoolStates
+    wide: bool = field(kw_only=True)
+
+    def item(self, origin: Slice, device: Device, state: DeviceState) -> Item:
+        """The row of a device."""
+        hindrance = self.states.hindrance(origin, device, state)
+        taints = (*device.taints, *self.snapshot.taint_rules.taints_of(device.id))
+        found: dict[str, JSON] = {
+            "driver": device.id.driver,
+            "pool": device.id.pool,
+            "device": device.id.device,
+            "node": node_of(device, origin),
+            "state": state.value,
+            "claims": [*self._claims.get(device.id.device, ())],
+            "taints": [taint_text(each) for each in taints],
+            "blockedBy": [
+                *dict.fromkeys(each for at in hindrance.blockers for each in self._claims.get(at.device, ()))
+            ],
+            "why": hindrance.text,
+        }
+        if self.wide:
+            found["attributes"] = {
+                name.removeprefix(f"{device.id.driver}/"): _as_json(each) for name, each in device.attributes.items()
+            }
+            amounts = self.states.capacities(device)
+            found["capacity"] = {name: {"left": left, "total": total} for name, left, total in amounts}
+        return found
+
+    @cached_property
+    def _claims(self) -> Mapping[str, list[str]]:
+        """The claims that hold something of each device, those included whose allocation is in flight."""
+        found: dict[str, dict[str, None]] = {}
+        for uid in self.snapshot.holders.get(self.pool_id, ()):
+            claim = self.snapshot.claim(uid)
+            name = str(claim.key) if claim else f"uid {uid}"
+            results = (each for allocation in self.snapshot.held_by(uid) for each in allocation.results)
+            for each in results:
+                if each.device.pool_id == self.pool_id and not each.admin_access:
+                    found.setdefault(each.device.device, {})[name] = None
+        return {device: sorted(claims) for device, claims in found.items()}
+
+
+def _order(row: tuple[Slice, Device, DeviceState]) -> tuple[str, str]:
+    origin, device, _ = row
+    return device.id.device, origin.name
+
+
+def _as_json(value: AttributeValue) -> JSON:
+    if isinstance(value, tuple):
+        return [_as_json(each) for each in value]
+    return str(value) if isinstance(value, Version) else value
+
+
+def _attributes(attributes: Mapping[str, JSON]) -> str:
+    """``model=A100, minors=[0, 1], healthy=true``."""
+    texts = {name: value if isinstance(value, str) else dumps(value) for name, value in attributes.items()}
+    return ", ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def _amounts(capacity: Mapping[str, Mapping[str, str]]) -> str:
+    """``memory 40Gi/80Gi``: what is left of it, and all of it."""
+    return ", ".join(f"{name} {each['left']}/{each['total']}" for name, each in capacity.items())

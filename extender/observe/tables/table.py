@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -30,11 +30,13 @@ class View:
 
     Attributes:
         cells: by column, how the text shows a value that is not None, where JSON has another form.
+        note: asked when the rows of a page are read: why rows are missing, empty if none are.
     """
 
     columns: tuple[str, ...]
     rows: Iterator[Row]
     cells: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    note: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class Page:
     items: tuple[Item, ...]
     token: str = ""
     note: str = ""
+
+    def noting(self, note: str) -> "Page":
+        """With one more note."""
+        return replace(self, note="; ".join(filter(None, (self.note, note))))
 
     def as_json(self) -> Item:
         """``{"items": [...], "note": TEXT, "continue": TOKEN}``, the latter two only where there are any."""
@@ -69,7 +75,11 @@ class Page:
         return _cell(value if value is None else self.view.cells.get(column, _cell)(value))
 
 
-class TokenError(ValueError):
+class QueryError(ValueError):
+    """A parameter that names nothing."""
+
+
+class TokenError(QueryError):
     """A token that no page has given."""
 
     def __init__(self, token: str) -> None:
@@ -89,10 +99,10 @@ def page(view: View, *, limit: int, token: str = "") -> Page:
         if after is not None and row.key <= after:
             continue
         if len(items) == limit:
-            return Page(view, tuple(items), _token_of(last))
+            return Page(view, tuple(items), _token_of(last), view.note())
         items.append(row.item())
         last = row.key
-    return Page(view, tuple(items))
+    return Page(view, tuple(items), note=view.note())
 
 
 def matches(wanted: str, *values: str) -> bool:

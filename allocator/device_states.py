@@ -1,0 +1,306 @@
+"""The state of a device without a claim in mind: whether a claim can have it now, and what is in the way.
+
+The question is the plainest one: can a claim have this device, if it asks for this one alone, with no selectors, no
+tolerations and no amounts, on any node that reaches the device? The checks and books of the search answer it. For a
+further share of a device, the claim asks for the smallest amounts.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from immutables import Map
+
+from allocator.checks.capacity import CAPACITY, capacity_left, has_shares, least_requests
+from allocator.checks.check import Asked, Refusal, Situation
+from allocator.checks.compatibility import INCOMPATIBLE
+from allocator.checks.counters import SHORT, Counters, counter_demand
+from allocator.checks.in_use import IN_USE
+from allocator.checks.matching import MATCHING
+from allocator.checks.node_operations import NODE_OPERATIONS, NODE_OPERATIONS_FEATURE
+from allocator.checks.table import CHECKS, books, checks_for, circumstances, first_refusal
+from allocator.checks.taint_rules import NO_RULES, TaintRules
+from allocator.checks.taints import TAINTS, blocks, taint_text
+from allocator.errors import CapacityError
+from allocator.model.claims import Claim, ClaimSpec, DeviceRequest
+from allocator.model.devices import Device, DeviceId, Node, Slice
+from allocator.model.features import Features
+from allocator.model.quantity import Quantity
+from allocator.pools import Candidate, NodePool, Pool, hiding_gate
+from allocator.usage import FREE, DeviceUsage, PoolUsage, Usage
+
+
+class DeviceState(Enum):
+    """Whether a claim can have a device now: only if it is free or shared. From the best state to the worst."""
+
+    FREE = "free"
+    """Nothing holds it."""
+    SHARED = "shared"
+    """Claims hold shares of it, and there is room for another."""
+    BLOCKED = "blocked"
+    """Nothing holds it, but devices in use leave too little of a shared counter, or their groups exclude it."""
+    TAINTED = "tainted"
+    """A taint keeps off claims that do not tolerate it."""
+    ALLOCATED = "allocated"
+    """A claim holds all of it, or claims hold all of one of its capacities."""
+    CLASH = "clash"
+    """Claims hold it that exclude each other: two of them all of it, or together more than there is."""
+    UNUSABLE = "unusable"
+    """No claim can have it: its pool has a problem, no node reaches it, or a feature gate is off."""
+
+
+_BEST_FIRST: Final = {state: rank for rank, state in enumerate(DeviceState)}
+
+_PLAIN: Final = Asked(0, Claim("", "", "", ClaimSpec()), "", "", DeviceRequest(""), ())
+
+_SIMPLE: Final = frozenset({IN_USE, MATCHING})
+"""Checks that do not speak against a free device if there are no selectors."""
+
+_FREE: Final = (DeviceState.FREE, None)
+
+_GATES: Final = {
+    check.cause: check.obstacle.gate for check in CHECKS if check.obstacle is not None and check.obstacle.gate
+}
+"""The feature gate that is off, for causes that are about a gate."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vantage:
+    """A node, and what it sees of a pool. One of the nodes that see the same stands for all of them."""
+
+    node: Node
+    view: NodePool
+
+
+def vantages(pool: Pool, nodes: Iterable[Node], features: Features) -> tuple[Vantage, ...]:
+    """The different vantages of a pool; ``nodes`` are those that may reach it (`Pool.node_names`)."""
+    published = sum(len(each.devices) for each in pool.newest)
+    found: dict[object, Vantage] = {}
+    for node in nodes:
+        view = pool.at(node, features)
+        if view is None:
+            continue
+        differences = tuple(circumstances(view, node, NO_RULES))
+        found.setdefault((view, differences), Vantage(node, view))
+        if not differences and len(view.candidates) == published and len(pool.newest) == len(pool.slices):
+            break  # no other node sees more
+    return tuple(found.values())
+
+
+class _Judge:
+    """Judges the devices that are seen from one vantage."""
+
+    def __init__(self, vantage: Vantage, used: PoolUsage, rules: TaintRules, features: Features) -> None:
+        view = vantage.view
+        of, usage = {view.id: view}, Usage(Map({view.id: used}) if used else Map())
+        self._view = view
+        self._used = used
+        self._features = features
+        self._situation = Situation(vantage.node, rules, features, lambda *_: True)
+        self._checks = checks_for(view.fields, _PLAIN.request, rules, features).all
+        self._is_simple = _SIMPLE.issuperset(self._checks)
+        self._counters = Counters(of, usage)
+        self._books = books(view.fields, self._counters, of, usage, features)
+
+    def judge(self, candidate: Candidate) -> tuple[DeviceState, Refusal | None]:
+        """The state of a device, and what speaks against the device."""
+        device = candidate.device
+        used = self._used.get(device.id.device, FREE)
+        if used is FREE and self._is_simple and not device.consumes_counters:
+            return _FREE
+        is_shared = has_shares(used)
+        takes_share = is_shared and device.allow_multiple_allocations and self._features.consumable_capacity
+        try:
+            asked = self._asking_for_little(device) if takes_share else _PLAIN
+            refusal = first_refusal(self._checks, self._situation, asked, candidate, used)
+        except CapacityError as error:
+            return DeviceState.UNUSABLE, Refusal(CAPACITY.cause, error.reason)
+        if refusal is not None:
+            return _state_of(refusal, device, used), refusal
+        if device.consumes_counters and not takes_share:  # a further share draws nothing
+            for book in self._books:
+                refusal = book.refusal(device)
+                if refusal is not None:
+                    lacking = self._lacking(device)
+                    return (DeviceState.UNUSABLE, lacking) if lacking is not None else (DeviceState.BLOCKED, refusal)
+        return DeviceState.SHARED if is_shared else DeviceState.FREE, None
+
+    def left(self, name: str, device: Device) -> str:
+        """What is left of a counter (``set/counter``) of a device's pool, and what the device needs of the counter."""
+        counter_set, _, counter = name.partition("/")
+        full, key = self._view.counter_sets[counter_set][counter], (device.id.pool_id, counter_set, counter)
+        need = Quantity.from_nano(dict(counter_demand(device)).get(key, 0), full.format)
+        left = Quantity.from_nano(self._counters.left(device.id.pool_id)[key], full.format)
+        return f"{left} of {full} left of counter {name}, {need} needed"
+
+    def _lacking(self, device: Device) -> Refusal | None:
+        """A counter of which the device needs more than there is at all."""
+        full = self._counters.full(device.id.pool_id)
+        lacking = (f"{key[1]}/{key[2]}" for key, amount in counter_demand(device) if amount > full[key])
+        return next((Refusal(SHORT, name) for name in lacking), None)
+
+    def _asking_for_little(self, device: Device) -> Asked:
+        amounts = least_requests(device, fractional=self._features.fractional_capacity_range)
+        return replace(_PLAIN, request=replace(_PLAIN.request, capacity=amounts or None))
+
+
+def _state_of(refusal: Refusal, device: Device, used: DeviceUsage) -> DeviceState:
+    """The state of a device that a check refuses."""
+    if refusal.cause is TAINTS.cause:
+        return DeviceState.TAINTED
+    if refusal.cause is IN_USE.cause:
+        return DeviceState.CLASH if used.holders > 1 or has_shares(used) else DeviceState.ALLOCATED
+    if refusal.cause is CAPACITY.cause and has_shares(used):
+        is_too_much = any(left.nano < 0 for _, left, _ in capacity_left(device, used))
+        return DeviceState.CLASH if is_too_much else DeviceState.ALLOCATED
+    return DeviceState.UNUSABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """What keeps claims from a device, in words.
+
+    Attributes:
+        blockers: the devices in use that are in the way.
+    """
+
+    text: str = ""
+    blockers: tuple[DeviceId, ...] = ()
+
+
+class PoolStates:
+    """The states of the devices that the newest generation of a pool publishes.
+
+    Args:
+        seen: all vantages of the pool (`vantages`).
+        used: what claims hold of the pool.
+    """
+
+    __slots__ = ("_features", "_pool", "_rules", "_states", "_used", "seen")
+
+    def __init__(
+        self, pool: Pool, seen: tuple[Vantage, ...], used: PoolUsage, rules: TaintRules, features: Features
+    ) -> None:
+        self.seen = seen
+        self._pool = pool
+        self._used = used
+        self._rules = rules if rules.rules and rules.concern(pool.id) else NO_RULES
+        self._features = features
+        self._states = self._judged()
+
+    def __iter__(self) -> Iterator[tuple[Slice, Device, DeviceState]]:
+        """Each device with its slice and its state, in the order published."""
+        states = iter(self._states)
+        return ((origin, device, next(states)) for origin in self._pool.newest for device in origin.devices)
+
+    def count(self, state: DeviceState) -> int:
+        """How many devices are in a state."""
+        return self._states.count(state)
+
+    def capacities(self, device: Device) -> Iterator[tuple[str, str, str]]:
+        """Each capacity of a device: its name, what is left of it, and all of it."""
+        used = self._used.get(device.id.device, FREE)
+        return ((name, str(left), str(total)) for name, left, total in capacity_left(device, used))
+
+    def hindrance(self, origin: Slice, device: Device, state: DeviceState) -> Hindrance:
+        """Why claims can't have a device, or how much of it they can have; nothing if its holders say it all.
+
+        Args:
+            origin: the slice of the device.
+            device: a device of the pool.
+            state: its state.
+        """
+        if state in (DeviceState.SHARED, DeviceState.ALLOCATED, DeviceState.CLASH):
+            is_shared = has_shares(self._used.get(device.id.device, FREE))
+            left = (f"{left} of {total} {name} left" for name, left, total in self.capacities(device))
+            return Hindrance(", ".join(left) if is_shared else "")
+        if state is DeviceState.TAINTED:
+            return Hindrance(", ".join(self._taints(device)))
+        if state is DeviceState.FREE:
+            return Hindrance()
+        for vantage in self.seen:
+            judge = self._judge(vantage)
+            for candidate in vantage.view.candidates:
+                found, refusal = judge.judge(candidate) if candidate.device is device else (None, None)
+                if found is state and refusal is not None:
+                    return Hindrance(
+                        self._words(refusal, judge, origin, device), self._blockers(refusal, device, vantage)
+                    )
+        gate = hiding_gate(origin, self._features)
+        if gate:
+            return Hindrance(_off(gate))
+        problems = (vantage.view.problem for vantage in self.seen if vantage.view.problem)
+        problem = next(problems, "") or self._pool.problem(self._features)
+        return Hindrance(problem or _unreached(origin, device))
+
+    def _judged(self) -> tuple[DeviceState, ...]:
+        """The best state of each device from any vantage."""
+        devices = [device for origin in self._pool.newest for device in origin.devices]
+        if len(self.seen) == 1 and len(self.seen[0].view.candidates) == len(devices):
+            judge = self._judge(self.seen[0]).judge
+            return tuple([judge(candidate)[0] for candidate in self.seen[0].view.candidates])
+        found: dict[Device, DeviceState] = {}
+        for vantage in self.seen:
+            judge = self._judge(vantage).judge
+            for candidate in vantage.view.candidates:
+                state, before = judge(candidate)[0], found.get(candidate.device)
+                if before is None or _BEST_FIRST[state] < _BEST_FIRST[before]:
+                    found[candidate.device] = state
+        return tuple([found.get(device) or self._unseen(device) for device in devices])
+
+    def _judge(self, vantage: Vantage) -> _Judge:
+        return _Judge(vantage, self._used, self._rules, self._features)
+
+    def _unseen(self, device: Device) -> DeviceState:
+        """The state of a device that no node sees: that claims hold it is still true."""
+        used = self._used.get(device.id.device, FREE)
+        return _state_of(Refusal(IN_USE.cause), device, used) if used.holders else DeviceState.UNUSABLE
+
+    def _words(self, refusal: Refusal, judge: _Judge, origin: Slice, device: Device) -> str:
+        """What a refusal says of a device that is blocked or unusable."""
+        cause, detail = refusal
+        if cause in _GATES:
+            return _off(_GATES[cause])
+        if cause is SHORT:
+            return judge.left(detail, device)
+        if cause is INCOMPATIBLE:
+            return "its compatibility groups exclude it while other devices are in use"
+        if cause is NODE_OPERATIONS.cause:
+            feature, is_on = NODE_OPERATIONS_FEATURE, self._features.optional_node_operations
+            return f"no node that reaches it declares {feature}" if is_on else _off(feature)
+        if cause is CAPACITY.cause:
+            return f"the default amount of {detail} is more than there is" if detail in device.capacity else detail
+        return _unreached(origin, device)
+
+    def _taints(self, device: Device) -> Iterator[str]:
+        """The taints that block a device, each with the rule that it comes from."""
+        yield from (taint_text(taint) for taint in device.taints if blocks(taint, ()))
+        rules = (rule for rule in self._rules.selecting(device.id) if blocks(rule.taint, ()))
+        yield from (f"{taint_text(rule.taint)} by DeviceTaintRule {rule.name}" for rule in rules)
+
+    def _blockers(self, refusal: Refusal, device: Device, vantage: Vantage) -> tuple[DeviceId, ...]:
+        """The devices in use that draw on the counter that is short, or that are on counter sets of the device."""
+        sets = {each.counter_set for each in device.consumes_counters} if refusal.cause is INCOMPATIBLE else set()
+        others = (*(each.device for each in vantage.view.candidates), *vantage.view.elsewhere)
+        in_use = (each for each in others if each.id.device in self._used)
+        return tuple(
+            each.id
+            for each in in_use
+            if refusal.detail in _draws(each) or sets & {c.counter_set for c in each.consumes_counters}
+        )
+
+
+def _off(gate: str) -> str:
+    return f"the feature gate {gate} is off"
+
+
+def _unreached(origin: Slice, device: Device) -> str:
+    """Why no node reaches a device of a pool without problems."""
+    name = origin.placement_of(device).node_name
+    return f"node {name} is not known" if name else "no known node reaches it"
+
+
+def _draws(device: Device) -> set[str]:
+    """The counters of which a device consumes something, as ``set/counter``."""
+    return {f"{counter_set}/{counter}" for (_, counter_set, counter), amount in counter_demand(device) if amount}

@@ -1,0 +1,124 @@
+"""The states of a cluster's devices, worked out again only for pools where something has changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from immutables import Map
+
+from allocator import (
+    NOTHING_USED,
+    DeviceState,
+    Features,
+    Node,
+    Pool,
+    PoolId,
+    PoolStates,
+    PoolUsage,
+    TaintRules,
+    Vantage,
+    vantages,
+)
+from extender.state.objects import NodeObject
+from extender.state.snapshot import Snapshot
+
+_Nodes: TypeAlias = Map[str, NodeObject]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What nodes see of a pool.
+
+    Attributes:
+        nodes: all nodes of the cluster.
+        named: the nodes that the pool names; None, if it does not name them all.
+    """
+
+    pool: Pool
+    nodes: _Nodes
+    named: tuple[Node, ...] | None
+    vantages: tuple[Vantage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The states of a pool's devices, and what they depend on.
+
+    Attributes:
+        counts: how many devices are in each state, by the order of the states.
+    """
+
+    seen: _Seen
+    used: PoolUsage
+    rules: TaintRules
+    states: PoolStates
+    counts: tuple[int, ...]
+
+
+class DeviceStates:
+    """Remembers the states of each pool. Threads may ask about different snapshots at the same time."""
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._known: dict[PoolId, _Judged] = {}
+        self._nodes: tuple[_Nodes, _Nodes] = (Map(), Map())
+
+    def of_pool(self, pool_id: PoolId, snapshot: Snapshot) -> PoolStates:
+        """The states of the devices of a pool."""
+        judged = self._known[pool_id] = self._judged(pool_id, snapshot, self._lasting(snapshot.nodes))
+        return judged.states
+
+    def count(self, snapshot: Snapshot) -> Mapping[tuple[str, DeviceState], int]:
+        """How many devices each driver has in each state."""
+        nodes = self._lasting(snapshot.nodes)
+        known = {pool_id: self._judged(pool_id, snapshot, nodes) for pool_id in snapshot.inventory.pools}
+        self._known = known
+        totals: dict[str, list[int]] = {}
+        for pool_id, judged in known.items():
+            total = totals.setdefault(pool_id.driver, [0] * len(DeviceState))
+            for index, number in enumerate(judged.counts):
+                total[index] += number
+        return {
+            (driver, state): number
+            for driver, total in totals.items()
+            for state, number in zip(DeviceState, total, strict=True)
+        }
+
+    def _judged(self, pool_id: PoolId, snapshot: Snapshot, nodes: _Nodes) -> _Judged:
+        known = self._known.get(pool_id)
+        seen = self._seen(snapshot.inventory.pools[pool_id], nodes, known.seen if known is not None else None)
+        used, rules = snapshot.usage.pools.get(pool_id, NOTHING_USED), snapshot.taint_rules
+        if known is not None and known.seen is seen and known.used is used and known.rules is rules:
+            return known
+        states = PoolStates(seen.pool, seen.vantages, used, rules, self._features)
+        return _Judged(seen, used, rules, states, tuple(map(states.count, DeviceState)))
+
+    def _seen(self, pool: Pool, nodes: _Nodes, known: _Seen | None) -> _Seen:
+        if known is not None and known.pool is pool and known.nodes is nodes:
+            return known
+        named = _named(pool, nodes)
+        if known is not None and known.pool is pool and named is not None and named == known.named:
+            known.nodes = nodes
+            return known
+        reaching = (each.node for each in nodes.values()) if named is None else named
+        return _Seen(pool, nodes, named, vantages(pool, reaching, self._features))
+
+    def _lasting(self, nodes: _Nodes) -> _Nodes:
+        """Earlier nodes that look the same to the allocator: nodes change all the time, and mostly in other fields."""
+        latest, lasting = self._nodes
+        if nodes is not latest:
+            lasting = lasting if _look_alike(nodes, lasting) else nodes
+            self._nodes = (nodes, lasting)
+        return lasting
+
+
+def _named(pool: Pool, nodes: _Nodes) -> tuple[Node, ...] | None:
+    names = pool.node_names
+    return None if names is None else tuple([nodes[name].node for name in sorted(names) if name in nodes])
+
+
+def _look_alike(nodes: _Nodes, others: _Nodes) -> bool:
+    if len(nodes) != len(others):
+        return False
+    pairs = ((each, others.get(name)) for name, each in nodes.items())
+    return all(each is other or (other is not None and each.node == other.node) for each, other in pairs)
