@@ -53,10 +53,12 @@ test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minut
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000
 
-test-laws: $(VENV)/.dev  ## test the laws of free devices, of remembered decisions and of two replicas with many more examples (docs/testing.md): tens of minutes
+test-laws: $(VENV)/.dev  ## test the laws of free devices, remembered decisions, agreement, preemption, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
 	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_preempt_laws.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
+	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/test_agreement_laws.py
+	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_explain_proposals.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py
 
 test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute

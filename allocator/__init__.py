@@ -58,7 +58,6 @@ from allocator.explain.conditions import ReadValues as ReadValues
 from allocator.explain.conditions import conditions_of as conditions_of
 from allocator.explain.conditions import value_in_words as value_in_words
 from allocator.explain.conditions import values_read as values_read
-from allocator.explain.conditions import without_condition as without_condition
 from allocator.explain.obstacles import Held as Held
 from allocator.explain.obstacles import Kind as Kind
 from allocator.explain.obstacles import Obstacle as Obstacle
@@ -146,6 +145,8 @@ from allocator.search.limits import Limits as Limits
 from allocator.search.limits import SearchBudget as SearchBudget
 from allocator.search.limits import TimedSelectors as TimedSelectors
 from allocator.spelling import did_you_mean as did_you_mean
+from allocator.spelling import hint as hint
+from allocator.spelling import meant_by as meant_by
 from allocator.spelling import nearest as nearest
 from allocator.spelling import nearest_attribute as nearest_attribute
 from allocator.usage import FREE as FREE

@@ -3,21 +3,21 @@
 A request names a capacity exactly as the device publishes it, with or without the driver's domain (upstream 1.37).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
-from allocator.explain.obstacles import Held, Kind, Obstacle, Remedy, Seen
-from allocator.model.claims import AllocationMode, DeviceRequest
+from allocator.explain.capacity_requests import asking_for_less, naming
+from allocator.explain.obstacles import Held, Obstacle, Seen
+from allocator.model.claims import AllocationMode
 from allocator.model.devices import Capacity, Device, DeviceId, RequestPolicy, ValidRange
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.outcome import Cause
 from allocator.pools import Candidate
-from allocator.spelling import did_you_mean, nearest
+from allocator.spelling import did_you_mean, meant_by
 from allocator.usage import DeviceUsage, Usage
 
 _INT64_MAX = 2**63 - 1
@@ -25,9 +25,6 @@ _NANO = 10**9
 _MILLI = 10**6
 
 _CAUSE: Final = Cause("capacity", "not enough device capacity for request {request}", rank=60, of_choice=True)
-
-_WHOLE: Final = 100
-"""Weight of a capacity that is not asked for any more; for a smaller amount, the percentage that is given up."""
 
 Requests = tuple[tuple[str, Quantity], ...]
 
@@ -108,76 +105,36 @@ def _obstacles(
     device, amounts = candidate.device, dict(asked.request.capacity or ())
     lacking = [name for name in amounts if name not in device.capacity]
     for name in lacking:
-        meant = nearest(name, device.capacity)
+        meant = meant_by(name, device.capacity)
         obstacle = Obstacle(_CAUSE, f"without capacity {name}{did_you_mean(meant)}", name, str(amounts[name]))
-        yield Seen(obstacle, remedies=partial(_correcting, name, meant, amounts))
+        yield Seen(obstacle, remedies=partial(naming, name, meant))
     if lacking:
         return
+    rests = {n: c.value.nano - used.consumed.get(n, 0) for n, c in device.capacity.items()}
     try:
         taken = taken_by(asked, device, situation.features)
     except CapacityError as error:
-        yield _unobtainable("", error.reason, amounts)
+        yield _unobtainable("", error.reason, amounts, device, rests)
         return
     if taken is None:
         need = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
-        yield _unobtainable(need, "the request policy does not allow it", amounts)
+        yield _unobtainable(need, "the request policy does not allow it", amounts, device, rests)
         return
     for name, amount in taken.items():
-        full = device.capacity[name].value
-        rest = full.nano - used.consumed.get(name, 0)
-        if amount.nano > rest:
-            left = Quantity.from_nano(rest, full.format)
+        if amount.nano > rests[name]:
+            full = device.capacity[name].value
             text = f"with too little capacity {name}: {amount} needed"
             short = Obstacle(_CAUSE, text, name, str(amount), held=Held.SHARED)
-            yield Seen(short, ((name, f"{left} of {full} free"),), partial(_asking_for_less, name, left, amounts))
+            values = ((name, f"{Quantity.from_nano(rests[name], full.format)} of {full} free"),)
+            yield Seen(short, values, partial(asking_for_less, device, rests, {name: amount}, amounts))
 
 
-def _unobtainable(need: str, error: str, amounts: Mapping[str, Quantity]) -> Seen:
+def _unobtainable(
+    need: str, error: str, amounts: Mapping[str, Quantity], device: Device, rests: Mapping[str, int]
+) -> Seen:
     asked = f" ({need})" if need else ""
     obstacle = Obstacle(_CAUSE, f"that cannot give the requested capacity{asked}: {error}", need=need)
-    return Seen(obstacle, remedies=lambda: map(_without, amounts))
-
-
-def _correcting(name: str, meant: str, amounts: Mapping[str, Quantity]) -> Iterator[Remedy]:
-    if meant:
-        yield Remedy(
-            Kind.CORRECT,
-            f"capacity {name}",
-            f"write {meant} instead of {name} in the capacity of",
-            f'write capacity: {{requests: {{{meant}: "{amounts[name]}"}}}}',
-            lambda request: _edited(request, lambda n, amount: (meant if n == name else n, amount)),
-        )
-    yield _without(name)
-
-
-def _asking_for_less(name: str, left: Quantity, amounts: Mapping[str, Quantity]) -> Iterator[Remedy]:
-    if name in amounts and 0 < left.nano < amounts[name].nano:
-        yield Remedy(
-            Kind.ASK_FOR_LESS,
-            f"capacity {name}",
-            f"ask for {left} of {name} instead of {amounts[name]} in",
-            f'write capacity: {{requests: {{{name}: "{left}"}}}}',
-            lambda request: _edited(request, lambda n, amount: (n, left if n == name else amount)),
-            weight=_WHOLE - left.nano * _WHOLE // amounts[name].nano,
-        )
-    yield from map(_without, [name] if name in amounts else amounts)
-
-
-def _without(name: str) -> Remedy:
-    """Take any amount of a capacity."""
-    return Remedy(
-        Kind.ASK_FOR_LESS,
-        f"capacity {name}",
-        f"do not ask for capacity {name} in",
-        f"remove {name} from capacity.requests",
-        lambda request: _edited(request, lambda n, amount: None if n == name else (n, amount)),
-        weight=_WHOLE,
-    )
-
-
-def _edited(request: DeviceRequest, edit: Callable[[str, Quantity], tuple[str, Quantity] | None]) -> DeviceRequest:
-    kept = (edit(name, amount) for name, amount in request.capacity or ())
-    return replace(request, capacity=tuple(each for each in kept if each is not None) or None)
+    return Seen(obstacle, remedies=partial(asking_for_less, device, rests, amounts, amounts))
 
 
 def _reads(candidate: Candidate) -> Hashable:

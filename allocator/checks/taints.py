@@ -56,7 +56,7 @@ def _tolerating(taint: DeviceTaint) -> tuple[Remedy, ...]:
             Kind.TOLERATE,
             f"taint {taint_text(taint)}",
             f"tolerate the taint {taint_text(taint)} in",
-            f"add to tolerations: {{key: {taint.key}, operator: {operator}{value}, effect: {taint.effect}}}",
+            f"tolerations: add {{key: {taint.key}, operator: {operator}{value}, effect: {taint.effect}}}",
             lambda request: replace(request, tolerations=(*request.tolerations, toleration)),
         ),
     )

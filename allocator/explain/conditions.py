@@ -18,8 +18,13 @@ ReadValues = tuple[tuple[str, str], ...]
 
 ABSENT: Final = "absent"
 
+STRING: Final = (
+    r'''[rRbB]{0,2}(?:"""(?:\\.|[^\\])*?"""|\'\'\'(?:\\.|[^\\])*?\'\'\'|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')'''
+)
+"""A pattern for literals of strings and bytes, which may span lines."""
+
 _TOKEN: Final = re.compile(
-    r'''(?P<text>[rRbB]{0,2}(?:"""(?:\\.|[^\\])*?"""|\'\'\'(?:\\.|[^\\])*?\'\'\'|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'))'''
+    rf"(?P<text>{STRING})"
     r"|(?P<comment>//)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<and>&&)|(?P<or>\|\|)|(?P<optional>\.\?|\[\?)|(?P<choice>\?)",
     re.DOTALL,
 )
@@ -53,24 +58,29 @@ def conditions_of(expression: str) -> tuple[str, ...]:
     return (*parts, expression[start:].strip())
 
 
-def without_condition(expression: str, part: int) -> str:
-    """The selector without one of its conditions; empty if there is no other."""
-    return " && ".join(each for number, each in enumerate(conditions_of(expression)) if number != part)
+def with_condition(expression: str, old: str, new: str) -> str:
+    """The selector with one of its conditions replaced; ``true`` drops it, and the others keep their numbers."""
+    return " && ".join(new if each == old else each for each in conditions_of(expression))
 
 
-def relaxed(expression: str, gone: str) -> str:
-    """The selector with ``true`` in the place of a condition, so that the other conditions keep their numbers."""
-    return " && ".join("true" if each == gone else each for each in conditions_of(expression))
+def reading(attribute: str) -> str:
+    """An expression that reads an attribute of a device."""
+    domain, _, name = attribute.rpartition("/")
+    return f'device.attributes["{domain}"].{name}'
+
+
+def readings(expression: str, attribute: str) -> tuple[str, ...]:
+    """The parts of an expression that read an attribute, each text once."""
+    domain, _, name = map(re.escape, attribute.rpartition("/"))
+    pattern = rf"""device\.attributes\[(["']){domain}\1\]\s*(?:\.\s*{name}\b|\[(["']){name}\2\])"""
+    return tuple(dict.fromkeys(found.group() for found in re.finditer(pattern, expression)))
 
 
 def with_attribute(expression: str, missing: str, meant: str) -> str:
-    """The selector, reading another attribute."""
-    (domain, _, name), (right_domain, _, right) = missing.rpartition("/"), meant.rpartition("/")
-    pattern = re.compile(
-        rf"""device\.attributes\[(["']){re.escape(domain)}\1\]"""
-        rf"""\s*(?:\.\s*{re.escape(name)}\b|\[(["']){re.escape(name)}\2\])"""
-    )
-    return pattern.sub(lambda _: f'device.attributes["{right_domain}"].{right}', expression)
+    """The expression, reading another attribute."""
+    for old in readings(expression, missing):
+        expression = re.sub(rf"{re.escape(old)}(?!\w)", lambda _: reading(meant), expression)
+    return expression
 
 
 @lru_cache(maxsize=4096)
@@ -101,6 +111,14 @@ def values_read(reads: Reads, device: Device) -> ReadValues:
     found += [(short(name, device), value_in_words(device.attributes.get(name, ABSENT))) for name in reads.attributes]
     found += [(short(name, device), value_in_words(device.quantities.get(name, ABSENT))) for name in reads.capacities]
     return tuple(found)
+
+
+def only_value(reads: Reads, device: Device) -> tuple[str, object]:
+    """The only thing that an expression reads of a device, by short name, and its value; None for any other number."""
+    found: list[tuple[str, object]] = [(short(name, device), device.attributes.get(name)) for name in reads.attributes]
+    found += [(short(name, device), device.quantities.get(name)) for name in reads.capacities]
+    found += [("driver", device.driver)] if reads.driver else []
+    return found[0] if len(found) == 1 else ("", None)
 
 
 def short(name: str, device: Device) -> str:

@@ -7,16 +7,19 @@ from typing import NamedTuple, TypeVar
 
 from allocator.cel import CelError, Reads
 from allocator.cel.selectors import Selectors
+from allocator.explain.comparisons import Rewritten, rewritten
 from allocator.explain.conditions import (
     conditions_of,
-    relaxed,
+    only_value,
+    reading,
+    readings,
     value_in_words,
     values_read,
     wish,
     with_attribute,
-    without_condition,
+    with_condition,
 )
-from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
+from allocator.explain.obstacles import WHOLE, Kind, Obstacle, Remedy, Seen
 from allocator.model.claims import DeviceClass, DeviceRequest
 from allocator.model.devices import Device
 from allocator.outcome import NO_MATCH
@@ -63,7 +66,8 @@ class Expressions:
         if candidate.unsupported:
             error = f"attribute {candidate.unsupported}: unsupported value"
             obstacle = _obstacle(selector, selector.text.strip(), error)
-            return (Seen(obstacle, remedies=partial(_relaxing, selector, 0)),)
+            remedies = [] if selector.of_class else [_dropping(selector, "condition 0", selector.text.strip())]
+            return (Seen(obstacle, remedies=lambda: remedies),)
         if reads.everything:
             return tuple(self._judged(selector, device))
         key = (
@@ -86,7 +90,7 @@ class Expressions:
         false = [part for part, why in failed if why == ""]
         told = false or [part for part, why in failed if why]
         if len(parts) == 1 or (error and false) or not told:
-            yield self._seen(selector, 0, selector.text, device, error)
+            yield self._seen(selector, 0, selector.text.strip(), device, error)
             return
         for part in told:
             yield self._seen(selector, part, parts[part], device, failed[part][1] or "")
@@ -95,15 +99,31 @@ class Expressions:
         reads = self.reads(condition)
         missing = next((name for name in reads.attributes if name not in device.attributes), "") if error else ""
         meant = nearest_attribute(missing, device.attributes) if missing else ""
-        corrected = with_attribute(selector.text, missing, meant) if meant else selector.text
-        remedies = partial(_relaxing, selector, part)
-        if corrected != selector.text:
-            remedies = partial(_correcting, selector, missing, meant)
+        remedies = partial(self._remedies, selector, part, condition, device, missing, meant)
         if error:
             return Seen(_obstacle(selector, condition, error, missing, meant), remedies=remedies)
         values, wanted = values_read(reads, device), wish(condition)
         one = value_in_words(wanted.value) if wanted is not None and len(values) == 1 else ""
         return Seen(_obstacle(selector, condition, wanted=one), values, remedies)
+
+    def _remedies(
+        self, selector: Selector, part: int, condition: str, device: Device, missing: str, meant: str
+    ) -> Iterator[Remedy]:
+        """Correct a name, write another constant, or drop the condition.
+
+        Others ask for a class, too, so it keeps its conditions: only what is misspelled there is corrected.
+        """
+        old = readings(condition, missing) if meant else ()
+        if old:
+            yield _correcting(selector, missing, meant)
+            if self.error(with_attribute(condition, missing, meant), device) is None:
+                return
+        what = f"condition {part}"
+        near = rewritten(condition, *only_value(self.reads(condition), device))
+        if near is not None and (near.kind is Kind.CORRECT or not selector.of_class):
+            yield _writing(selector, what, near, condition)
+        if not selector.of_class:
+            yield _dropping(selector, what, condition)
 
 
 def _obstacle(
@@ -117,30 +137,46 @@ def _obstacle(
     return Obstacle(NO_MATCH, text, condition=condition, wanted=wanted, of_class=selector.of_class)
 
 
-def _relaxing(selector: Selector, part: int) -> Iterator[Remedy]:
-    """Drop a condition. A class keeps its conditions: others ask for it, too."""
-    if selector.of_class:
-        return
-    gone, left = conditions_of(selector.text)[part], without_condition(selector.text, part)
-    yield Remedy(
-        Kind.RELAX_SELECTOR,
-        f"selector {selector.number} condition {part}",
-        f"drop the condition {gone} from",
-        f"remove it from selector {selector.number}{f', which leaves: {left}' if left else ''}",
-        lambda request: _edited(request, selector.number, partial(relaxed, gone=gone)),
+def _correcting(selector: Selector, missing: str, meant: str) -> Remedy:
+    """Read the attribute that exists instead of the one that does not."""
+    orders = (f"write {reading(meant)} instead of {old}" for old in readings(selector.text, missing))
+    return _remedy(
+        selector,
+        Kind.CORRECT,
+        f"attribute {missing}",
+        f"write {meant} instead of {missing} in",
+        "; ".join(orders),
+        partial(with_attribute, missing=missing, meant=meant),
     )
 
 
-def _correcting(selector: Selector, missing: str, meant: str) -> Iterator[Remedy]:
-    """Read the attribute that exists instead of the one that does not."""
-    correct = partial(with_attribute, missing=missing, meant=meant)
-    yield Remedy(
-        Kind.CORRECT,
-        f"selector {selector.number} attribute {missing}",
-        f"write {meant} instead of {missing} in",
-        f"selector {selector.number} becomes: {correct(selector.text)}",
-        lambda request: _edited(request, selector.number, correct),
-        edit_class=(lambda of: _edited(of, selector.number, correct)) if selector.of_class else None,
+def _writing(selector: Selector, what: str, near: Rewritten, old: str) -> Remedy:
+    """Compare with another constant."""
+    edit = partial(with_condition, old=old, new=near.condition)
+    order = f"write {near.condition}{'' if old == selector.text.strip() else f' instead of {old}'}"
+    return _remedy(selector, near.kind, what, f"{near.text} in", order, edit, near.weight)
+
+
+def _dropping(selector: Selector, what: str, gone: str) -> Remedy:
+    """Do without a condition, or without the whole selector."""
+    is_all = gone == selector.text.strip()
+    order = "remove it" if is_all else f"remove {gone}"
+    edit = partial(with_condition, old=gone, new="true") if not is_all else lambda _: "true"
+    return _remedy(selector, Kind.RELAX_SELECTOR, what, f"drop the condition {gone} from", order, edit, WHOLE)
+
+
+def _remedy(
+    selector: Selector, kind: Kind, what: str, text: str, order: str, edit: Callable[[str], str], weight: int = 0
+) -> Remedy:
+    number = selector.number
+    return Remedy(
+        kind,
+        f"selector {number} {what}",
+        text,
+        f"selector {number}: {order}",
+        lambda request: _edited(request, number, edit),
+        weight,
+        edit_class=(lambda of: _edited(of, number, edit)) if selector.of_class else None,
     )
 
 

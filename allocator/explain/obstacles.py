@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Final
 
 from allocator.explain.conditions import ReadValues
 from allocator.model.claims import DeviceClass, DeviceRequest
@@ -58,6 +59,10 @@ class Kind(IntEnum):
     FREE = 7
 
 
+WHOLE: Final = 10_000
+"""Weight of a remedy that gives up all of something; the weight of a smaller change says how much it gives up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """How to write a request, or its DeviceClass, so that an obstacle is gone.
@@ -65,7 +70,7 @@ class Remedy:
     Attributes:
         what: the part of the request that is changed.
         text: what to do, as an order that the name of the request completes: ``tolerate the taint x:NoSchedule in``.
-        how: what to write in the object.
+        how: where in the object, and what to write there: ``selector 0: write x == 2 instead of x == 1``.
         edit: the request after the change; the same request if it is the class that is changed.
         weight: among remedies of a kind, the lightest is the least invasive.
         edit_class: the class after the change; None if the request is changed.

@@ -33,7 +33,7 @@ def declare(node: NodeObject, feature: str) -> Change:
         Kind.CONFIGURE,
         f"node {node.name}: feature {feature}",
         f"let node {node.name} declare the feature {feature}",
-        f"its kubelet does so, in status.declaredFeatures, with the feature gate {feature} on",
+        f"in Node {node.name}, status.declaredFeatures: its kubelet adds {feature}, with this feature gate on",
         fork,
     )
 

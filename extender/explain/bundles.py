@@ -94,7 +94,8 @@ class Bundles:
         of, target = seen.obstacle, self.targets[way.claim]
         for remedy in seen.remedies():
             if target.is_written or remedy.edit_class is not None:
-                yield (remedied(target, way, remedy),)
+                there = self.survey.values(of.condition, node.name) if remedy.kind is Kind.RELAX_SELECTOR else ""
+                yield (remedied(target, way, remedy, there),)
         administrator = [turn_on(of.gate)] if of.gate else []
         administrator += [declare(node, of.node_feature)] if of.node_feature else []
         if administrator:
@@ -108,9 +109,8 @@ class Bundles:
         """A release of each claim that is in the way, unless it is the pod's own."""
         devices = [device.id] if held is Held.WHOLE else list(competitors(device, pool))
         claims = {each.claim.uid: each for held in devices for each in self.holders.claims(held)}
-        return [
-            release(each, self.snapshot) for each in claims.values() if self.pod.key not in users(each, self.snapshot)
-        ]
+        others = (each for each in claims.values() if self.pod.key not in users(each, self.snapshot))
+        return [change for each in others if (change := release(each, self.snapshot)) is not None]
 
     def _of_request(self, way: Wanted, offer: _Offer) -> Iterator[Bundle]:
         """Fewer devices; of a request for all devices, every device."""

@@ -22,6 +22,7 @@ class Change:
         weight: among changes of a kind, the lightest is the least invasive.
         fork: the cluster after it.
         gate: the feature gate that is turned on; empty for changes of the cluster.
+        immutable: which spec is immutable, and what to do instead of a change; empty if the object can be changed.
     """
 
     kind: Kind
@@ -32,6 +33,7 @@ class Change:
     size: int = 1
     weight: int = 0
     gate: str = ""
+    immutable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,13 @@ class Target:
     Attributes:
         source: kind and name of the claim, or of the template that it is made from.
         is_written: a user has written the claim and can edit it; False: it follows from the pod's extended resources.
+        immutable: as `Change.immutable`, for changes of this claim.
     """
 
     claim: ClaimObject
     source: str
     is_written: bool = True
+    immutable: str = ""
 
     def edited(self, edit: Callable[[ClaimSpec], ClaimSpec]) -> Fork:
         """The fork with an edited spec of the claim."""

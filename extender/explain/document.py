@@ -23,6 +23,7 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         "clashes": [_clash(clash) for clash in explanation.clashes],
         "places": [_place(place) for place in explanation.places],
         "proposals": [_proposal(proposal) for proposal in explanation.proposals],
+        "allTried": explanation.all_tried,
         "text": as_text(explanation),
     }
 
@@ -82,7 +83,13 @@ def _place(place: Place) -> dict[str, object]:
 def _proposal(proposal: Proposal) -> dict[str, object]:
     return {
         "changes": [
-            {"kind": c.kind.name.lower().replace("_", "-"), "text": c.text, "how": c.how or None, "size": c.size}
+            {
+                "kind": c.kind.name.lower().replace("_", "-"),
+                "text": c.text,
+                "how": c.how,
+                "immutable": c.immutable or None,
+                "size": c.size,
+            }
             for c in proposal.changes
         ],
         "node": proposal.node,

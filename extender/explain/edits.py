@@ -7,15 +7,17 @@ from allocator import AllocationMode, ConstraintSpec, DeviceClass, Kind, Remedy,
 from extender.explain.changes import Change, Fork, Target
 
 
-def remedied(target: Target, wanted: Wanted, remedy: Remedy) -> Change:
-    """Write a request, or its device class, as a remedy says."""
+def remedied(target: Target, wanted: Wanted, remedy: Remedy, there: str = "") -> Change:
+    """Write a request, or its device class, as a remedy says; ``there`` are the values that exist."""
     if remedy.edit_class is not None:
         name = wanted.request.device_class
         at, where, fork = f"DeviceClass {name}", f"device class {name}", _edited_class(name, remedy.edit_class)
     else:
         at, where, fork = target.at(wanted), f"request {wanted.label}", target.edited_request(wanted, remedy.edit)
-    text = f"{remedy.text} {where}"
-    return Change(remedy.kind, f"{at}: {remedy.what}", text, f"in {at}, {remedy.how}", fork, weight=remedy.weight)
+    text = f"{remedy.text} {where}{f' ({there})' if there else ''}"
+    immutable = "" if remedy.edit_class is not None else target.immutable
+    how = f"in {at}, {remedy.how}"
+    return Change(remedy.kind, f"{at}: {remedy.what}", text, how, fork, weight=remedy.weight, immutable=immutable)
 
 
 def _edited_class(name: str, edit: Callable[[DeviceClass], DeviceClass]) -> Fork:
@@ -31,9 +33,10 @@ def ask_for(target: Target, wanted: Wanted, count: int) -> Change:
         Kind.ASK_FOR_LESS,
         f"{target.at(wanted)}: count",
         f"ask for {count} {'device' if count == 1 else 'devices'} instead of {asked} in request {wanted.label}",
-        f"in {target.at(wanted)}: {fields}",
+        f"in {target.at(wanted)}: write {fields}",
         target.edited_request(wanted, lambda r: replace(r, mode=AllocationMode.EXACT_COUNT, count=count)),
         size=1 if takes_all else wanted.request.count - count,
+        immutable=target.immutable,
     )
 
 
@@ -49,8 +52,9 @@ def drop_constraint(target: Target, number: int, spec: ConstraintSpec) -> Change
         Kind.DROP_CONSTRAINT,
         f"{target.source}: constraint {number}",
         f"drop the constraint {constraint_text(spec)}",
-        f"in {target.source}, remove constraints[{number}]",
-        target.edited(lambda s: replace(s, constraints=tuple(c for c in s.constraints if c != spec))),
+        f"in {target.source}, constraints[{number}]: remove it",
+        target.edited(lambda s: replace(s, constraints=(*s.constraints[:number], *s.constraints[number + 1 :]))),
+        immutable=target.immutable,
     )
 
 
@@ -61,6 +65,7 @@ def correct_constraint(target: Target, number: int, spec: ConstraintSpec, meant:
         Kind.CORRECT,
         f"{target.source}: constraint {number}",
         f"write {meant} instead of {spec.attribute} in the constraint",
-        f"in {target.source}, constraints[{number}]: {constraint_text(right)}",
-        target.edited(lambda s: replace(s, constraints=tuple(right if c == spec else c for c in s.constraints))),
+        f"in {target.source}, constraints[{number}]: write {constraint_text(right)}",
+        target.edited(lambda s: replace(s, constraints=(*s.constraints[:number], right, *s.constraints[number + 1 :]))),
+        immutable=target.immutable,
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from allocator import did_you_mean, nearest
+from allocator import hint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.explain.absence import needs_no_devices
@@ -67,8 +67,7 @@ class Explainer:
             return Explanation(str(pod), Verdict.NEEDS_NOTHING, needs_no_devices(pod.key))
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
-            meant = did_you_mean(nearest(unknown[0], self.snapshot.nodes))
-            return _blocked(pod, f"node {unknown[0]} is not known{meant}")
+            return _blocked(pod, f"node {unknown[0]} is not known{hint(unknown[0], self.snapshot.nodes)}")
         if hindrance := no_attempt(pod, self.schedulers):
             return _blocked(pod, hindrance)
         snapshot, waiting = with_claims_made(pod, self.snapshot)

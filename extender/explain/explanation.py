@@ -153,6 +153,7 @@ class Explanation:
         advice: what to do for a pod that cannot be placed.
         nodes: that have not the devices, or cannot be decided; without those that kube-scheduler rejects.
         notes: more facts, each a sentence without a full stop.
+        all_tried: no limit kept a change from being tried. Each proposal was tried in any case.
     """
 
     pod: str
@@ -167,6 +168,7 @@ class Explanation:
     clashes: tuple[Clash, ...] = ()
     places: tuple[Place, ...] = ()
     proposals: tuple[Proposal, ...] = ()
+    all_tried: bool = True
 
     @property
     def is_of_one_node(self) -> bool:

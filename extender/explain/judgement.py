@@ -164,11 +164,13 @@ class Judgement:
         holders = Holders(self.snapshot, self.case.pod)
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
         known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}
+        proposals, all_tried = self._proposals(bundles)
         return replace(
             self._short(verdicts, *self._notes(len(able) - len(known))),
             requests=survey.reports(targets, holders),
             clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, known), MAX_CLASHES)),
-            proposals=self._proposals(bundles),
+            proposals=proposals,
+            all_tried=all_tried,
         )
 
     def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
@@ -209,12 +211,14 @@ class Judgement:
         counted = cause or ", ".join(f"{len(group.nodes)} {group.reason}" for group in every)
         return f"pod {self.case.pod} fits on none of {self._asked_about} nodes: {counted}"
 
-    def _proposals(self, bundles: Bundles) -> tuple[Proposal, ...]:
+    def _proposals(self, bundles: Bundles) -> tuple[tuple[Proposal, ...], bool]:
+        """The best proposals, and whether no limit kept a change from being tried."""
         solver = self.case.solver
-        others = one_of_each(bundles.survey)[:MAX_CONFIRMED]
+        kinds, nodes = one_of_each(bundles.survey), promising(bundles.survey)
         until = min(solver.until, solver.clock() + self.seconds)
-        trials = Trials(self.case.pod.key, self.snapshot, solver, others, until, self.pause)
-        return proposals_on(promising(bundles.survey), bundles, trials)
+        trials = Trials(self.case.pod.key, self.snapshot, solver, kinds[:MAX_CONFIRMED], until, self.pause)
+        proposals = proposals_on(nodes, bundles, trials)
+        return proposals, not trials.cut_short and len(kinds) <= len(nodes)
 
 
 def clashes(survey: Survey, targets: Sequence[Target], known: Collection[str]) -> Iterator[Clash]:

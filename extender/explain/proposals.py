@@ -32,12 +32,13 @@ def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: Trials) -> tupl
     """The best proposals on some nodes, which are tried in this order."""
     found: dict[frozenset[str], Proposal] = {}
     for name in nodes:
+        if trials.is_over:
+            trials.cut_short = True
+            break
         for changes in _sufficient(bundles.on(bundles.snapshot.nodes[name]), name, trials):
             proposal = trials.proposal(changes, name)
             if proposal is not None:
                 found.setdefault(frozenset(c.what + c.text for c in changes), proposal)
-        if trials.is_over:
-            break
     return best(found.values())
 
 
@@ -74,7 +75,10 @@ def _sufficient(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterato
     found: list[frozenset[str]] = []
     until = trials.left - _TRIALS_ON_NODE
     for changes in _ranked(bundles):
-        if trials.is_over or trials.left < until or len(found) >= _FOUND_ON_NODE:
+        if len(found) >= _FOUND_ON_NODE:
+            break
+        if trials.is_over or trials.left < until:
+            trials.cut_short = True
             break
         touched = _touched(changes)
         if not any(known <= touched for known in found) and trials.fits(changes, node):
@@ -136,4 +140,4 @@ def _size(changes: Iterable[Change]) -> tuple[object, ...]:
     each = sorted(changes, key=invasiveness)
     worst = max((c.kind for c in each), default=Kind.CORRECT)
     kinds, weight = sum(c.kind for c in each), sum(c.weight for c in each)
-    return (sum(c.size for c in each), len({c.kind for c in each}), worst, kinds, weight, [c.text for c in each])
+    return (sum(c.size for c in each), worst, kinds, weight, [c.text for c in each])

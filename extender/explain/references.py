@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from allocator import ClaimSpec, did_you_mean, nearest
+from allocator import ClaimSpec, hint
 from extender.explain.changes import Target
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
 from extender.kube.claim_rules import MAX_CONSUMERS
@@ -13,6 +13,12 @@ from extender.pods.extended_resources.requests import wanted
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.state.objects import ClaimObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
+
+_IN_CLAIM: Final = "the spec of {} is immutable: delete the claim and create it again"
+_IN_TEMPLATE: Final = (
+    "the specs of {} and of the claim that is made from it are immutable: "
+    "delete the template and pod {}, and create both again"
+)
 
 
 def with_claims_made(pod: Pod, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
@@ -36,9 +42,11 @@ def targets_of(pod: Pod, claims: Iterable[ClaimObject]) -> tuple[Target, ...]:
 
     def target(claim: ClaimObject) -> Target:
         if claim.key.name in templates:
-            return Target(claim, f"ResourceClaimTemplate {claim.key.namespace}/{templates[claim.key.name]}")
+            source = f"ResourceClaimTemplate {claim.key.namespace}/{templates[claim.key.name]}"
+            return Target(claim, source, immutable=_IN_TEMPLATE.format(source, pod))
         if claim.key.name in names:
-            return Target(claim, f"ResourceClaim {claim.key}")
+            source = f"ResourceClaim {claim.key}"
+            return Target(claim, source, immutable=_IN_CLAIM.format(source))
         return Target(claim, f"extended resources of pod {pod}", is_written=False)
 
     return tuple(map(target, claims))
@@ -56,9 +64,7 @@ def resource_advice(pod: Pod, snapshot: Snapshot) -> str:
     missing = next((n for n in wanted(pod) if n not in offered and class_serving(n, snapshot) is None), "")
     if not missing:
         return ""
-    names = ", ".join(sorted(offered)[:_MAX_NAMED]) or "none"
-    meant = did_you_mean(nearest(missing, offered))
-    return f"create a DeviceClass with extendedResourceName {missing}, or ask for one that is offered ({names}){meant}"
+    return f"create a DeviceClass with extendedResourceName {missing}{hint(missing, offered)}"
 
 
 def _advice(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
@@ -92,12 +98,7 @@ def _of_classes(spec: ClaimSpec, snapshot: Snapshot) -> str:
         return f"correct DeviceClass {missing}"
     if not missing:
         return ""
-    classes = ", ".join(sorted(snapshot.classes)[:_MAX_NAMED]) or "none"
-    meant = did_you_mean(nearest(missing, snapshot.classes))
-    return f"create DeviceClass {missing}, or ask for one that exists ({classes}){meant}"
-
-
-_MAX_NAMED: Final = 5
+    return f"create DeviceClass {missing}{hint(missing, snapshot.classes)}"
 
 
 def _missing(pod: Pod, reference: PodClaim, name: str, resource: Resource, snapshot: Snapshot) -> str:
@@ -112,6 +113,6 @@ def _missing(pod: Pod, reference: PodClaim, name: str, resource: Resource, snaps
     other = TEMPLATES if resource is CLAIMS else CLAIMS
     alike = {each.name for each in of_kind[resource.kind] if each.namespace == key.namespace}
     is_other = key in of_kind[other.kind]
-    meant = f"; {key} is a {other.kind}" if is_other else did_you_mean(nearest(name, alike))
+    meant = f"; {key} is a {other.kind}" if is_other else hint(name, alike)
     at = f"the pod's spec.resourceClaims, entry {reference.name}"
     return f"create {resource.kind} {key}, or correct {entry} in {at}{meant}"

@@ -5,23 +5,42 @@ from dataclasses import replace
 from allocator import Kind
 from extender.explain.changes import Change, Fork
 from extender.explain.holders import in_words, users
+from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
+from extender.writes.claim_json import is_protected
 
 
-def release(claim: ClaimObject, snapshot: Snapshot) -> Change:
-    """Free what a claim holds: by deleting the pods that use it, or, where there are none, the claim."""
+def release(claim: ClaimObject, snapshot: Snapshot) -> Change | None:
+    """Free what a claim holds: by deleting the pods that use it, or, where there are none, the claim.
+
+    None: a consumer that is no pod uses the claim. How to end it is not known here.
+    """
+    if any(consumer.resource != "pods" for consumer in claim.claim.reserved_for):
+        return None
     pods, held = users(claim, snapshot), in_words(claim, snapshot)
-    if pods:
-        text = f"delete {' and '.join(f'pod {pod}' for pod in pods)}, which frees {held}"
-        how = "; ".join(f"kubectl delete pod -n {pod.namespace} {pod.name}" for pod in pods)
-    else:
-        text = f"delete claim {claim.key}, which no pod uses; this frees {held}"
-        how = _deletion(claim)
+    named = [f"pod {pod}" for pod in pods]
+    commands = [f"kubectl delete pod -n {pod.namespace} {pod.name}" for pod in pods]
+    if not pods or _outlasts_pods(claim):
+        named.append(f"claim {claim.key}")
+        commands.append(_deletion(claim))
+    frees = ", which frees" if pods else ", which no pod uses; this frees"
     known = (snapshot.pods.get(pod) for pod in pods)
-    weight = sum(pod.priority for pod in known if pod is not None)
-    size = max(1, len(pods))
-    return Change(Kind.FREE, f"claim {claim.key}", text, how, _freed(claim), size=size, weight=weight)
+    return Change(
+        Kind.FREE,
+        f"claim {claim.key}",
+        f"delete {' and '.join(named)}{frees} {held}",
+        "; ".join(commands),
+        _freed(claim),
+        size=max(1, len(pods)),
+        weight=sum(pod.priority for pod in known if pod is not None),
+    )
+
+
+def _outlasts_pods(claim: ClaimObject) -> bool:
+    """Whether a claim stays allocated. Its controller deallocates only claims with the finalizer of schedulers."""
+    is_own = claim.claim.allocation is not None and not claim.claim.owner_uid
+    return is_own and not is_protected(loads(claim.raw))
 
 
 def renew(claim: ClaimObject, snapshot: Snapshot) -> Change:

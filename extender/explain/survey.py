@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from allocator import (
+    ABSENT,
     NOTHING_USED,
     UNREACHABLE,
     AllocationMode,
@@ -31,6 +32,9 @@ from extender.state.snapshot import Snapshot
 
 EXAMPLES: Final = 3
 """Devices that are named of a group."""
+
+MAX_VALUES: Final = 5
+"""Values of one attribute that are named."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +110,17 @@ class Survey:
             for candidate, seen in zip(view.pool.candidates, view.first[way], strict=True)
             if seen is None
         ]
+
+    def values(self, condition: str, node: str) -> str:
+        """What the devices of a node have, if a condition reads one thing: ``profile on a: 1g.5gb, 2g.10gb``."""
+        reads = self.inspector.reads(condition)
+        read = [values_read(reads, c.device) for view in self.views[node] for c in view.pool.candidates]
+        pairs = Counter(pair for values in read for pair in values if len(values) == 1 and pair[1] != ABSENT)
+        if not pairs or len({name for name, _ in pairs}) > 1:
+            return ""
+        name, shown = next(iter(pairs))[0], sorted(value for (_, value), _ in pairs.most_common(MAX_VALUES))
+        more = f" and {len(pairs) - MAX_VALUES} more" if len(pairs) > MAX_VALUES else ""
+        return f"{name} on {node}: {', '.join(shown)}{more}"
 
     def _view(self, pool: NodePool, node: NodeObject) -> PoolView:
         """The view of a pool, which nodes share unless its devices depend on the node."""

@@ -11,7 +11,6 @@ from extender.explain.explanation import (
     Fallout,
     NodeGroup,
     Place,
-    Proposal,
     Rejections,
     RequestReport,
 )
@@ -44,7 +43,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for block in (
         *map(_request_lines, explanation.requests),
         *map(_clash_lines, explanation.clashes),
-        *([_proposal_lines(explanation.proposals)] if explanation.proposals or explanation.requests else []),
+        *([_proposal_lines(explanation)] if explanation.proposals or explanation.requests else []),
     ):
         yield ""
         yield from block
@@ -135,18 +134,23 @@ def _clash_lines(clash: Clash) -> Iterator[str]:
         yield f"  request {request}: {', '.join(f'{value} on {count}' for value, count in values[:MAX_NAMED])}"
 
 
-def _proposal_lines(proposals: Sequence[Proposal]) -> Iterator[str]:
-    if not proposals:
+def _proposal_lines(explanation: Explanation) -> Iterator[str]:
+    proposals = explanation.proposals
+    if proposals:
+        yield "Changes that make the pod fit, the smallest first (each was tried out):"
+    else:
         yield "No change was found that makes the pod fit."
-        return
-    yield "Changes that make the pod fit, the smallest first (each was tried out):"
     for number, proposal in enumerate(proposals, 1):
         for index, change in enumerate(proposal.changes):
             first = change.text[:1].upper() + change.text[1:]
             yield f"     and {change.text}" if index else f"  {number}. {first}"
-            yield from [f"       {change.how}"] if change.how else []
+            yield f"       {change.how}"
         with_devices = f" with {_named([str(device) for device in proposal.devices])}" if proposal.devices else ""
         yield f"     Then it fits on {proposal.node}{with_devices}."
+    for immutable in dict.fromkeys(change.immutable for each in proposals for change in each.changes):
+        yield from [f"{immutable[:1].upper()}{immutable[1:]}."] if immutable else []
+    if not explanation.all_tried:
+        yield "Not every change was tried: the search for changes is limited in time, nodes and trials."
 
 
 def _named(names: Sequence[str], total: int | None = None) -> str:

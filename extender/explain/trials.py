@@ -31,6 +31,7 @@ class Trials:
         others: nodes where a selector may fail after the changes; such a failure rejects the pod on every node.
         until: when to stop, by the solver's clock.
         left: the number of trials that may still be made.
+        cut_short: a limit kept a change from being tried, or a trial from its end.
     """
 
     pod: ObjectKey
@@ -40,6 +41,7 @@ class Trials:
     until: float
     pause: Callable[[], None]
     left: int = MAX_TRIALS
+    cut_short: bool = False
 
     def __post_init__(self) -> None:
         limits = self.solver.limits
@@ -71,6 +73,7 @@ class Trials:
         try:
             return filter_nodes(after.pods[self.pod], nodes, after, solver, bounds=Bounds(solver.until)).passed
         except TimeoutError:
+            self.cut_short = True
             return ()
 
     def _is_there(self, device: DeviceId) -> bool:
@@ -94,6 +97,12 @@ class Trials:
         case = replace(case, snapshot=held_for_nominated(pod, after, solver))
         try:
             found = case.at(after.nodes[node])
-        except (InvalidClaimError, SelectorError, TimeoutError):
+        except (InvalidClaimError, SelectorError):
             return None
-        return found if isinstance(found, Allocation) else None
+        except TimeoutError:
+            self.cut_short = True
+            return None
+        if isinstance(found, Allocation):
+            return found
+        self.cut_short |= found.stopped
+        return None

@@ -10,6 +10,7 @@ from tests.extender.explaining import (
     EXTENDED,
     MEMORY,
     MODEL,
+    NODE_OPERATIONS,
     PARTITIONS,
     SAME_ROOT,
     SHARED,
@@ -197,7 +198,7 @@ EXPLAINED: Mapping[str, Case] = {
         solver=featured(binding_conditions=False),
     ),
     "a feature that the node does not declare": Case(
-        (*asking(), node("a"), pool("a", *gpus(1), spec={"skipNodeOperations": ["NodePrepareResources"]})),
+        (*asking(), node("a"), pool("a", *gpus(1), spec=NODE_OPERATIONS)),
         solver=featured(optional_node_operations=True),
     ),
     "not reachable": Case(

@@ -10,6 +10,7 @@ from extender.decisions.solver import Solver
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
+from extender.kube.claim_rules import FINALIZER
 from extender.state.snapshot import AssumedAllocation, Snapshot
 from tests.kit.clusters import (
     CREATED,
@@ -89,7 +90,7 @@ def asking(*requests: Object, constraints: tuple[Object, ...] = ()) -> tuple[Obj
 def held(name: str, *devices: str, at: str = "a", priority: int = 0) -> tuple[Object, Object]:
     """A running pod, and the claim that it uses."""
     user = pod(name, f"{name}-gpu", on=at, priority=priority)
-    return user, claim(f"{name}-gpu", allocated=devices, at=at, users=[name])
+    return user, claim(f"{name}-gpu", allocated=devices, at=at, users=[name], metadata={"finalizers": [FINALIZER]})
 
 
 def with_fields(wanted: Object, **fields: Any) -> Object:
@@ -180,4 +181,5 @@ def root(name: str) -> Object:
 
 EXTENDED = (device_class(extended="example.com/gpu"), pod("p", resources={"example.com/gpu": "1"}))
 SAME_ROOT = {"matchAttribute": f"{DRIVER}/root"}
+NODE_OPERATIONS = {"skipNodeOperations": ["NodePrepareResources", "NodeUnprepareResources"]}
 BROKEN: Object = {"taints": [{"key": "example.com/broken", "value": "fan", "effect": "NoSchedule"}]}

@@ -19,7 +19,6 @@ from allocator import (
     Quantity,
     Selectors,
     conditions_of,
-    without_condition,
 )
 from extender.decisions.solver import Solver
 from extender.explain.changes import Change, combined, configured
@@ -75,7 +74,7 @@ def held_by_others(puzzle: Puzzle) -> list[DeviceResult]:
 def holding(name: str, result: DeviceResult) -> ClaimObject:
     user = Consumer("pods", name.replace("other", "user"), f"uid-{name.replace('other', 'user')}")
     claim = Claim("default", name, f"uid-{name}", ClaimSpec(), AllocationResult((result,)), (user,))
-    return ClaimObject(claim, "", "", b"{}")
+    return ClaimObject(claim, "", "", b'{"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}')
 
 
 def solver_of(puzzle: Puzzle) -> Solver:
@@ -163,13 +162,11 @@ def test_conditions_are_what_is_joined(parts: list[str]) -> None:
     assert list(conditions_of(" && ".join(parts))) == parts
 
 
-@given(st.lists(st.sampled_from(PARTS[1:]), min_size=2, max_size=4), st.data())
-def test_a_selector_holds_if_its_conditions_do(parts: list[str], data: st.DataObject) -> None:
+@given(st.lists(st.sampled_from(PARTS[1:]), min_size=2, max_size=4))
+def test_a_selector_holds_if_its_conditions_do(parts: list[str]) -> None:
     selectors, some = Selectors(), device("d")
     text = " && ".join(parts)
     assert selectors.matches(text, some) == all(selectors.matches(each, some) for each in conditions_of(text))
-    number = data.draw(st.integers(0, len(parts) - 1))
-    assert list(conditions_of(without_condition(text, number))) == parts[:number] + parts[number + 1 :]
 
 
 @pytest.mark.parametrize("text", ["a || b && c", "a && b ? c : d", "a && b // && c", "a"])

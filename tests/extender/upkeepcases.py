@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.extender.explaining import (
     MODEL,
+    NODE_OPERATIONS,
     PARTITIONS,
     SAME_ROOT,
     Case,
@@ -21,7 +22,6 @@ from tests.extender.explaining import (
 from tests.kit.clusters import DRIVER, GPU, claim, device_class, node, pod, request
 
 OF_DRIVER = f'device.driver == "{DRIVER}"'
-NODE_OPERATIONS = {"skipNodeOperations": ["NodePrepareResources"]}
 PER_DEVICE = {"nodeName": None, "perDeviceNodeSelection": True}
 TWO_PARTS: dict[str, Any] = {"resourceSliceCount": 2}
 

@@ -1,0 +1,63 @@
+"""Every proposal does what it says, applied as a person would: the edit is written into the manifests, and simulated.
+
+`PROPOSAL_EXAMPLES` sets the number of random clusters.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from allocator import GATES
+from extender.assembly import make_solver
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Explanation
+from extender.explain.text import as_text
+from extender.kube.api import ObjectKey
+from tests.extender.applying import Manifests
+from tests.extender.explaincases import EXPLAINED
+from tests.extender.explainclusters import World, worlds
+from tests.extender.explaining import Case
+from tests.extender.upkeepcases import UPKEEP
+
+CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP}
+EXAMPLES: Final = int(os.environ.get("PROPOSAL_EXAMPLES", "40"))
+
+
+def holds(explanation: Explanation, before: Manifests, folder: Path) -> None:
+    """Apply each proposal to the manifests, and find the pod where it says, with those devices."""
+    for proposal in explanation.proposals:
+        manifests = Manifests(before.objects, before.gates)
+        manifests.apply(proposal.changes)
+        placed = manifests.simulated(folder)["ns/p"]
+        if placed.node != proposal.node:
+            manifests.cordon_all_but(proposal.node)
+            placed = manifests.simulated(folder)["ns/p"]
+        if placed.reason.startswith("waiting for "):
+            assert placed.reason.endswith(str(proposal.devices[0]))
+            continue
+        told = f"{[change.text for change in proposal.changes]}: {placed.reason}\n{as_text(explanation)}"
+        assert placed.node == proposal.node, told
+        assert set(proposal.devices) <= {each.result.device for each in placed.devices}, told
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.explained().proposals])
+def test_the_pod_gets_its_devices_once_a_proposal_is_applied(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    gates = {gate: getattr(case.solver.features, feature) for gate, feature in GATES.items()}
+    holds(case.explained(), Manifests(case.objects, gates), tmp_path)
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(worlds())
+def test_a_proposal_of_any_cluster_holds_once_it_is_applied(tmp_path: Path, world: World) -> None:
+    manifests = Manifests(world.objects, world.gates)
+    cluster = manifests.cluster(tmp_path)
+    asyncio.run(cluster.settle())
+    snapshot = cluster.state.snapshot
+    explainer = Explainer.alone(snapshot, make_solver(manifests.settings))
+    holds(explainer.explain(snapshot.pods[ObjectKey("ns", "p")]), manifests, tmp_path)
