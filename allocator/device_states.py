@@ -112,7 +112,7 @@ class _Judge:
         is_shared = has_shares(used)
         takes_share = is_shared and device.allow_multiple_allocations and self._features.consumable_capacity
         try:
-            asked = self._asking_for_little(device) if takes_share else _PLAIN
+            asked = self._asking_for_little(device) if is_shared else _PLAIN
             refusal = first_refusal(self._checks, self._situation, asked, candidate, used)
         except CapacityError as error:
             return DeviceState.UNUSABLE, Refusal(CAPACITY.cause, error.reason)

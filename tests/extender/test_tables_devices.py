@@ -10,12 +10,12 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry, generate_latest
 
 from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features, PoolStates
+from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.kube.api import NODES, RESOURCES, SLICES
 from extender.kube.raw import Event, EventType
 from extender.observe.device_states import DeviceStates
 from extender.observe.metrics import Metrics
-from extender.assembly import make_service
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
     DRIVER,
