@@ -209,11 +209,6 @@ def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> All
     return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE
 
 
-def is_pending(pod: Pod) -> bool:
-    """Whether a pod still waits for a node."""
-    return not (pod.node_name or pod.deleting or pod.is_finished)
-
-
 def _has(names: Sequence[str], name: str) -> bool:
     """Whether a sorted list has a name."""
     index = bisect_left(names, name)

@@ -10,7 +10,7 @@ import structlog
 
 from allocator import Allocation
 from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.background.rejected_pods import Attention, Candidate, RejectedPod, is_pending, judge_pods
+from extender.background.rejected_pods import Attention, Candidate, RejectedPod, judge_pods
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.faults import Faults
@@ -175,7 +175,7 @@ class Requeue(BackgroundTask):
             return
         self._schedulers.add(scheduler)
         for pod in snapshot.pods.values():
-            if pod.scheduler_name == scheduler and is_pending(pod) and len(self._rejected) < MOST_PODS:
+            if pod.scheduler_name == scheduler and pod.is_pending and len(self._rejected) < MOST_PODS:
                 self._rejected.setdefault(pod.uid, RejectedPod(pod, None))
 
     def _recall(self) -> None:
@@ -190,13 +190,13 @@ class Requeue(BackgroundTask):
         known = self._state.seen(PODS)
         for uid, each in list(self._rejected.items()):
             pod = snapshot.pod(uid)
-            is_gone = revision(each.pod.resource_version) <= known if pod is None else not is_pending(pod)
+            is_gone = revision(each.pod.resource_version) <= known if pod is None else not pod.is_pending
             if is_gone:
                 del self._rejected[uid]
         now = self._decider.solver.clock()
         for uid, woken in list(self._woken.items()):
             pod = snapshot.pod(uid)
-            if now >= woken.until or pod is None or not is_pending(pod):
+            if now >= woken.until or pod is None or not pod.is_pending:
                 self._release(self._woken.pop(uid))
 
     def _release(self, woken: _Woken | None) -> None:

@@ -21,7 +21,7 @@ from extender import __version__
 from extender.assembly import make_solver, read_catalog
 from extender.autoscaler.templates import TemplateError
 from extender.cli.audit import AUDITED, audit_snapshot, finding_json, finding_table, listed_live
-from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, asked, explained
+from extender.cli.explain import EXPLAINED, Answer, Inquiry, InquiryError, asked, explained
 from extender.cli.options import (
     ConfigOption,
     ContextOption,
@@ -36,7 +36,7 @@ from extender.cli.options import (
     PolicyOption,
     spread,
 )
-from extender.cli.simulate import Placement, overlooked, simulate
+from extender.cli.simulate import Placement, explained_at_turn, overlooked, simulate
 from extender.cli.streams import OutputError, give_up_output, open_standard_streams
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
@@ -162,22 +162,29 @@ def simulate_command(
     manifests: ManifestsOption = None,
     config: ConfigOption = None,
     policy: PolicyOption = None,
+    explain: Annotated[
+        str, typer.Option(metavar="[NAMESPACE/]POD", help="Schedule only the pods before this one, and explain it.")
+    ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Schedule every pending pod of the manifests, oldest first, and print its node or why it has none.
 
-    A node is rejected because of its devices, because its device plugins have too little left, because it does not
-    match a pod's nodeSelector or required node affinity, because of a taint, or because it is unschedulable. CPU,
-    memory, affinity between pods, topology spread, host ports and volumes are ignored; a warning names those that the
-    pods with devices have.
+    A node is rejected because of its devices, its taints, its labels, or what its device plugins have left, or because
+    it is unschedulable. A warning names conditions of pods with devices that are ignored, such as CPU.
     """
     settings = _settings(config, {"scheduling.policy": policy})
     loaded = _load_new_cluster("simulate", [*(paths or ()), *(manifests or ())])
     if ignored := overlooked(loaded.objects):
         _warn(f"ignored: {', '.join(ignored)}")
-    placements = serving.run_once(
-        EmbeddedCluster(loaded.objects), settings, partial(simulate, schedulers=settings.scheduling.scheduler_names)
-    )
+    cluster, schedulers = EmbeddedCluster(loaded.objects), settings.scheduling.scheduler_names
+    if explain:
+        job = partial(explained_at_turn, pod=_pod_key(explain), schedulers=schedulers)
+        try:
+            _print_explanation(serving.run_once(cluster, settings, job), in_json=output is Output.JSON)
+        except InquiryError as error:
+            _fail(str(error))
+        return
+    placements = serving.run_once(cluster, settings, partial(simulate, schedulers=schedulers))
     if output is Output.JSON:
         _print_json([placement.as_json() for placement in placements])
     else:
@@ -240,12 +247,7 @@ def explain_command(
             answer = explained(inquiry, snapshot, make_solver(settings), settings.scheduling.scheduler_names)
     except InquiryError as error:
         _fail(str(error))
-    if output is ExplainOutput.JSON:
-        _print_json(answer.document)
-    else:
-        typer.echo(answer.text, nl=False)
-    if not answer.is_good:
-        raise typer.Exit(FOUND_PROBLEMS)
+    _print_explanation(answer, in_json=output is ExplainOutput.JSON)
 
 
 @config_app.command("print")
@@ -354,6 +356,15 @@ def _report_json(report: FileReport) -> dict[str, object]:
         "skipped": dict(report.skipped),
         "errors": [str(problem) for problem in report.problems],
     }
+
+
+def _print_explanation(answer: Answer, *, in_json: bool) -> None:
+    if in_json:
+        _print_json(answer.document)
+    else:
+        typer.echo(answer.text, nl=False)
+    if not answer.is_good:
+        raise typer.Exit(FOUND_PROBLEMS)
 
 
 def _placement_table(placements: Iterable[Placement]) -> Table:

@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator import DeviceResult
+from extender.cli.explain import Answer, InquiryError
+from extender.explain.document import as_json
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import NODES, PODS, RawObject
+from extender.kube.api import NODES, PODS, ApiError, ObjectKey
 from extender.pods.claims import claim_keys
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
@@ -72,7 +74,7 @@ def overlooked(objects: Iterable[Manifest]) -> tuple[str, ...]:
 
 
 async def simulate(
-    service: Service, cluster: EmbeddedCluster, schedulers: Collection[str] = ()
+    service: Service, cluster: EmbeddedCluster, schedulers: Collection[str] = (), *, before: ObjectKey | None = None
 ) -> tuple[Placement, ...]:
     """Schedule every pending pod, the oldest first; pods of equal age in the order of the manifests.
 
@@ -80,16 +82,18 @@ async def simulate(
         service: over the cluster.
         cluster: is changed by the simulation.
         schedulers: names of the schedulers that call the service; empty: any.
+        before: schedule only the pods that come before this pod; None: all.
     """
-    pending = [pod for pod in (await cluster.api.list(PODS)).items if _is_pending(pod)]
-    pending.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+    pods = map(parse_pod, (await cluster.api.list(PODS)).items)
+    pending = sorted((pod for pod in pods if pod.is_pending), key=lambda pod: pod.created)
     snapshot = cluster.state.snapshot
     checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values())
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     placed: list[Placement] = []
-    for raw in pending:
+    for pod in pending:
+        if pod.key == before:
+            break
         faults: list[str] = []
-        pod = parse_pod(raw)
         with service.faults.of(f"pod {pod}", faults.append):
             if reason := no_attempt(pod, schedulers):
                 placed.append(Placement(str(pod), reason=reason))
@@ -97,6 +101,28 @@ async def simulate(
                 placed.append(await _place(service, cluster, checks, nodes, pod))
         placed += [Placement(str(pod), reason=fault) for fault in faults]
     return tuple(placed)
+
+
+async def explained_at_turn(
+    service: Service, cluster: EmbeddedCluster, pod: ObjectKey, schedulers: Collection[str] = ()
+) -> Answer:
+    """The explanation of a pod in the cluster that it meets at its turn in the simulation.
+
+    Args:
+        service: over the cluster; its settings name the schedulers, too.
+        cluster: is changed by the simulation.
+        pod: to explain. If it is not pending, the whole simulation goes first.
+        schedulers: as for `simulate`.
+
+    Raises:
+        InquiryError: there is no such pod.
+    """
+    try:
+        raw = await cluster.api.get(PODS, pod)
+    except ApiError as error:
+        raise InquiryError(f"pod {pod} does not exist") from error
+    await simulate(service, cluster, schedulers, before=pod)
+    return Answer(as_json(await service.explain(parse_pod(raw))))
 
 
 async def _place(
@@ -118,12 +144,6 @@ async def _place(
     checks.place(pod, node)
     await cluster.settle()
     return Placement(str(pod), node, _devices(pod, cluster.state.snapshot))
-
-
-def _is_pending(pod: RawObject) -> bool:
-    bound = pod["spec"].get("nodeName")
-    phase = (pod.get("status") or {}).get("phase", "Pending")
-    return not bound and phase == "Pending" and not pod["metadata"].get("deletionTimestamp")
 
 
 def _summary(reasons: Iterable[str]) -> str:

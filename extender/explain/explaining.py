@@ -63,8 +63,6 @@ class Explainer:
     def _explained(self, pod: Pod, nodes: Sequence[str] | None) -> Explanation:
         if pod.node_name:
             return self._bound(pod)
-        if not pod.needs_devices:
-            return Explanation(str(pod), Verdict.NEEDS_NOTHING, needs_no_devices(pod.key))
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
             return _blocked(pod, f"node {unknown[0]} is not known{hint(unknown[0], self.snapshot.nodes)}")
@@ -78,13 +76,10 @@ class Explainer:
         rejected = {name: checks[name] for name in names if name in checks}
         if isinstance(case, Blocked):
             found = replace(_blocked(pod, case.reason), advice=advice(pod, snapshot))
-        elif case.claims.is_empty and not rejected:
-            text = (
-                f"pod {pod} needs nothing that a device class offers: its devices do not restrict the choice of a node"
-            )
-            found = Explanation(str(pod), Verdict.NEEDS_NOTHING, text)
         elif not names:
             found = _blocked(pod, "no node is known")
+        elif case.claims.is_empty and not rejected:
+            found = Explanation(str(pod), Verdict.NEEDS_NOTHING, needs_no_devices(pod.key))
         elif (unmet := unready(case.claims, self.solver.features)) is not None:
             found = _blocked(pod, f"claim {unmet.key} waits until its devices are ready")
         else:
@@ -95,7 +90,18 @@ class Explainer:
             if found.verdict is Verdict.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
         made = tuple(f"claim {name} is not made from its template yet" for name in waiting)
-        return replace(found, notes=(*made, *found.notes, *_left_out(pod, found)))
+        return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
+
+    def _unknown(self, pod: Pod, found: Explanation) -> Iterator[str]:
+        """What may still keep a pod off the nodes where it fits."""
+        if found.verdict is not Verdict.FITS:
+            return
+        if pod.unmodeled:
+            yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
+        others = sum(each.is_pending and each.key != pod.key for each in self.snapshot.pods.values())
+        if others and pod.needs_devices:
+            are = "pod with devices is" if others == 1 else "pods with devices are"
+            yield f"{others} other {are} pending and may take these devices first"
 
     def _pause(self) -> None:
         """Let verbs go first.
@@ -117,12 +123,6 @@ class Explainer:
         )
         text = f"pod {pod} is bound to node {pod.node_name}"
         return Explanation(str(pod), Verdict.BOUND, text, places=(Place(pod.node_name, None, devices, ""),))
-
-
-def _left_out(pod: Pod, found: Explanation) -> Iterator[str]:
-    """What may still keep a pod off the nodes where it fits."""
-    if found.verdict is Verdict.FITS and pod.unmodeled:
-        yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
 
 
 def _blocked(pod: Pod, cause: str) -> Explanation:

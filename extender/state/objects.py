@@ -156,6 +156,11 @@ class Pod:
         return bool(self.claims or self.containers)
 
     @property
+    def is_pending(self) -> bool:
+        """It still waits for a node."""
+        return not (self.node_name or self.deleting or self.is_finished)
+
+    @property
     def is_finished(self) -> bool:
         """It will never run again."""
         return self.phase in {"Succeeded", "Failed"}

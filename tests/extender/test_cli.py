@@ -145,6 +145,18 @@ def watching(manifests: Path, tmp_path: Path) -> list[str]:
     return [str(manifests), str(tmp_path / "watch.json")]
 
 
+def test_simulate_explains_a_pod_at_its_turn(tmp_path: Path) -> None:
+    pods = [pod(name, name, created=f"2026-01-0{number}T00:00:00Z") for number, name in enumerate("pq", 1)]
+    path = written(tmp_path / "cluster.yaml", GPU, node("a"), local_slice("a"), claim("p"), claim("q"), *pods)
+    first = RUNNER.invoke(app, ["simulate", str(path), "--explain", "ns/p"])
+    assert (first.exit_code, first.stdout.splitlines()[0]) == (OK, "pod ns/p fits on 1 of 1 node: a")
+    second = RUNNER.invoke(app, ["simulate", str(path), "--explain", "ns/q", "-o", "json"])
+    assert (second.exit_code, orjson.loads(second.stdout)["verdict"]) == (FOUND_PROBLEMS, "fits nowhere")
+    assert "claim ns/p (pod ns/p)" in second.stdout
+    unknown = RUNNER.invoke(app, ["simulate", str(path), "--explain", "ns/r"])
+    assert (unknown.exit_code, unknown.stderr) == (USAGE, "error: pod ns/r does not exist\n")
+
+
 def test_simulate_and_serve_refuse_admin_access_without_the_namespaces_label(watching: list[str]) -> None:
     for command in (["simulate", *watching], ["serve", "-m", *watching]):
         result = RUNNER.invoke(app, spread(command, "-m"))

@@ -1,0 +1,90 @@
+"""One verdict: explain, simulate, filter and bind say the same of a pod in the same cluster, whatever the cluster is.
+
+AGREEMENT_EXAMPLES is the number of clusters; `make test-laws` takes many more.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from extender.assembly import make_service
+from extender.cli.simulate import explained_at_turn, simulate
+from extender.config.sources import load
+from extender.fakekube.cluster import EmbeddedCluster
+from extender.kube.api import ObjectKey
+from extender.observe.metrics import Metrics
+from extender.service import RefusedError, Service
+from extender.verbs.wire import BindArgs, FilterArgs
+from tests.extender.agreement_worlds import OURS, World, worlds
+from tests.extender.test_simulation import manifests_of
+from tests.kit.clusters import solver
+
+T = TypeVar("T")
+EXAMPLES = int(os.environ.get("AGREEMENT_EXAMPLES", "60"))
+SETTINGS = load(f"scheduling: {{schedulerNames: [{OURS}]}}")
+PLACES = {"fits", "needs no devices"}
+"""The verdicts that promise a node."""
+
+
+def over(world: World, job: Callable[[Service, EmbeddedCluster], Awaitable[T]]) -> T:
+    async def run() -> T:
+        cluster = EmbeddedCluster(manifests_of(world.objects))
+        async with cluster.running():
+            service = make_service(cluster.api, cluster.state, solver(), SETTINGS, Metrics(CollectorRegistry()))
+            return await job(service, cluster)
+
+    return asyncio.run(run())
+
+
+def fitting(document: Any, nodes: set[str]) -> set[str]:
+    """The nodes on which a pod fits, by its explanation."""
+    if document["verdict"] == "needs no devices":
+        return nodes
+    return {place["node"] for place in document["places"]}
+
+
+@settings(max_examples=EXAMPLES)
+@given(worlds(), st.data())
+def test_explain_promises_a_node_exactly_if_simulate_gives_one(world: World, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(world.pods))
+    placed = {each.pod: each.node for each in over(world, lambda s, c: simulate(s, c, [OURS]))}
+    nodes = {each["metadata"]["name"] for each in world.objects if each["kind"] == "Node"}
+
+    async def explain(service: Service, cluster: EmbeddedCluster) -> Any:
+        return (await explained_at_turn(service, cluster, ObjectKey("ns", name), [OURS])).document
+
+    document = over(world, explain)
+    node = placed[f"ns/{name}"]
+    assert (document["verdict"] in PLACES) == bool(node), document["text"]
+    assert not node or node in fitting(document, nodes), document["text"]
+
+
+@settings(max_examples=EXAMPLES)
+@given(worlds(), st.data())
+def test_filter_and_bind_take_the_nodes_that_explain_names(world: World, data: st.DataObject) -> None:
+    key = ObjectKey("ns", data.draw(st.sampled_from(world.pods)))
+
+    async def compare(service: Service, cluster: EmbeddedCluster) -> None:
+        document: Any = (await explained_at_turn(service, cluster, key, [OURS])).document
+        pod = cluster.state.snapshot.pods.get(key)
+        if document["verdict"] not in {"fits", "fits nowhere"} or pod is None:
+            return
+        rejected = document["rejectedByScheduler"]
+        by_scheduler = {name for group in rejected["nodes"] for name in group["nodes"]}
+        fits = fitting(document, set())
+        left = [name for name in cluster.state.snapshot.nodes if name not in by_scheduler]
+        assert set((await service.filter(FilterArgs(pod, left))).passed) == fits, document["text"]
+        for node in left:
+            if node not in fits:
+                with pytest.raises(RefusedError):
+                    await service.bind(BindArgs(key.name, key.namespace, pod.uid, node))
+        if fits:
+            await service.bind(BindArgs(key.name, key.namespace, pod.uid, data.draw(st.sampled_from(sorted(fits)))))
+
+    over(world, compare)
