@@ -31,6 +31,12 @@ def test_every_reason_of_devices_is_explained(cause: Cause) -> None:
     assert f"`{Unsatisfiable((reason,), steps=0).summary}`" in REFERENCE
 
 
+def test_reasons_of_devices_are_listed_in_their_order() -> None:
+    reasons = (Reason("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot") for cause in CAUSES)
+    places = [REFERENCE.index(f"`{Unsatisfiable((reason,), steps=0).summary}`") for reason in reasons]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize("reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING, AT_LIMIT, NO_GROUPS])
 def test_every_reason_of_nodes_is_explained(reason: str) -> None:
     assert f"`{reason}`" in REFERENCE

@@ -1,0 +1,70 @@
+"""docs/: statements that the source itself proves."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.extender.test_docs import DOCS, REFERENCE, ROOT
+
+LEVELS = {"debug", "info", "warning", "error", "exception", "told"}
+WRITES = {"create", "update", "update_status", "patch", "patch_status", "delete", "bind_pod"}
+WRITERS = {"writes", "fakekube"}
+"""Rooms that write. The second one is the API server in memory, with its controllers."""
+
+REASONS = ("pods/claims.py", "pods/extended_resources/requests.py", "pods/extended_resources/special_claim.py")
+"""Modules whose texts of several words are reasons of filter."""
+
+MODULES = [path for package in ("allocator", "extender") for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    return (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Call))
+
+
+def logged() -> set[str]:
+    """The first argument of each call of a logger, where that is a text."""
+    found = set()
+    for call in (call for path in MODULES for call in calls(path)):
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        text = call.args[0] if call.args else None
+        if name in LEVELS and isinstance(text, ast.Constant) and isinstance(text.value, str):
+            found.add(text.value)
+    return found
+
+
+@pytest.mark.parametrize("event", sorted(logged()))
+def test_every_event_of_the_log_is_explained(event: str) -> None:
+    assert f"`{event}`" in (DOCS / "reference" / "logs.md").read_text()
+
+
+def reasons(path: Path) -> Iterator[str]:
+    """Patterns of the texts that a module makes."""
+    for text in (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.JoinedStr)):
+        parts = [part.value if isinstance(part, ast.Constant) else None for part in text.values]
+        if any(part and " " in part.strip() for part in map(str, filter(None, parts))):
+            yield "".join(".+" if part is None else re.escape(str(part)) for part in parts)
+
+
+@pytest.mark.parametrize("pattern", sorted({each for name in REASONS for each in reasons(ROOT / "extender" / name)}))
+def test_every_reason_of_a_claim_is_explained(pattern: str) -> None:
+    assert any(re.fullmatch(pattern, quoted) for quoted in re.findall(r"`([^`\n]+)`", REFERENCE))
+
+
+def test_only_the_room_of_writes_writes_to_the_api_server() -> None:
+    for path in (ROOT / "extender").rglob("*.py"):
+        room = path.relative_to(ROOT / "extender").parts[0]
+        found = {
+            call.func.attr
+            for call in calls(path)
+            if isinstance(call.func, ast.Attribute)
+            and ast.unparse(call.func.value).rpartition(".")[2] in {"api", "_api"}
+        }
+        assert room in WRITERS or not found & WRITES, path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_has_fewer_than_400_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 400
