@@ -25,11 +25,13 @@ from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import Api
+from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
+from extender.observe.pending import PendingPods
 from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.state.objects import Pod
@@ -75,7 +77,20 @@ def make_service(
     decider = Decider(solver, state.changes_since)
     recorder = Recorder(api, writer.now, instance=socket.gethostname())
     double_allocations = DoubleAllocations(metrics.clashed, recorder.record)
-    binder = Binder(state, writer, solver, deadline=deadline, double_allocations=double_allocations, off_loop=off_loop)
+
+    def allocated(pod: Pod) -> None:
+        if pod.created:
+            metrics.allocated((writer.now() - datetime.fromisoformat(pod.created)).total_seconds())
+
+    binder = Binder(
+        state,
+        writer,
+        solver,
+        deadline=deadline,
+        double_allocations=double_allocations,
+        allocated=allocated,
+        off_loop=off_loop,
+    )
     now, tell, faults = writer.now, recorder.record, solver.faults
     requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
 
@@ -98,8 +113,20 @@ def make_service(
         settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
     )
     names = settings.scheduling.scheduler_names
-    states = DeviceStates(solver.features)
-    overview = Overview(api, state, solver.features, decision_log, states, decider, now, live, names, off_loop)
+    overview = Overview(
+        api,
+        state,
+        solver.features,
+        decision_log,
+        DeviceStates(solver.features),
+        ClaimCounts(state.changes_since),
+        PendingPods(state.changes_since, names),
+        decider,
+        now,
+        live,
+        names,
+        off_loop,
+    )
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider,

@@ -27,6 +27,7 @@ from extender.faults import Faults
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
+from extender.observe.pending import PendingReason
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.state.objects import Pod, parse_pod
@@ -151,10 +152,14 @@ class Service:
         if not pod.needs_devices:
             self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
-        solver = self._for_call()
-        await self._volume_gate.wait(pod)
-        snapshot = self._known()
-        result = await self._filter(args, snapshot, solver)
+        solver, reason = self._for_call(), PendingReason.FILTER_ERROR
+        try:
+            await self._volume_gate.wait(pod)
+            snapshot = self._known()
+            result = await self._filter(args, snapshot, solver)
+            reason = result.pending_reason
+        finally:
+            self.overview.pending.answered(pod.key, pod.uid, reason)
         if result.passed:
             self._volume_gate.give(pod)
         self.background.note(args, result, snapshot)
@@ -193,11 +198,12 @@ class Service:
         Raises:
             RefusedError: the pod is not bound, and why.
         """
-        known = self._decisions.of(args.uid)
+        known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
         try:
-            key = ObjectKey(args.namespace, args.name)
             await self._binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
         except BindError as error:
+            if self._state.snapshot.pod(args.uid) is not None:
+                self.overview.pending.answered(key, args.uid, PendingReason.BIND_ERROR)
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
 

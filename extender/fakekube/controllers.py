@@ -11,8 +11,8 @@ from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.raw import key_of
+from extender.state.objects import POD_CLAIM_NAME
 
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim from a template: its name in ``spec.resourceClaims`` of the pod."""
 
 

@@ -77,8 +77,7 @@ def add_health(app: FastAPI, service: Service) -> None:
 
     async def rendered() -> bytes:
         # The count may take long, so it is done in a thread. The rendering then counts only what has changed since.
-        overview = service.overview
-        await anyio.to_thread.run_sync(overview.devices.count, overview.state.snapshot)
+        await anyio.to_thread.run_sync(service.overview.recount)
         return generate_latest(service.metrics.registry)
 
     text = Shared(rendered, time.monotonic)

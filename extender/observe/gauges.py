@@ -36,6 +36,13 @@ class ClusterGauges(Collector):
             ("driver", "state"),
             (((driver, state.value), number) for (driver, state), number in devices.items()),
         )
+        text = "Claims by state, as in the table of claims, and by what they were made from."
+        claims = self._overview.claims.count(snapshot)
+        values = (((state.value, source.value), number) for (state, source), number in claims.items())
+        yield _gauge("claims", text, ("state", "source"), values)
+        text = "Pods with devices that have no node yet, by what the latest answer about them says."
+        pending = self._overview.pending.count(snapshot)
+        yield _gauge("pending_pods", text, ("reason",), (((each.value,), number) for each, number in pending.items()))
         decider = self._overview.decider
         verdicts = [(("memory",), decider.asked - decider.solved), (("search",), decider.solved)]
         text = "Nodes that were decided from memory (of the node, or of equal nodes) or by search."

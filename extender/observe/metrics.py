@@ -7,6 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
+_WAITING_SECONDS = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
+"""Times of creation are whole seconds, and pods may wait for days."""
+
 
 class Metrics:
     """The service's metrics, named and bucketed as kube-scheduler's are."""
@@ -49,6 +52,12 @@ class Metrics:
             "Claims that gave back their devices because they kept their pod off every node.",
             registry=registry,
         )
+        self._allocation = Histogram(
+            "dra_extender_pod_allocation_seconds",
+            "Time from a pod's creation until a bind has allocated its claims.",
+            buckets=_WAITING_SECONDS,
+            registry=registry,
+        )
         self._sessions = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=registry)
         # Children by label are few and kept here: prometheus_client would look each up under a lock.
         self._duration = cache(duration.labels)
@@ -78,6 +87,10 @@ class Metrics:
     def deallocated(self, claims: int) -> None:
         """Some claims were deallocated so that their pod fits elsewhere."""
         self._deallocated.inc(claims)
+
+    def allocated(self, seconds: float) -> None:
+        """A pod's claims were allocated, so long after its creation; clocks of machines differ."""
+        self._allocation.observe(max(0.0, seconds))
 
     def watch_sessions(self, count: Callable[[], float]) -> None:
         """Read the number of sessions from this function at each scrape."""

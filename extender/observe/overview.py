@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from allocator import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import RESOURCES, Api
+from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_states import DeviceStates
+from extender.observe.pending import PendingPods
 from extender.offload import Offload, in_thread
 from extender.state.state import ClusterState
 
@@ -45,6 +47,8 @@ class Overview:
     Attributes:
         api: has what the state does not keep, for example pods without devices.
         devices: remembers their states.
+        claims: counts them.
+        pending: counts pending pods.
         decider: counts verdicts from memory and by search.
         now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
@@ -57,11 +61,20 @@ class Overview:
     features: Features
     decision_log: DecisionLog
     devices: DeviceStates
+    claims: ClaimCounts
+    pending: PendingPods
     decider: Decider
     now: Callable[[], datetime]
     live: "LiveCluster | None" = None
     schedulers: Sequence[str] = ()
     off_loop: Offload = in_thread
+
+    def recount(self) -> None:
+        """Count what has changed since the last time: after a list, that takes long, and a thread can do it."""
+        snapshot = self.state.snapshot
+        self.devices.count(snapshot)
+        self.claims.count(snapshot)
+        self.pending.count(snapshot)
 
     def kinds(self) -> tuple[KindHealth, ...]:
         """Every kind, by its plural."""

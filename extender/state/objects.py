@@ -32,6 +32,9 @@ from extender.state.node_requirements import (
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of an extended resource that names a device class (KEP-5004)."""
 
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of claims that were made from a template."""
+
 SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of special claims; its value is "true"."""
 

@@ -5,7 +5,7 @@ has one bind at a time, and a second call gets the answer of the bind that runs.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -40,6 +40,7 @@ class Binder:
         deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
             but posts no Binding any more: the next call carries on from what it has written.
         double_allocations: told of every double allocation that is found.
+        allocated: told of each pod whose claims were allocated.
         off_loop: where devices are searched.
     """
 
@@ -51,6 +52,7 @@ class Binder:
         *,
         deadline: float,
         double_allocations: DoubleAllocations,
+        allocated: Callable[[Pod], None],
         off_loop: Offload = in_thread,
     ) -> None:
         self._state = state
@@ -59,6 +61,7 @@ class Binder:
         self._solver = solver
         self._deadline = deadline
         self._double_allocations = double_allocations
+        self._allocated = allocated
         self._planner = Planner(state, solver, double_allocations, off_loop)
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
@@ -168,6 +171,8 @@ class Binder:
         finally:
             for never_begun in plan.reservations[begun:]:
                 self._state.forget(never_begun.uid)
+        if any(each.allocates for each in plan.reservations):
+            self._allocated(pod)
         return pod, revision
 
     async def _remove(self, pod: Pod, stale: Sequence[ClaimObject]) -> Pod:

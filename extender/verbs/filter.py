@@ -11,6 +11,7 @@ from allocator import JSON, InvalidClaimError, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
+from extender.observe.pending import PendingReason
 from extender.pods.case import Case, after_departures, fits, held_for_nominated, open_case
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.extended_resources.special_claim import Needs
@@ -46,6 +47,7 @@ class FilterResult:
         merits: the merit of each node that passed; empty for pods that need no devices.
         steps: devices tried.
         undecided: no node passed, and the search of at least one was stopped.
+        is_blocked: a claim of the pod cannot be used, whatever the nodes have.
     """
 
     passed: Sequence[str]
@@ -54,6 +56,18 @@ class FilterResult:
     merits: Merits = field(default_factory=Merits)
     steps: int = 0
     undecided: bool = False
+    is_blocked: bool = False
+
+    @property
+    def pending_reason(self) -> PendingReason:
+        """What the pod waits for until something changes."""
+        if self.passed:
+            return PendingReason.FITS
+        if self.failed:
+            return PendingReason.TERMINATING
+        if self.is_blocked:
+            return PendingReason.CLAIMS
+        return PendingReason.SEARCH if self.undecided else PendingReason.DEVICES
 
 
 def filter_nodes(
@@ -121,7 +135,7 @@ def selector_reason(error: SelectorError) -> str:
 
 
 def _nowhere(names: Sequence[str], reason: str) -> FilterResult:
-    return FilterResult((), unresolvable=dict.fromkeys(names, reason))
+    return FilterResult((), unresolvable=dict.fromkeys(names, reason), is_blocked=True)
 
 
 @dataclass(frozen=True, slots=True)

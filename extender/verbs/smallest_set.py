@@ -76,7 +76,7 @@ def smallest_set(
 def _groups(kinds: Sequence[Hashable]) -> list[list[int]]:
     """For each kind, the sets of its first candidates, as bits: none, the first, the first two, and so on.
 
-    Only such sets are compared: a set with other candidates of a kind is as much, and ranks no lower.
+    Only such sets are compared. With other candidates of a kind, a set suffices just as well, and ranks no lower.
     """
     by_kind: dict[Hashable, list[int]] = {}
     for number, kind in enumerate(kinds):

@@ -10,11 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator import Features
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, SLICES
+from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
+from extender.observe.pending import PendingPods
 from extender.state.state import ClusterState
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
@@ -69,6 +71,8 @@ async def _scraped() -> str:
                     Features(),
                     decision_log,
                     DeviceStates(Features()),
+                    ClaimCounts(state.changes_since),
+                    PendingPods(state.changes_since, ()),
                     Decider(solver(), state.changes_since),
                     lambda: NOW,
                     live,

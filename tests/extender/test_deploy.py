@@ -276,7 +276,7 @@ def test_every_query_is_about_metrics_that_there_are(title: str, query: str) -> 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_every_alert_says_what_it_means_and_what_to_look_at(rule: Any) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning"}
-    assert set(rule["annotations"]) == {"summary", "description"}
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     named = set(re.findall(r"\$labels\.([a-z]+)", str(rule["annotations"])))
     grouped = {label.strip() for group in re.findall(r"\bby \(([^)]*)\)", rule["expr"]) for label in group.split(",")}
     assert named <= grouped

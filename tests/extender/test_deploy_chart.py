@@ -49,6 +49,10 @@ def rendered(template: str, values: Mapping[str, Any]) -> list[Any]:
         (r'\{\{ \.Files\.Get "(\S+)" \| indent (\d+) \}\}', lambda found: indented(file(found[1]), found[2])),
         (r'\{\{ \.Files\.Get "(\S+)" \}\}', lambda found: file(found[1])),
         (
+            r'\{\{ \.Files\.Get "(\S+)" \| replace "(\S+)" \.Values\.(\S+) \}\}',
+            lambda found: file(found[1]).replace(found[2], value_of(found[3])),
+        ),
+        (
             r"\{\{ toYaml \.Values\.(\S+) \| indent (\d+) \}\}",
             lambda found: indented(yaml.safe_dump(value_of(found[1])), found[2]),
         ),
@@ -107,6 +111,13 @@ def test_the_chart_monitors_where_that_is_wanted() -> None:
     folder = DEPLOY / "monitoring"
     assert [monitor, rule] == [*documents(folder / "service-monitor.yaml"), *documents(folder / "prometheus-rule.yaml")]
     assert orjson.loads(dashboard["data"]["dashboard.json"]) == orjson.loads((folder / "dashboard.json").read_bytes())
+
+
+def test_alerts_link_to_the_runbook_that_the_chart_is_told() -> None:
+    here = "https://example.com/runbook"
+    _, rule, _ = rendered("monitoring.yaml", {**VALUES, "monitoring": True, "runbook": here})
+    first = rule["spec"]["groups"][0]["rules"][0]
+    assert first["annotations"]["runbook_url"] == f"{here}#draextenderdown"
 
 
 def test_the_charts_version_is_ours() -> None:

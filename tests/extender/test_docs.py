@@ -134,7 +134,11 @@ def test_no_metric_is_explained_that_there_is_not() -> None:
 def test_every_alert_has_its_answer() -> None:
     rules = (ROOT / "deploy" / "monitoring" / "prometheus-rule.yaml").read_text()
     alerts = re.findall(r"- alert: (\w+)", rules)
-    assert alerts == re.findall(r"^## (\w+)$", (DOCS / "how-to" / "alerts.md").read_text(), re.MULTILINE)
+    runbook = (DOCS / "how-to" / "runbook.md").read_text()
+    assert alerts == re.findall(r"^## (\w+)$", runbook, re.MULTILINE)
+    assert [f"docs/how-to/runbook.md#{alert.lower()}" for alert in alerts] == re.findall(r"runbook_url: (\S+)", rules)
+    for section in runbook.split("\n## ")[1:]:
+        assert re.findall(r"^\*\*(\w+)\.\*\*", section, re.MULTILINE) == ["Symptom", "Check", "Fix"], section
 
 
 @pytest.mark.parametrize("code", [OK, FOUND_PROBLEMS, USAGE])

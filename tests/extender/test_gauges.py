@@ -14,10 +14,12 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
+from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges
 from extender.observe.overview import Overview
+from extender.observe.pending import PendingPods
 from extender.state.live import LiveCluster
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
@@ -47,6 +49,8 @@ def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overvie
         Features(),
         decision_log,
         DeviceStates(Features()),
+        ClaimCounts(state.changes_since),
+        PendingPods(state.changes_since, ()),
         Decider(solver(), state.changes_since),
         lambda: NOW,
         live,

@@ -7,6 +7,7 @@ from typing import Any
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
 from extender.offload import Offload
+from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.verbs.bind_errors import BindError
@@ -32,11 +33,20 @@ def binder_over(
     by: Solver | None = None,
     deadline: float = DEADLINE,
     double_allocations: DoubleAllocations | None = None,
+    allocated: Callable[[Pod], None] = lambda _: None,
     off_loop: Offload = virtualtime.at_once,
 ) -> Binder:
     """A binder that searches first-fit, in virtual time."""
     writer, told = Writer(api, state, now), double_allocations or unheard()
-    return Binder(state, writer, by or solver(), deadline=deadline, double_allocations=told, off_loop=off_loop)
+    return Binder(
+        state,
+        writer,
+        by or solver(),
+        deadline=deadline,
+        double_allocations=told,
+        allocated=allocated,
+        off_loop=off_loop,
+    )
 
 
 def held(state: ClusterState) -> set[str]:
