@@ -274,14 +274,14 @@ class Service:
         """Filter on the event loop if all is known; in a thread if nodes have to be examined or searched."""
         pod, decider = refreshed(args.pod, snapshot), self._decider
         bounds = Bounds(solver.until, self._most(len(args.names)))
-        if args.nodes is not None or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
+        is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
+        if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
             return await self._solve(partial(self._filtered_anew, pod, args, snapshot, solver, bounds))
         decider.follow(snapshot)
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
-        most = _MOST_NAMES if question.is_uniform else MOST_NEW_NODES
-        if len(args.names) > most:
+        if not question.is_uniform and len(args.names) > MOST_NEW_NODES:
             return await self._solve(question.result)
         known = question.lookup(args.names)
         return question.finish(known) if known.is_complete else await self._solve(partial(question.finish, known))
