@@ -1,3 +1,48 @@
-"""The service around the allocator: kube-scheduler's extender over a cluster's state."""
+"""The service around the allocator: kube-scheduler's extender over a cluster's state; and a cluster in memory.
 
-__version__ = "0.1.0"
+`Cluster` is the library: a cluster of manifests or objects, which is scheduled and explained in this process. It and
+its values are imported when they are used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from extender.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from extender.config.settings import Settings
+    from extender.explain.explanation import Explanation
+    from extender.simulation.cluster import Cluster, ManifestsError, UnknownPodError, UnreadableFilesError
+    from extender.simulation.placement import PlacedDevice, Placement
+    from extender.simulation.workloads.expand import Skipped
+
+__all__ = [
+    "Cluster",
+    "Explanation",
+    "ManifestsError",
+    "PlacedDevice",
+    "Placement",
+    "Settings",
+    "Skipped",
+    "UnknownPodError",
+    "UnreadableFilesError",
+]
+
+if not TYPE_CHECKING:  # type checkers know the names already, and would take any other name for granted
+    _MODULES: Final = {
+        "Cluster": "simulation.cluster",
+        "Explanation": "explain.explanation",
+        "ManifestsError": "simulation.cluster",
+        "PlacedDevice": "simulation.placement",
+        "Placement": "simulation.placement",
+        "Settings": "config.settings",
+        "Skipped": "simulation.workloads.expand",
+        "UnknownPodError": "simulation.cluster",
+        "UnreadableFilesError": "simulation.cluster",
+    }
+
+    def __getattr__(name: str) -> object:
+        """A name of the library. Raises AttributeError: there is no such name."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

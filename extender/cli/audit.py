@@ -1,19 +1,96 @@
-"""The allocator's audit of a cluster, and its findings as a table or JSON."""
+"""`dra-extender audit`: the allocator's audit of a cluster, and its findings as a table or JSON."""
 
+import asyncio
+import os
 import random
 from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import typer
 
 from allocator import Evidence, Finding, Selectors, audit
-from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, Api, Listing, Resource
-from extender.kube.credentials import Origin
+from extender.cli.messages import FOUND_PROBLEMS, fail, print_data, print_lines, stdout
+from extender.cli.options import (
+    ContextOption,
+    KubeconfigOption,
+    ManifestsOption,
+    MorePathsArgument,
+    Output,
+    OutputOption,
+    command_app,
+    examples,
+)
+from extender.cli.reading import one_cluster
+from extender.fakekube.cluster import EmbeddedCluster
+from extender.kube.api import (
+    CLAIMS,
+    CLASSES,
+    NODES,
+    SLICES,
+    Api,
+    ApiError,
+    ConnectError,
+    Listing,
+    OutcomeUnknownError,
+    Resource,
+)
+from extender.kube.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import Table, print_table
 from extender.state.live import connect
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 
 AUDITED = (NODES, SLICES, CLASSES, CLAIMS)
 """The kinds that the audit reads."""
+
+app = command_app()
+
+
+@app.command(
+    name="audit",
+    epilog=examples(
+        "dra-extender audit config/example",
+        "dra-extender audit --context production -o json",
+        "kubectl get nodes,resourceslices,deviceclasses,resourceclaims -A -o yaml | dra-extender audit -",
+    ),
+)
+def audit_command(
+    paths: MorePathsArgument = None,
+    manifests: ManifestsOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check the allocated claims of manifests or of a live cluster: which claims break which rule?"""
+    given = [*(paths or ()), *(manifests or ())]
+    if given and (kubeconfig or context):
+        fail("manifests name a cluster in memory, --kubeconfig and --context name a live one: give only one of them")
+    if given:
+        snapshot = EmbeddedCluster(one_cluster("audit", given).objects).state.snapshot
+    else:
+        snapshot = _listed_now(kubeconfig, context)
+    findings = audit_snapshot(snapshot)
+    if output is Output.NAME:
+        print_lines(sorted({claim for finding in findings for claim in finding.claims}))
+    elif output is not Output.TABLE:
+        print_data([finding_json(finding) for finding in findings], output)
+    elif findings:
+        print_table(finding_table(findings), stdout())
+    else:
+        typer.echo("every rule holds")
+    if findings:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _listed_now(kubeconfig: Path | None, context: str) -> Snapshot:
+    """The live cluster as it is now."""
+    try:
+        return asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ)))
+    except ConnectError as error:
+        fail(*error.problems)
+    except (ApiError, OutcomeUnknownError) as error:
+        fail(str(error))
 
 
 async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:

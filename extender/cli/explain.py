@@ -1,27 +1,50 @@
-"""Explanations from a snapshot, or from a running service."""
+"""`dra-extender explain`: why a pod fits where it fits, or nowhere."""
 
-from collections.abc import Collection, Mapping
+import asyncio
+import os
+import random
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import httpx
+import typer
 
-from allocator import printable
-from extender.decisions.solver import Solver
+from extender.assembly import make_solver
+from extender.cli.answer import Answer, print_answer
+from extender.cli.audit import listed
+from extender.cli.messages import fail, refuse, warn
+from extender.cli.options import (
+    ContextOption,
+    ExplainOutput,
+    ExplainOutputOption,
+    KubeconfigOption,
+    ManifestsOption,
+    command_app,
+    examples,
+)
+from extender.cli.reading import check_pod_name, settings_of
+from extender.config.settings import Settings
+from extender.explain.absence import unknown_pod
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
-from extender.explain.explanation import Verdict
-from extender.kube.api import BUDGETS, RESOURCES, ObjectKey
-from extender.state.snapshot import Snapshot
+from extender.kube.api import BUDGETS, PODS, RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
+from extender.kube.credentials import Origin, find_origin
+from extender.kube.raw import key_of
+from extender.simulation.cluster import Cluster, ManifestsError, UnknownPodError, UnreadableFilesError
+from extender.simulation.quiet import log_quietly
+from extender.state.live import connect
+from extender.state.objects import parse_pod
 
 _SECONDS: Final = 60.0
 _HEADERS: Final = {"accept": "application/json"}
-_GOOD: Final = frozenset({Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value})
 
 EXPLAINED: Final = tuple(resource for resource in RESOURCES.values() if resource != BUDGETS)
 """The kinds that an explanation reads."""
+
+app = command_app()
 
 
 class InquiryError(Exception):
@@ -36,39 +59,97 @@ class Inquiry:
     nodes: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An explanation as JSON."""
+@app.command(
+    epilog=examples(
+        "dra-extender explain demo/training-3 -m config/example",
+        "dra-extender explain -m nodes.yaml slices.yaml claims.yaml my-pod --node gpu-east-1",
+        "dra-extender explain demo/training-3 --server http://127.0.0.1:8888 -o json",
+        "dra-extender explain team-a/trainer --context production",
+    )
+)
+def explain(
+    pod: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; its namespace is default if none is given.")
+    ] = "",
+    node: Annotated[list[str] | None, typer.Option(help="Explain this node only; can be repeated.")] = None,
+    manifests: ManifestsOption = None,
+    server: Annotated[str, typer.Option(metavar="URL", help="Ask a running service, e.g. http://127.0.0.1:8888.")] = "",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = "",
+    output: ExplainOutputOption = ExplainOutput.TEXT,
+) -> None:
+    """Explain where a pod fits and why; or why it fits nowhere, and what would help. Nothing is written.
 
-    document: Mapping[str, Any]
+    The cluster is the one of the manifests, of a running service (--server), or the live one. A service uses its own
+    settings; without a service, settings come from the environment.
+    """
+    if sum((bool(manifests), bool(server), bool(kubeconfig or context))) > 1:
+        fail("--manifests, --server, and --kubeconfig or --context: only one of them")
+    pod, paths = _told_apart(pod, manifests or [])
+    check_pod_name(pod)
+    namespace, _, name = pod.rpartition("/")
+    inquiry = Inquiry(ObjectKey(namespace or "default", name), tuple(node) if node else None)
+    log_quietly()
+    try:
+        if server:
+            answer = asked(inquiry, server)
+        elif paths:
+            answer = explained_in(_cluster(paths), inquiry)
+        else:
+            origin = find_origin(kubeconfig, context, os.environ)
+            answer = asyncio.run(_explained_live(origin, settings_of(None, {}), inquiry))
+    except (InquiryError, ApiError, OutcomeUnknownError) as error:
+        fail(str(error))
+    except ConnectError as error:
+        fail(*error.problems)
+    print_answer(answer, output)
 
-    @property
-    def text(self) -> str:
-        """The text for people, made printable: the service may send any characters."""
-        return "\n".join(map(printable, str(self.document["text"]).split("\n")))
 
-    @property
-    def is_good(self) -> bool:
-        """The pod is bound, fits on a node, or needs no devices."""
-        return self.document["verdict"] in _GOOD
+def explained_in(cluster: Cluster, inquiry: Inquiry) -> Answer:
+    """The explanation of a pod of a cluster in memory. Raises InquiryError: there is no such pod."""
+    try:
+        return Answer(as_json(cluster.explain(str(inquiry.pod), inquiry.nodes)))
+    except UnknownPodError as error:
+        raise InquiryError(str(error)) from error
 
 
-def explained(inquiry: Inquiry, snapshot: Snapshot, solver: Solver, schedulers: Collection[str] = ()) -> Answer:
-    """The explanation of a pod of a snapshot.
+def _told_apart(pod: str, values: list[Path]) -> tuple[str, list[Path]]:
+    """The pod and the manifests: in ``-m PATH... POD``, the pod is the last value of -m."""
+    if pod:
+        return pod, values
+    if len(values) < 2 or values[-1].exists():
+        fail("which pod? The command needs [NAMESPACE/]POD")
+    return str(values[-1]), values[:-1]
 
-    Args:
-        inquiry: what to explain.
-        snapshot: the cluster.
-        solver: the allocator.
-        schedulers: names of the schedulers that call the service; empty: not known.
+
+def _cluster(paths: list[Path]) -> Cluster:
+    try:
+        return Cluster.from_manifests(paths, settings=settings_of(None, {}), warned=warn)
+    except UnreadableFilesError as error:
+        fail(*error.problems)
+    except ManifestsError as error:
+        refuse(error.problems)
+        raise
+
+
+async def _explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -> Answer:
+    """The explanation of a pod of a live cluster as it is now.
 
     Raises:
         InquiryError: there is no such pod.
+        ConnectError: there is no usable API server.
+        ApiError, OutcomeUnknownError: the objects cannot be read.
     """
-    pod = snapshot.pods.get(inquiry.pod)
-    if pod is None:
-        raise InquiryError(f"pod {inquiry.pod} does not exist, or it needs no devices")
-    return Answer(as_json(Explainer.alone(snapshot, solver, schedulers).explain(pod, inquiry.nodes)))
+    async with connect(origin, random=random.random, listing=EXPLAINED) as cluster:
+        snapshot = await listed(cluster.api, EXPLAINED)
+        pod = snapshot.pods.get(inquiry.pod)
+        if pod is None:  # A snapshot does not keep pods without devices.
+            pods = {key_of(raw): raw for raw in (await cluster.api.list(PODS)).items}
+            if inquiry.pod not in pods:
+                raise InquiryError(unknown_pod(inquiry.pod, pods))
+            pod = parse_pod(pods[inquiry.pod])
+    explainer = Explainer.alone(snapshot, make_solver(settings), settings.scheduling.scheduler_names)
+    return Answer(as_json(explainer.explain(pod, inquiry.nodes)))
 
 
 def asked(inquiry: Inquiry, server: str, transport: httpx.BaseTransport | None = None) -> Answer:

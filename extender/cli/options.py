@@ -1,13 +1,18 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, and how commands look."""
 
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from allocator import POLICIES
+
+_MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout and sys.stdout.isatty() else None
+"""Boxes around help only on a terminal."""
 
 
 class ExplainOutput(StrEnum):
@@ -15,13 +20,51 @@ class ExplainOutput(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 class Output(StrEnum):
-    """How results are printed."""
+    """How results are printed; ``name``: only the names, one a line."""
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class PlacementOutput(StrEnum):
+    """How placements are printed; ``wide``: one line a device."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+def command_app(
+    name: str | None = None,
+    *,
+    help_text: str | None = None,
+    group: type[TyperGroup] | None = None,
+    add_completion: bool = False,
+) -> typer.Typer:
+    """The typer application of one command, or of a group of commands, which has a help text."""
+    return typer.Typer(
+        name=name,
+        help=help_text,
+        cls=group,
+        add_completion=add_completion,
+        no_args_is_help=help_text is not None,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=_MARKUP,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text."""
+    return "\n\n".join(("Examples:", *lines))
 
 
 def _path(text: str) -> Path:
@@ -38,11 +81,12 @@ ManifestsOption = Annotated[
         "-m",
         metavar="PATH...",
         parser=_path,
-        help="YAML or JSON files, or folders of them; takes several, and can be repeated.",
+        help="YAML or JSON files, or folders of them; - is standard input. Takes several, and can be repeated.",
     ),
 ]
 PathsArgument = Annotated[
-    list[Path], typer.Argument(metavar="PATH", parser=_path, help="YAML or JSON files, or folders of them.")
+    list[Path],
+    typer.Argument(metavar="PATH", parser=_path, help="YAML or JSON files, or folders of them; - is standard input."),
 ]
 MorePathsArgument = Annotated[
     list[Path] | None, typer.Argument(metavar="PATH", parser=_path, help="The same as --manifests.")
@@ -52,6 +96,7 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", metavar="FILE", parser=_path, help="Settings file, such as config/extender.yaml."),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+PlacementOutputOption = Annotated[PlacementOutput, typer.Option("--output", "-o", help="How to print the result.")]
 KubeconfigOption = Annotated[
     Path | None,
     typer.Option(

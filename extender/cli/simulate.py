@@ -1,162 +1,167 @@
-"""Schedules the pending pods of a cluster in memory, one after the other, with the verbs of the service."""
+"""`dra-extender simulate`: gives the pending pods of manifests their nodes and devices."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Final
 
-from allocator import DeviceResult
-from extender.cli.explain import Answer, InquiryError
+import typer
+
+from extender.cli.answer import Answer, print_answer
+from extender.cli.messages import FOUND_PROBLEMS, fail, note, print_data, print_lines, say, stdout, warn
+from extender.cli.options import (
+    ConfigOption,
+    ManifestsOption,
+    MorePathsArgument,
+    PlacementOutput,
+    PlacementOutputOption,
+    PolicyOption,
+    command_app,
+    examples,
+)
+from extender.cli.progress import shown_progress
+from extender.cli.reading import check_given, check_pod_name, settings_of
+from extender.config.settings import Settings
 from extender.explain.document import as_json
-from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import NODES, PODS, ApiError, ObjectKey
-from extender.pods.claims import claim_keys
-from extender.scheduler.attempts import no_attempt
-from extender.scheduler.checks import SchedulerChecks
-from extender.service import RefusedError, Service
-from extender.state.objects import Pod, parse_pod
-from extender.state.snapshot import Snapshot
-from extender.verbs.wire import BindArgs, FilterArgs
+from extender.observe import logs
+from extender.observe.tables.terminal import Table, print_table
+from extender.serving.garbage import sparing_survivors
+from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
+from extender.simulation.placement import Placement
+from extender.simulation.workloads.expand import Skipped
+
+app = command_app()
+
+_MOST_NAMES: Final = 10
+"""Of skipped objects of one kind that are told."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedDevice:
-    """A device of a pod, and its claim."""
+@app.command(
+    epilog=examples(
+        "dra-extender simulate config/example",
+        "dra-extender simulate cluster.yaml jobs.yaml --policy best-fit -o wide",
+        "helm template . | dra-extender simulate cluster/ - --fail-on-pending",
+        "dra-extender simulate config/example --explain demo/training-3",
+    )
+)
+def simulate(
+    paths: MorePathsArgument = None,
+    manifests: ManifestsOption = None,
+    config: ConfigOption = None,
+    policy: PolicyOption = None,
+    explain: Annotated[
+        str, typer.Option(metavar="[NAMESPACE/]POD", help="Schedule only the pods before this one, and explain it.")
+    ] = "",
+    output: PlacementOutputOption = PlacementOutput.TABLE,
+    *,
+    fail_on_pending: Annotated[
+        bool, typer.Option("--fail-on-pending", help="Exit with 1 if a pod stays pending.")
+    ] = False,
+) -> None:
+    """Schedule every pending pod of the manifests, oldest first, and print its node or why it has none.
 
-    claim: str
-    result: DeviceResult
+    Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs (one run) and JobSets get their pods first.
 
-    def __str__(self) -> str:
-        share = f" ({amounts})" if (amounts := self._amounts()) else ""
-        return f"{self.result.device}{share}"
-
-    def as_json(self) -> dict[str, object]:
-        """The device as in an allocation result, with the claim."""
-        driver, pool, device = self.result.device
-        found: dict[str, object] = {
-            "claim": self.claim,
-            "request": self.result.request,
-            "driver": driver,
-            "pool": pool,
-            "device": device,
-        }
-        if self.result.consumed_capacity is not None:
-            found["consumedCapacity"] = {name: str(amount) for name, amount in self.result.consumed_capacity.items()}
-        return found
-
-    def _amounts(self) -> str:
-        return ", ".join(f"{name}: {amount}" for name, amount in (self.result.consumed_capacity or {}).items())
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A pod's node and devices, or the reason why it has none."""
-
-    pod: str
-    node: str = ""
-    devices: tuple[PlacedDevice, ...] = ()
-    reason: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        """A placement for programs."""
-        return {
-            "pod": self.pod,
-            "node": self.node or None,
-            "devices": [device.as_json() for device in self.devices],
-            "reason": self.reason or None,
-        }
-
-
-def overlooked(objects: Iterable[Manifest]) -> tuple[str, ...]:
-    """Conditions of the pods with devices that kube-scheduler checks and a simulation ignores, each once."""
-    pods = (parse_pod(each.data) for each in objects if each.kind == PODS.kind)
-    return tuple(dict.fromkeys(what for pod in pods if pod.needs_devices for what in pod.unmodeled))
-
-
-async def simulate(
-    service: Service, cluster: EmbeddedCluster, schedulers: Collection[str] = (), *, before: ObjectKey | None = None
-) -> tuple[Placement, ...]:
-    """Schedule every pending pod, the oldest first; pods of equal age in the order of the manifests.
-
-    Args:
-        service: over the cluster.
-        cluster: is changed by the simulation.
-        schedulers: names of the schedulers that call the service; empty: any.
-        before: schedule only the pods that come before this pod; None: all.
+    A node is rejected because of its devices, its taints, its labels, or what its device plugins have left, or because
+    it is unschedulable. A warning names conditions of pods with devices that are ignored, such as CPU. An object with
+    errors is named and left out.
     """
-    pods = map(parse_pod, (await cluster.api.list(PODS)).items)
-    pending = sorted((pod for pod in pods if pod.is_pending), key=lambda pod: pod.created)
-    snapshot = cluster.state.snapshot
-    checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values())
-    nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
-    placed: list[Placement] = []
-    for pod in pending:
-        if pod.key == before:
-            break
-        faults: list[str] = []
-        with service.faults.of(f"pod {pod}", faults.append):
-            if reason := no_attempt(pod, schedulers):
-                placed.append(Placement(str(pod), reason=reason))
-            else:
-                placed.append(await _place(service, cluster, checks, nodes, pod))
-        placed += [Placement(str(pod), reason=fault) for fault in faults]
-    return tuple(placed)
+    settings = settings_of(config, {"scheduling.policy": policy})
+    given = [*(paths or ()), *(manifests or ())]
+    check_given("simulate", given)
+    logs.configure(settings.log)
+    problems: list[str] = []
+    with shown_progress() as bar, sparing_survivors(time.monotonic):
+        cluster = read_cluster(given, settings, problems)
+        placements = () if explain else cluster.schedule(progress=bar.advance)
+    if explain:
+        check_pod_name(explain)
+        _explain(cluster, explain, output)
+    else:
+        _print(cluster, placements, output)
+    is_pending = any(not placement.node for placement in placements)
+    if problems or (fail_on_pending and is_pending):
+        raise typer.Exit(FOUND_PROBLEMS)
 
 
-async def explained_at_turn(
-    service: Service, cluster: EmbeddedCluster, pod: ObjectKey, schedulers: Collection[str] = ()
-) -> Answer:
-    """The explanation of a pod in the cluster that it meets at its turn in the simulation.
+def read_cluster(paths: Sequence[Path], settings: Settings, problems: list[str]) -> Cluster:
+    """The cluster of some manifests; problems of objects are said, and added to a list."""
 
-    Args:
-        service: over the cluster; its settings name the schedulers, too.
-        cluster: is changed by the simulation.
-        pod: to explain. If it is not pending, the whole simulation goes first.
-        schedulers: as for `simulate`.
+    def refused(problem: str) -> None:
+        say(problem)
+        problems.append(problem)
 
-    Raises:
-        InquiryError: there is no such pod.
-    """
     try:
-        raw = await cluster.api.get(PODS, pod)
-    except ApiError as error:
-        raise InquiryError(f"pod {pod} does not exist") from error
-    await simulate(service, cluster, schedulers, before=pod)
-    return Answer(as_json(await service.explain(parse_pod(raw))))
+        cluster = Cluster.from_manifests(paths, settings=settings, refused=refused)
+    except UnreadableFilesError as error:
+        fail(*error.problems)
+    if cluster.ignored:
+        warn(f"ignored: {', '.join(cluster.ignored)}")
+    _say_skipped(cluster.skipped)
+    return cluster
 
 
-async def _place(
-    service: Service, cluster: EmbeddedCluster, checks: SchedulerChecks, nodes: Sequence[str], pod: Pod
-) -> Placement:
-    reasons = checks.rejections(pod)
-    names = [name for name in nodes if name not in reasons]
-    args = FilterArgs(pod, names)
+def _say_skipped(skipped: Iterable[Skipped]) -> None:
+    """Workloads that make no pods, each with the reason; and objects that a simulation has no use for, by kind."""
+    unused: dict[str, list[str]] = {}
+    for each in skipped:
+        if each.reason:
+            warn(f"skipped: {each}")
+        else:
+            unused.setdefault(each.kind, []).append(each.name)
+    for kind, names in unused.items():
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        note(f"skipped: {kind} {', '.join(names[:_MOST_NAMES])}{more}")
+
+
+def _explain(cluster: Cluster, pod: str, output: PlacementOutput) -> None:
+    """Explain a pod at its turn."""
     try:
-        result = await service.filter(args)
-        against = {**reasons, **result.unresolvable, **result.failed}
-        if not result.passed:
-            return Placement(str(pod), reason=_summary(against[name] for name in nodes))
-        scores = await service.prioritize(FilterArgs(pod, result.passed))
-        node = result.passed[scores.index(max(scores))]
-        await service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
-    except (RefusedError, TimeoutError) as error:
-        return Placement(str(pod), reason=str(error) or "not decided in time")
-    checks.place(pod, node)
-    await cluster.settle()
-    return Placement(str(pod), node, _devices(pod, cluster.state.snapshot))
+        cluster.schedule(before=pod)
+        answer = Answer(as_json(cluster.explain(pod)))
+    except UnknownPodError as error:
+        fail(str(error))
+    print_answer(answer, output)
 
 
-def _summary(reasons: Iterable[str]) -> str:
-    """Equal reasons counted, as kube-scheduler does: ``3 no free device for request gpu, 1 node is unschedulable``."""
-    counts = Counter(reasons)
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "there are no nodes"
+def _print(cluster: Cluster, placements: Sequence[Placement], output: PlacementOutput) -> None:
+    if not placements:
+        note(_nothing_to_do(cluster))
+    if output is PlacementOutput.NAME:
+        print_lines(placement.pod for placement in placements)
+    elif output in {PlacementOutput.JSON, PlacementOutput.YAML}:
+        print_data([placement.as_json() for placement in placements], output)
+    elif placements:
+        print_table(_wide(placements) if output is PlacementOutput.WIDE else _table(placements), stdout())
 
 
-def _devices(pod: Pod, snapshot: Snapshot) -> tuple[PlacedDevice, ...]:
-    now = snapshot.pods.get(pod.key, pod)
-    found = []
-    for key in claim_keys(now):
-        claim = snapshot.claims.get(key)
-        allocation = claim.claim.allocation if claim else None
-        found += [PlacedDevice(key.name, result) for result in (allocation.results if allocation else ())]
-    return tuple(found)
+def _nothing_to_do(cluster: Cluster) -> str:
+    pods = cluster.pods
+    bound = sum(bool(pod.node_name) for pod in pods)
+    others = len(pods) - bound
+    counts = [
+        f"{count} {'is' if count == 1 else 'are'} {what}"
+        for count, what in ((bound, "bound"), (others, "finished or being deleted"))
+        if count
+    ]
+    found = f"of the pods, {' and '.join(counts)}" if counts else "the manifests have no pods"
+    return f"there is nothing to schedule: {found}"
+
+
+def _table(placements: Iterable[Placement]) -> Table:
+    rows = [
+        (placement.pod, placement.node or "-", placement.reason or ", ".join(map(str, placement.devices)) or "-")
+        for placement in placements
+    ]
+    return Table(("pod", "node", "devices or reason"), rows)
+
+
+def _wide(placements: Iterable[Placement]) -> Table:
+    """One line a device."""
+    rows = []
+    for placement in placements:
+        start = (placement.pod, placement.node or "-")
+        rows += [(*start, each.claim, each.result.request, str(each), "-") for each in placement.devices]
+        if not placement.devices:
+            rows.append((*start, "-", "-", "-", placement.reason or "-"))
+    return Table(("pod", "node", "claim", "request", "device", "reason"), rows)

@@ -69,6 +69,10 @@ class MemoryApi:
         new = _copy(obj)
         self._put(resource, self._completed(resource, new), new, EventType.ADDED)
 
+    def has(self, resource: Resource, key: ObjectKey) -> bool:
+        """Whether there is an object."""
+        return key in self._objects[resource.kind]
+
     # --- Api ------------------------------------------------------------------------------------------------
 
     def api_version(self, resource: Resource) -> str:

@@ -14,7 +14,7 @@ from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import ApiError
+from extender.kube.api import ApiError, ObjectKey, Resource
 from extender.state.state import ClusterState
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
@@ -36,10 +36,23 @@ class EmbeddedCluster:
         self.state = ClusterState()
         self._controller = Controller(self.api)
         self._backlog = Backlog()
-        for each in manifests:
-            self.api.load(LOADED[each.kind], each.data)
+        self.load(manifests)
         self.api.follow(self.state)
         self.api.follow(self._backlog)
+
+    def load(self, manifests: Iterable[Manifest]) -> None:
+        """Add objects as they are. Raises ApiError: an object is there twice."""
+        for each in manifests:
+            self.api.load(LOADED[each.kind], each.data)
+
+    def has(self, manifest: Manifest) -> bool:
+        """Whether there is an object of this kind, namespace and name."""
+        return self.api.has(LOADED[manifest.kind], ObjectKey(manifest.namespace, manifest.name))
+
+    async def remove(self, resource: Resource, key: ObjectKey) -> None:
+        """Delete an object, and let the controllers follow. Raises ApiError: there is no such object."""
+        await self.api.delete(resource, key)
+        await self.settle()
 
     async def settle(self) -> None:
         """Run the controllers until they have nothing left to do."""

@@ -6,7 +6,7 @@ Each document is used, skipped because of its kind, or reported with its problem
 import errno
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,8 +15,7 @@ import orjson
 
 from allocator import InvalidObjectError, Problem, schema_problems, shown, validate
 from extender.config.yamltext import SyntaxProblem, documents
-from extender.kube.api import CLAIMS, NAMESPACES, RESOURCES, TEMPLATES, Resource
-from extender.kube.claim_rules import admin_problems
+from extender.kube.api import NAMESPACES, RESOURCES, Resource
 from extender.state.kinds import all_kinds
 from extender.state.objects import parse_namespace
 
@@ -26,6 +25,7 @@ LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACE
 MOST_MIB: Final = 256
 """Limit for one file: its objects take many times as much memory."""
 
+_STANDARD_INPUT: Final = Path("-")
 _GIVEN: Final = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc/self/fd"))
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _NO_KIND: Final = "(no kind)"
@@ -46,9 +46,18 @@ class RawObject:
     source: Path
     document: int
 
+    @property
+    def full_name(self) -> str:
+        """The name, with the namespace if the object has one."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a cluster in memory has objects of this kind."""
+        return _resource(self.data) is not None
+
     def __str__(self) -> str:
-        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {name}"
+        return f"{self.kind} {self.full_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +89,15 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All files, in order, and the objects without problems in them."""
+    """All files, in order, and the objects without problems in them, also those of kinds that are not used."""
 
     files: tuple[FileReport, ...]
-    objects: tuple[RawObject, ...]
+    documents: tuple[RawObject, ...]
+
+    @property
+    def objects(self) -> tuple[RawObject, ...]:
+        """The objects of the kinds that are used."""
+        return tuple(each for each in self.documents if each.is_used)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -103,7 +117,7 @@ def _told(reports: Iterable[FileReport]) -> tuple[str, ...]:
 def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | None = None) -> Loaded:
     """Read files of any name; in folders and their subfolders ``*.yaml``, ``*.yml`` and ``*.json``, by name.
 
-    ``check_expression`` returns what is wrong with a CEL expression, or None.
+    A path ``-`` is standard input. ``check_expression`` returns what is wrong with a CEL expression, or None.
     """
     files: list[FileReport] = []
     objects: list[RawObject] = []
@@ -115,41 +129,19 @@ def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | 
     return Loaded(tuple(files), tuple(objects))
 
 
-def duplicates(objects: Iterable[RawObject]) -> tuple[str, ...]:
-    """Objects that appear more than once, each with its files."""
-    first: dict[tuple[str, str, str], RawObject] = {}
-    found = []
-    for each in objects:
-        other = first.setdefault((each.kind, each.namespace, each.name), each)
-        if other is not each:
-            found.append(f"{each} is in {other.source} and again in {each.source}")
-    return tuple(found)
-
-
-def unauthorized(objects: Collection[RawObject]) -> tuple[str, ...]:
-    """Claims and claim templates with adminAccess that an API server would refuse in their namespaces.
-
-    A namespace that is not among the objects has no labels. Allocated claims were accepted before.
-    """
-    labels = {each.name: parse_namespace(each.data) for each in objects if each.kind == NAMESPACES.kind}
-    found = []
-    for each in objects:
-        if each.kind not in {CLAIMS.kind, TEMPLATES.kind} or _is_allocated(each.data):
-            continue
-        where = (
-            f" {each.namespace}" if each.namespace in labels else f" {each.namespace}, which is not among the manifests"
-        )
-        problems = admin_problems(dict(each.data), labels.get(each.namespace, {}))
-        found += [f"{each.source}: {each}: {problem}{where}" for problem in problems]
-    return tuple(found)
-
-
-def _is_allocated(data: Mapping[str, object]) -> bool:
-    status = data.get("status")
-    return isinstance(status, dict) and bool(status.get("allocation"))
+def load_objects(
+    objects: Iterable[object], source: str, check_expression: Callable[[str], str | None] | None = None
+) -> Loaded:
+    """Objects that are there already, as `load` reads them; ``source`` stands for the file in messages."""
+    reader = _FileReader(Path(source), check_expression)
+    for number, document in enumerate(objects, start=1):
+        reader.read_document(document, number)
+    return Loaded((reader.report,), tuple(reader.objects))
 
 
 def _files(path: Path) -> list[Path]:
+    if path == _STANDARD_INPUT:
+        return [Path("/dev/stdin")]
     try:
         is_folder = path.is_dir()
     except OSError:
@@ -176,7 +168,7 @@ def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[F
         return _unreadable(path, f"cannot be read: {error}"), []
     reader = _FileReader(path, check)
     reader.read(text)
-    return FileReport(path, reader.used, reader.skipped, tuple(reader.problems)), reader.objects
+    return reader.report, reader.objects
 
 
 def _text_of(path: Path) -> str:
@@ -222,8 +214,17 @@ class _FileReader:
                 hint = "a template, not YAML, it seems: " if "{{" in text else ""
                 self._note(number, "", [Problem(f"line {document.line}", f"{hint}{document.message}")])
             elif document is not None:
-                for each in _expanded(document):
-                    self._sort(each, number)
+                self.read_document(document, number)
+
+    def read_document(self, document: object, number: int) -> None:
+        """One document: an object, or a list of objects."""
+        for each in _expanded(document):
+            self._sort(each, number)
+
+    @property
+    def report(self) -> FileReport:
+        """What was read so far."""
+        return FileReport(self.path, self.used, self.skipped, tuple(self.problems))
 
     def _sort(self, obj: object, number: int) -> None:
         """Use an object, skip it, or note its problems."""
@@ -240,29 +241,37 @@ class _FileReader:
         if not isinstance(version, str) or not version:
             self._note(number, f"{kind} {_name(obj)}", [_no_text("apiVersion", version)])
             return
-        resource = LOADED.get(kind)
-        if resource is None or resource.group != version.rpartition("/")[0]:
-            self.skipped[kind] += 1
+        resource = _resource(obj)
+        if resource is None:
+            self._skip(obj, kind, number)
+        else:
+            self._use(self._completed(obj, namespaced=resource.namespaced), kind, number)
+
+    def _skip(self, obj: dict[str, object], kind: str, number: int) -> None:
+        """Keep an object of another kind: it may be a workload."""
+        problems = schema_problems(obj)
+        if problems:
+            self._note(number, f"{kind} {_name(obj)}", problems)
             return
-        self._use(self._completed(obj, resource), kind, number)
+        self.skipped[kind] += 1
+        obj = self._completed(obj, namespaced=False)
+        self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number))
 
     def _use(self, obj: dict[str, object], kind: str, number: int) -> None:
         problems = _problems(obj, self._parsers[kind], self._check)
         if problems:
             self._note(number, f"{kind} {_name(obj)}", problems)
             return
-        metadata = obj["metadata"]
-        namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
         self.used[kind] += 1
-        self.objects.append(RawObject(kind, namespace, _name(obj), obj, self.path, number))
+        self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number))
 
-    def _completed(self, obj: dict[str, object], resource: Resource) -> dict[str, object]:
+    def _completed(self, obj: dict[str, object], *, namespaced: bool) -> dict[str, object]:
         """The object with what an API server adds: the namespace, and a name from generateName."""
         metadata = obj.get("metadata")
         if not isinstance(metadata, dict):
             return obj
         added: dict[str, object] = {}
-        if resource.namespaced and not metadata.get("namespace"):
+        if namespaced and not metadata.get("namespace"):
             added["namespace"] = "default"
         prefix = metadata.get("generateName")
         if isinstance(prefix, str) and prefix and not metadata.get("name"):
@@ -326,7 +335,22 @@ def _expanded(document: object) -> Iterator[object]:
         yield {**defaults, **item} if isinstance(item, dict) else item
 
 
+def _resource(obj: Mapping[str, object]) -> Resource | None:
+    """The kind of an object, if it is one that is used."""
+    resource = LOADED.get(str(obj.get("kind")))
+    group = str(obj.get("apiVersion")).rpartition("/")[0]
+    return resource if resource is not None and resource.group == group else None
+
+
 def _name(obj: Mapping[str, object]) -> str:
+    return _metadata_text(obj, "name")
+
+
+def _namespace(obj: Mapping[str, object]) -> str:
+    return _metadata_text(obj, "namespace")
+
+
+def _metadata_text(obj: Mapping[str, object], field_name: str) -> str:
     metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else ""
+    found = metadata.get(field_name) if isinstance(metadata, dict) else None
+    return found if isinstance(found, str) else ""

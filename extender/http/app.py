@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from extender import __version__
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
@@ -33,6 +32,7 @@ from extender.http.tables import add_tables
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.verbs import wire
+from extender.version import __version__
 
 _REPEATED: Final = "repeated"
 

@@ -12,9 +12,9 @@ from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
-from extender import __version__
 from extender.service import Service
 from extender.verbs import wire
+from extender.version import __version__
 
 _PAUSE: Final = 9
 """The pause after a rendering, in times of its duration: so rendering takes at most a tenth of the time."""

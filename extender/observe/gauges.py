@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender import __version__
 from extender.kube.request_counts import SECONDS
 from extender.observe.overview import Overview
-from extender.state.live import LiveCluster
+from extender.version import __version__
+
+if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
+    from extender.state.live import LiveCluster
 
 _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and the value."""
@@ -79,7 +81,7 @@ class LogGauges(Collector):
         yield _counter("log_lines_dropped", text, (), [((), self._dropped())])
 
 
-def _watches(live: LiveCluster) -> Iterator[Metric]:
+def _watches(live: "LiveCluster") -> Iterator[Metric]:
     labels = ("kind",)
     followers = [((follower.resource.plural,), follower) for follower in live.followers]
     text = "Lists read: one at the start, and one each time that a watch cannot continue."
@@ -90,7 +92,7 @@ def _watches(live: LiveCluster) -> Iterator[Metric]:
     yield _counter("watch_failures", text, labels, ((key, follower.failures) for key, follower in followers))
 
 
-def _requests(live: LiveCluster) -> Iterator[Metric]:
+def _requests(live: "LiveCluster") -> Iterator[Metric]:
     request_counts = live.api.request_counts
     text = 'Requests to the API server by HTTP status ("<error>": no answer). Conflicts are those with 409.'
     answers = (((asked.verb, asked.resource, code), number) for (asked, code), number in request_counts.answers.items())

@@ -7,11 +7,11 @@ import random
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 import uvicorn
@@ -39,7 +39,6 @@ from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState
 from extender.tracing.tracing import UNTRACED, Tracing
 
-_T = TypeVar("_T")
 logger = structlog.get_logger()
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -110,17 +109,6 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
         uvloop.run(
             serve(opening, settings, catalog, listener, operations, tracing=tracing, dropped_lines=dropped_lines)
         )
-
-
-def run_once(cluster: EmbeddedCluster, settings: Settings, work: Callable[..., Awaitable[_T]]) -> _T:
-    """Run a function with the service over a cluster, without a server."""
-    logs.configure(settings.log)
-
-    async def job() -> _T:
-        async with embedded(cluster) as opened:
-            return await work(_service_over(opened, settings, Searches()), cluster)
-
-    return uvloop.run(job())
 
 
 def _service_over(cluster: Cluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED) -> Service:

@@ -24,13 +24,13 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.requests import Request as Incoming
 
-from extender import __version__
 from extender.config.settings import TracingSettings
 from extender.kube.request_counts import asked
 from extender.kube.transport import Reply, Request, Stream, Transport
 from extender.offload import Offload
 from extender.tracing.tracing import Call
 from extender.verbs.verb import Facts
+from extender.version import __version__
 
 _T = TypeVar("_T")
 

@@ -13,12 +13,9 @@ from typing import Any
 import yaml
 
 from allocator import conditions_of
-from extender.cli.simulate import Placement, simulate
+from extender import Cluster, Placement
 from extender.config.settings import Settings
 from extender.explain.changes import Change
-from extender.fakekube.cluster import EmbeddedCluster, check_expression
-from extender.fakekube.manifests import load
-from extender.serving.run import run_once
 from tests.kit.clusters import Object
 from tests.kit.objects.parts import api_object
 
@@ -43,18 +40,15 @@ class Manifests:
         """The settings with the gates."""
         return Settings.model_validate({"featureGates": self.gates})
 
-    def cluster(self, folder: Path) -> EmbeddedCluster:
+    def cluster(self, folder: Path) -> Cluster:
         """The cluster of the manifests, read from a file."""
         file = folder / "cluster.yaml"
         file.write_text(yaml.safe_dump_all(self.objects))
-        loaded = load([file], check_expression)
-        assert not loaded.problems, loaded.problems
-        return EmbeddedCluster(loaded.objects)
+        return Cluster.from_manifests([file], settings=self.settings)
 
     def simulated(self, folder: Path) -> dict[str, Placement]:
         """Where `dra-extender simulate` puts the pods."""
-        placements = run_once(self.cluster(folder), self.settings, simulate)
-        return {each.pod: each for each in placements}
+        return {each.pod: each for each in self.cluster(folder).schedule()}
 
     def cordon_all_but(self, node: str) -> None:
         """Leave one node to choose."""

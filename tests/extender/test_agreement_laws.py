@@ -13,16 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from extender import Cluster
 from extender.assembly import make_service
-from extender.cli.simulate import explained_at_turn, simulate
 from extender.config.sources import load
+from extender.explain.document import as_json
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.kube.api import ObjectKey
+from extender.fakekube.manifests import load_objects
+from extender.kube.api import PODS, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.service import RefusedError, Service
+from extender.simulation.scheduling import schedule
+from extender.state.objects import parse_pod
 from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
-from tests.extender.test_simulation import manifests_of
 from tests.kit.clusters import solver
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ PLACES = {"fits", "needs no devices"}
 
 def over(world: World, job: Callable[[Service, EmbeddedCluster], Awaitable[T]]) -> T:
     async def run() -> T:
-        cluster = EmbeddedCluster(manifests_of(world.objects))
+        cluster = EmbeddedCluster(load_objects(world.objects, "objects").objects)
         async with cluster.running():
             service = make_service(cluster.api, cluster.state, solver(), SETTINGS, Metrics(CollectorRegistry()))
             return await job(service, cluster)
@@ -53,13 +56,11 @@ def fitting(document: Any, nodes: set[str]) -> set[str]:
 @given(worlds(), st.data())
 def test_explain_promises_a_node_exactly_if_simulate_gives_one(world: World, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(world.pods))
-    placed = {each.pod: each.node for each in over(world, lambda s, c: simulate(s, c, [OURS]))}
+    placed = {each.pod: each.node for each in Cluster.from_objects(world.objects, settings=SETTINGS).schedule()}
     nodes = {each["metadata"]["name"] for each in world.objects if each["kind"] == "Node"}
-
-    async def explain(service: Service, cluster: EmbeddedCluster) -> Any:
-        return (await explained_at_turn(service, cluster, ObjectKey("ns", name), [OURS])).document
-
-    document = over(world, explain)
+    cluster = Cluster.from_objects(world.objects, settings=SETTINGS)
+    cluster.schedule(before=f"ns/{name}")
+    document: Any = as_json(cluster.explain(f"ns/{name}"))
     node = placed[f"ns/{name}"]
     assert (document["verdict"] in PLACES) == bool(node), document["text"]
     assert not node or node in fitting(document, nodes), document["text"]
@@ -71,7 +72,8 @@ def test_filter_and_bind_take_the_nodes_that_explain_names(world: World, data: s
     key = ObjectKey("ns", data.draw(st.sampled_from(world.pods)))
 
     async def compare(service: Service, cluster: EmbeddedCluster) -> None:
-        document: Any = (await explained_at_turn(service, cluster, key, [OURS])).document
+        await schedule(service, cluster, [OURS], before=key)
+        document: Any = as_json(await service.explain(parse_pod(await cluster.api.get(PODS, key))))
         pod = cluster.state.snapshot.pods.get(key)
         if document["verdict"] not in {"fits", "fits nowhere"} or pod is None:
             return

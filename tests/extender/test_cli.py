@@ -12,7 +12,8 @@ import yaml
 from typer.testing import CliRunner
 
 from extender import __version__
-from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
+from extender.cli.main import app
+from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.cli.options import spread
 from extender.config.sources import load
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod
@@ -160,7 +161,7 @@ def test_simulate_explains_a_pod_at_its_turn(tmp_path: Path) -> None:
 def test_simulate_and_serve_refuse_admin_access_without_the_namespaces_label(watching: list[str]) -> None:
     for command in (["simulate", *watching], ["serve", "-m", *watching]):
         result = RUNNER.invoke(app, spread(command, "-m"))
-        assert (result.exit_code, result.stdout) == (FOUND_PROBLEMS, "")
+        assert result.exit_code == FOUND_PROBLEMS
         assert result.stderr == f"error: {watching[1]}: {NO_LABEL}\n"
 
 
@@ -176,11 +177,80 @@ def test_simulate_says_what_it_does_not_look_at(manifests: Path, tmp_path: Path)
     assert (result.exit_code, result.stderr) == (OK, "warning: ignored: requests of CPU and memory\n")
 
 
-def test_simulate_refuses_manifests_with_errors(manifests: Path, tmp_path: Path) -> None:
+def test_simulate_names_an_object_with_errors_and_goes_on_without_it(manifests: Path, tmp_path: Path) -> None:
     bad = written(tmp_path / "bad.yaml", BROKEN)
     result = RUNNER.invoke(app, ["simulate", "--manifests", str(manifests), "--manifests", str(bad)])
-    assert (result.exit_code, result.stdout) == (FOUND_PROBLEMS, "")
+    assert result.exit_code == FOUND_PROBLEMS
     assert "80Gx" in result.stderr
+    assert f"ns/p   a      {DRIVER}/a/gpu-0" in result.stdout
+
+
+def test_simulate_uses_the_first_of_two_equal_objects(manifests: Path, tmp_path: Path) -> None:
+    again = written(tmp_path / "again.yaml", local_slice("a", 5))
+    result = RUNNER.invoke(app, ["simulate", str(manifests), str(again)])
+    assert (result.exit_code, result.stderr) == (
+        FOUND_PROBLEMS,
+        f"error: ResourceSlice slice-a is in {manifests} and again in {again}\n",
+    )
+    assert "ns/q   -      1 no free device for request gpu" in result.stdout
+
+
+@pytest.mark.parametrize(("arguments", "status"), [([], OK), (["--fail-on-pending"], FOUND_PROBLEMS)])
+def test_simulate_fails_on_pending_pods_if_asked(manifests: Path, arguments: list[str], status: int) -> None:
+    assert RUNNER.invoke(app, ["simulate", str(manifests), *arguments]).exit_code == status
+
+
+NOTHING_TO_DO: dict[str, tuple[list[Object], str]] = {
+    "no pods": ([GPU], "the manifests have no pods"),
+    "all bound": ([node("a"), pod("p", on="a"), pod("q", on="a")], "of the pods, 2 are bound"),
+    "bound and finished": (
+        [node("a"), pod("p", on="a"), {**pod("q"), "status": {"phase": "Failed"}}],
+        "of the pods, 1 is bound and 1 is finished or being deleted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "why"), NOTHING_TO_DO.values(), ids=NOTHING_TO_DO)
+def test_simulate_says_when_there_is_nothing_to_do(objects: list[Object], why: str, tmp_path: Path) -> None:
+    result = RUNNER.invoke(app, ["simulate", str(written(tmp_path / "x.yaml", *objects)), "--fail-on-pending"])
+    assert (result.exit_code, result.stdout) == (OK, "")
+    assert result.stderr == f"note: there is nothing to schedule: {why}\n"
+
+
+def test_simulate_says_what_it_skips(manifests: Path, tmp_path: Path) -> None:
+    services = [{"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"s{number}"}} for number in range(12)]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"suspend": True}}
+    others = written(tmp_path / "others.yaml", *services, job)
+    result = RUNNER.invoke(app, ["simulate", str(manifests), str(others)])
+    assert (result.exit_code, result.stderr.splitlines()) == (
+        OK,
+        [
+            "warning: skipped: Job j: it is suspended",
+            "note: skipped: Service s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 2 more",
+        ],
+    )
+
+
+FORMS: dict[str, list[str]] = {
+    "name": ["ns/p", "ns/q"],
+    "wide": [
+        "POD    NODE   CLAIM   REQUEST   DEVICE                    REASON",
+        f"ns/p   a      c       gpu       {DRIVER}/a/gpu-0   -",
+        "ns/q   -      -       -         -                         1 no free device for request gpu",
+    ],
+}
+
+
+@pytest.mark.parametrize(("form", "lines"), FORMS.items(), ids=FORMS)
+def test_simulate_prints_other_forms(manifests: Path, form: str, lines: list[str]) -> None:
+    assert RUNNER.invoke(app, ["simulate", str(manifests), "-o", form]).stdout.splitlines() == lines
+
+
+@pytest.mark.parametrize("command", [["validate"], ["simulate"], ["audit"], ["explain", "ns/p", "-m"]])
+def test_yaml_says_the_same_as_json(manifests: Path, command: list[str]) -> None:
+    as_json, as_yaml = (RUNNER.invoke(app, [*command, str(manifests), "-o", form]) for form in ("json", "yaml"))
+    assert as_json.exit_code == as_yaml.exit_code == OK
+    assert yaml.safe_load(as_yaml.stdout) == orjson.loads(as_json.stdout)
 
 
 # --- config -------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typer.main import get_command
 from allocator import CAUSES, Cause, Unsatisfiable
 from allocator.outcome import Reason
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
-from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
+from extender.cli.main import app
+from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.autoscaler_verbs import AUTOSCALER_VERBS

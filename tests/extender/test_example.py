@@ -1,6 +1,5 @@
 """The example cluster: what it shows, that an API server would take it, and where each of its pods goes."""
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -9,15 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 from allocator import parse_slice
-from extender.assembly import make_service, make_solver
-from extender.cli.simulate import Placement, simulate
-from extender.config.settings import Settings
-from extender.fakekube.cluster import EmbeddedCluster, check_expression
-from extender.fakekube.manifests import load, unauthorized
-from extender.observe.metrics import Metrics
+from extender import Cluster, Placement
+from extender.fakekube.admission import unauthorized
+from extender.fakekube.cluster import check_expression
+from extender.fakekube.manifests import load
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]
@@ -232,15 +228,7 @@ REJECTED = {
 @pytest.fixture(scope="module")
 def placements() -> dict[str, Placement]:
     """What `dra-extender simulate` finds out."""
-
-    async def work() -> dict[str, Placement]:
-        cluster = EmbeddedCluster(load([EXAMPLE], check_expression).objects)
-        async with cluster.running():
-            metrics = Metrics(CollectorRegistry())
-            service = make_service(cluster.api, cluster.state, make_solver(Settings()), Settings(), metrics)
-            return {each.pod: each for each in await simulate(service, cluster)}
-
-    return asyncio.run(work())
+    return {each.pod: each for each in Cluster.from_manifests([EXAMPLE]).schedule()}
 
 
 def test_an_api_server_would_take_everything() -> None:

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from extender.assembly import make_service
 from extender.cli.explain import Inquiry, InquiryError, asked
-from extender.cli.main import FOUND_PROBLEMS, OK, USAGE, app
+from extender.cli.main import app
+from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.absence import unknown_pod
@@ -430,7 +431,7 @@ def test_a_pod_of_manifests_as_json_on_some_nodes(manifests: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["nobody"], "pod default/nobody does not exist, or it needs no devices"),
+        (["nobody"], "pod default/nobody does not exist"),
         (["a/b/c"], "a/b/c: expected POD or NAMESPACE/POD"),
         (["ns/p", "--server", "http://x"], "only one of them"),
     ],

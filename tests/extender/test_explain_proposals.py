@@ -3,7 +3,6 @@
 `PROPOSAL_EXAMPLES` sets the number of random clusters.
 """
 
-import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from allocator import GATES
-from extender.assembly import make_solver
-from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
-from extender.kube.api import ObjectKey
 from tests.extender.applying import Manifests
 from tests.extender.explaincases import EXPLAINED
 from tests.extender.explainclusters import World, worlds
@@ -56,8 +52,4 @@ def test_the_pod_gets_its_devices_once_a_proposal_is_applied(name: str, tmp_path
 @given(worlds())
 def test_a_proposal_of_any_cluster_holds_once_it_is_applied(tmp_path: Path, world: World) -> None:
     manifests = Manifests(world.objects, world.gates)
-    cluster = manifests.cluster(tmp_path)
-    asyncio.run(cluster.settle())
-    snapshot = cluster.state.snapshot
-    explainer = Explainer.alone(snapshot, make_solver(manifests.settings))
-    holds(explainer.explain(snapshot.pods[ObjectKey("ns", "p")]), manifests, tmp_path)
+    holds(manifests.cluster(tmp_path).explain("ns/p"), manifests, tmp_path)

@@ -10,16 +10,17 @@ from extender.assembly import make_service
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.background.unserved import PATIENCE, Unserved
-from extender.cli.simulate import simulate
 from extender.config.settings import Settings
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
 from extender.fakekube.cluster import EmbeddedCluster
+from extender.fakekube.manifests import load_objects
 from extender.faults import Faults
 from extender.kube.api import PODS, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.pods.case import held_for_nominated
 from extender.service import RefusedError, Service
+from extender.simulation.scheduling import schedule
 from extender.state.objects import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.preempt import Victims
@@ -28,7 +29,6 @@ from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned
 from tests.extender.requeue_scene import mark
-from tests.extender.test_simulation import manifests_of
 from tests.kit.clusters import (
     NOW,
     Cluster,
@@ -149,10 +149,10 @@ def test_an_estimate_plans_for_the_others() -> None:
 
 
 async def test_a_simulation_places_the_others() -> None:
-    cluster = EmbeddedCluster(manifests_of([*WORLD, *DEVICES]))
+    cluster = EmbeddedCluster(load_objects([*WORLD, *DEVICES], "objects").objects)
     async with cluster.running():
         service = make_service(cluster.api, cluster.state, poisoned(), Settings(), Metrics(CollectorRegistry()))
-        found = {each.pod: each for each in await simulate(service, cluster)}
+        found = {each.pod: each for each in await schedule(service, cluster)}
     assert found["ns/well"].node == "a"
     assert found["ns/sick"].reason == f"2 {REASON}"
 

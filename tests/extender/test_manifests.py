@@ -7,7 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from extender.fakekube.manifests import LOADED, MOST_MIB, FileReport, Loaded, duplicates, load, unauthorized
+from extender.fakekube.admission import duplicates, unauthorized
+from extender.fakekube.manifests import LOADED, MOST_MIB, FileReport, Loaded, load
 
 REAL = Path(__file__).parents[3] / "shared" / "manifests"
 
@@ -327,7 +328,7 @@ def test_admin_access_needs_a_label_on_the_namespace(folder: Path, kind: str, ve
     found = loaded(folder, "\n---\n".join([*spaces, *asking]))
     assert found.problems == ()
     label = 'needs the label resource.kubernetes.io/admin-access: "true" on the namespace'
-    assert unauthorized(found.objects) == (
+    assert tuple(map(str, unauthorized(found.objects))) == (
         f"{folder / 'a.yaml'}: {kind} shut/watch: {field}: {label} shut",
         f"{folder / 'a.yaml'}: {kind} elsewhere/watch: {field}: {label} elsewhere, which is not among the manifests",
     )
@@ -346,7 +347,7 @@ def test_duplicates_name_both_files(folder: Path) -> None:
         written(folder, name, f"{CLASS}---{CLAIM}")
     found = load([folder])
     assert found.problems == ()
-    assert duplicates(found.objects) == (
+    assert tuple(map(str, duplicates(found.objects))) == (
         f"DeviceClass gpu is in {folder / 'a.yaml'} and again in {folder / 'b.yaml'}",
         f"ResourceClaim default/one is in {folder / 'a.yaml'} and again in {folder / 'b.yaml'}",
     )
@@ -362,6 +363,8 @@ TRULY_WRONG = {
     "dra-driver-nvidia-gpu/demo/specs/quickstart/v1beta1/gpu-test-vfiopci.yaml",
     "dra-driver-nvidia-gpu/demo/specs/selectors/claims.yaml",
     # pods with claims as they were before 1.31
+    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-job-1.yaml",
+    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-job.yaml",
     "dra-driver-nvidia-gpu/demo/specs/selectors/pods.yaml",
     # no apiVersion, or `apiversion`
     "dra-example-driver/demo/examples/device-taints-tolerations/device-taint-pod-noschedule/4-pod-not-scheduled.yaml",

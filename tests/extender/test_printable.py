@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 from allocator import printable, printable_lines, shown
 from allocator.cel.errors import CompileError
-from extender.cli.explain import Answer
-from extender.cli.main import FOUND_PROBLEMS, app
+from extender.cli.answer import Answer
+from extender.cli.main import app
+from extender.cli.messages import FOUND_PROBLEMS
 from extender.config.settings import LogSettings
 from extender.observe import logs
 from extender.observe.tables.table import Row, View, page

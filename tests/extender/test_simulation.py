@@ -1,42 +1,25 @@
 """Simulation: pending pods one after the other, by the verbs that the service runs."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-
 import pytest
-from prometheus_client import CollectorRegistry
 
 from allocator import Quantity
-from extender.assembly import make_service
-from extender.cli.simulate import Placement, overlooked, simulate
-from extender.config.settings import Settings
-from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import RawObject
-from extender.observe.metrics import Metrics
+from extender import Cluster, Placement
+from extender.config.sources import load
 from extender.scheduler.plugins import asked
 from extender.state.objects import parse_pod
-from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request, solver
+from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request
 
 PLUGIN = "plugin.example.com/gpu"
 SERVED_HERE = "example.com/gpu"
-
-
-def manifests_of(objects: Iterable[Object]) -> list[RawObject]:
-    return [
-        RawObject(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"], each, Path("x"), 1)
-        for each in objects
-    ]
 
 
 def wanting(amount: int, **fields: object) -> Object:
     return {"name": "c", "image": "i", "resources": {"requests": {PLUGIN: str(amount)}}, **fields}
 
 
-async def placed(*objects: Object, schedulers: Sequence[str] = ()) -> dict[str, Placement]:
-    cluster = EmbeddedCluster(manifests_of(objects))
-    async with cluster.running():
-        service = make_service(cluster.api, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
-        return {each.pod: each for each in await simulate(service, cluster, schedulers)}
+def placed(*objects: Object, settings: str = "") -> dict[str, Placement]:
+    cluster = Cluster.from_objects(objects, settings=load(settings))
+    return {each.pod: each for each in cluster.schedule()}
 
 
 def template(name: str) -> Object:
@@ -51,10 +34,10 @@ def pod_from_template(name: str, created: str) -> Object:
     return found
 
 
-async def test_pods_go_in_order_of_their_age_until_nothing_is_left() -> None:
+def test_pods_go_in_order_of_their_age_until_nothing_is_left() -> None:
     days = {"third": "2026-01-03", "first": "2026-01-01", "second": "2026-01-02"}
     pods = [pod_from_template(name, f"{day}T00:00:00Z") for name, day in days.items()]
-    found = await placed(GPU, node("a"), local_slice("a", 2), template("t"), *pods)
+    found = placed(GPU, node("a"), local_slice("a", 2), template("t"), *pods)
     assert list(found) == ["ns/first", "ns/second", "ns/third"]
     assert [(each.node, [d.result.device.device for d in each.devices]) for each in found.values()] == [
         ("a", ["gpu-0"]),
@@ -64,9 +47,9 @@ async def test_pods_go_in_order_of_their_age_until_nothing_is_left() -> None:
     assert found["ns/third"].reason == "1 no free device for request gpu"
 
 
-async def test_equal_reasons_of_nodes_are_counted() -> None:
+def test_equal_reasons_of_nodes_are_counted() -> None:
     cordoned = {**node("d"), "spec": {"unschedulable": True}}
-    found = await placed(
+    found = placed(
         GPU,
         node("a"),
         node("b"),
@@ -81,33 +64,33 @@ async def test_equal_reasons_of_nodes_are_counted() -> None:
     )
 
 
-async def test_a_cluster_without_nodes_is_the_reason() -> None:
-    assert (await placed(GPU, claim("c"), pod("p", "c")))["ns/p"].reason == "there are no nodes"
+def test_a_cluster_without_nodes_is_the_reason() -> None:
+    assert (placed(GPU, claim("c"), pod("p", "c")))["ns/p"].reason == "there are no nodes"
 
 
-async def test_pods_that_run_or_are_done_are_left_alone() -> None:
+def test_pods_that_run_or_are_done_are_left_alone() -> None:
     done = pod("done")
     done["status"]["phase"] = "Succeeded"
-    found = await placed(node("a"), pod("running", on="a"), done, pod("new"))
+    found = placed(node("a"), pod("running", on="a"), done, pod("new"))
     assert {name: each.node for name, each in found.items()} == {"ns/new": "a"}
 
 
-async def test_a_claim_that_a_pod_shares_takes_it_to_the_same_node() -> None:
-    found = await placed(GPU, node("a"), node("b"), local_slice("b"), claim("c"), pod("p", "c"), pod("q", "c"))
+def test_a_claim_that_a_pod_shares_takes_it_to_the_same_node() -> None:
+    found = placed(GPU, node("a"), node("b"), local_slice("b"), claim("c"), pod("p", "c"), pod("q", "c"))
     assert [each.node for each in found.values()] == ["b", "b"]
     assert found["ns/p"].devices == found["ns/q"].devices
 
 
-async def test_what_device_plugins_have_left_is_counted_as_pods_are_placed() -> None:
+def test_what_device_plugins_have_left_is_counted_as_pods_are_placed() -> None:
     pods = [pod(f"p{number}", resources={PLUGIN: "2"}) for number in range(3)]
     running = [pod("running", on="a", resources={PLUGIN: "1"}), pod("done", on="b", resources={PLUGIN: "4"})]
     running[1]["status"]["phase"] = "Succeeded"
-    found = await placed(node("a", allocatable={PLUGIN: "4"}), node("b", allocatable={PLUGIN: "2"}), *running, *pods)
+    found = placed(node("a", allocatable={PLUGIN: "4"}), node("b", allocatable={PLUGIN: "2"}), *running, *pods)
     assert sorted(each.node for each in found.values()) == ["", "a", "b"]
     assert found["ns/p2"].reason == f"2 Insufficient {PLUGIN}"
 
 
-async def test_where_no_plugin_offers_a_resource_devices_of_its_class_are_counted() -> None:
+def test_where_no_plugin_offers_a_resource_devices_of_its_class_are_counted() -> None:
     extended = device_class(selectors=[f'device.driver == "{DRIVER}"'], extended=SERVED_HERE)
     nodes = [
         node("plugin", allocatable={SERVED_HERE: "1"}),
@@ -115,7 +98,7 @@ async def test_where_no_plugin_offers_a_resource_devices_of_its_class_are_counte
         node("nothing", allocatable={SERVED_HERE: "0"}),
     ]
     pods = [pod(f"p{number}", resources={SERVED_HERE: "1"}) for number in range(3)]
-    found = await placed(extended, *nodes, local_slice("devices", 1), *pods)
+    found = placed(extended, *nodes, local_slice("devices", 1), *pods)
     assert sorted(each.node for each in found.values()) == ["", "devices", "plugin"]
     assert f"1 Insufficient {SERVED_HERE}" in found["ns/p2"].reason
 
@@ -140,10 +123,10 @@ def test_a_pod_needs_as_much_as_it_does_at_its_peak(init: list[Object], containe
     assert asked(parse_pod(raw)) == {PLUGIN: Quantity.from_int(peak).nano}
 
 
-async def test_a_pod_without_a_spec_needs_nothing() -> None:
+def test_a_pod_without_a_spec_needs_nothing() -> None:
     bare = pod("bare")
     del bare["spec"]
-    assert (await placed(node("a"), bare))["ns/bare"].node == "a"
+    assert (placed(node("a"), bare))["ns/bare"].node == "a"
 
 
 def with_spec(obj: Object, **fields: object) -> Object:
@@ -173,32 +156,32 @@ OVERLOOKED: dict[str, tuple[list[Object], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("objects", "found"), OVERLOOKED.values(), ids=OVERLOOKED)
 def test_what_is_not_looked_at_is_named_where_it_is_there(objects: list[Object], found: tuple[str, ...]) -> None:
-    assert overlooked(manifests_of(objects)) == found
+    assert Cluster.from_objects(objects).ignored == found
 
 
-async def test_the_same_manifests_give_the_same_result() -> None:
+def test_the_same_manifests_give_the_same_result() -> None:
     objects = [GPU, node("a"), local_slice("a"), template("t"), pod_from_template("p", "2026-01-01T00:00:00Z")]
-    first, second = (await placed(*objects))["ns/p"], (await placed(*objects))["ns/p"]
+    first, second = placed(*objects)["ns/p"], placed(*objects)["ns/p"]
     assert first.as_json() == second.as_json()
     assert first.as_json()["node"] == "a"
 
 
-async def test_a_pod_with_a_scheduling_gate_is_not_tried() -> None:
+def test_a_pod_with_a_scheduling_gate_is_not_tried() -> None:
     gated = with_spec(pod("p"), schedulingGates=[{"name": "example.com/quota"}])
-    assert (await placed(node("a"), gated))["ns/p"].reason == (
+    assert (placed(node("a"), gated))["ns/p"].reason == (
         "scheduling gate example.com/quota keeps the pod from its scheduler"
     )
 
 
-async def test_a_pod_of_a_scheduler_that_does_not_call_us_is_not_tried() -> None:
+def test_a_pod_of_a_scheduler_that_does_not_call_us_is_not_tried() -> None:
     theirs, ours = pod("theirs"), with_spec(pod("ours"), schedulerName="dra-scheduler")
-    found = await placed(node("a"), theirs, ours, schedulers=["dra-scheduler"])
+    found = placed(node("a"), theirs, ours, settings="scheduling: {schedulerNames: [dra-scheduler]}")
     assert [(each.node, each.reason) for each in found.values()] == [
         ("", "its scheduler is default-scheduler, which does not call dra-extender; dra-scheduler would"),
         ("a", ""),
     ]
 
 
-async def test_a_resource_that_nobody_offers_keeps_a_pod_off_every_node() -> None:
-    found = await placed(node("a"), node("b", allocatable={PLUGIN: "1"}), pod("p", resources={"amd.com/gpu": "1"}))
+def test_a_resource_that_nobody_offers_keeps_a_pod_off_every_node() -> None:
+    found = placed(node("a"), node("b", allocatable={PLUGIN: "1"}), pod("p", resources={"amd.com/gpu": "1"}))
     assert found["ns/p"].reason == "2 neither a device plugin nor a device class offers extended resource amd.com/gpu"

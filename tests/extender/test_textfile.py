@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from extender.cli.main import FOUND_PROBLEMS, USAGE, app
+from extender.cli.main import app
+from extender.cli.messages import FOUND_PROBLEMS, USAGE
 from extender.config.text_file import UnreadableError, read_text
 
 

@@ -1,0 +1,41 @@
+"""An explanation for the command line: from this process or from a running service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import typer
+
+from allocator import printable
+from extender.cli.messages import FOUND_PROBLEMS, print_data
+from extender.explain.explanation import Verdict
+
+_GOOD: Final = frozenset({Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An explanation as JSON."""
+
+    document: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The text for people, made printable: the service may send any characters."""
+        return "\n".join(map(printable, str(self.document["text"]).split("\n")))
+
+    @property
+    def is_good(self) -> bool:
+        """The pod is bound, fits on a node, or needs no devices."""
+        return self.document["verdict"] in _GOOD
+
+
+def print_answer(answer: Answer, form: StrEnum) -> None:
+    """Print an explanation; ends the command with 1 if the pod fits nowhere."""
+    if form.value in {"json", "yaml"}:
+        print_data(answer.document, form)
+    else:
+        typer.echo(answer.text, nl=False)
+    if not answer.is_good:
+        raise typer.Exit(FOUND_PROBLEMS)

@@ -1,0 +1,69 @@
+"""What commands read before they do their work: settings, manifests, names of pods."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from allocator import JSON
+from extender.cli.messages import fail, refuse
+from extender.config.settings import Settings
+from extender.config.sources import SettingsError
+from extender.config.sources import load as load_settings
+from extender.config.text_file import UnreadableError, read_text
+from extender.fakekube.admission import duplicates, unauthorized
+from extender.fakekube.cluster import check_expression
+from extender.fakekube.manifests import Loaded
+from extender.fakekube.manifests import load as load_manifests
+
+
+def settings_of(config: Path | None, flags: dict[str, JSON]) -> Settings:
+    """The settings from file, environment and flags; ends the command if they are invalid."""
+    try:
+        return read_settings(config, flags)
+    except SettingsError as error:
+        fail(*error.problems)
+
+
+def read_settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
+    """As `settings_of`; raises SettingsError: settings are invalid."""
+    try:
+        text = read_text(config) if config else None
+    except UnreadableError as error:
+        fail(f"{config}: {error}")
+    return load_settings(text, file=str(config), environment=os.environ, flags=flags)
+
+
+def manifests_of(paths: Sequence[Path]) -> Loaded:
+    """The objects of some files; ends the command if files cannot be opened."""
+    loaded = load_manifests(paths, check_expression)
+    if loaded.unreadable:
+        fail(*loaded.unreadable)
+    return loaded
+
+
+def one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
+    """The objects of one cluster: ends the command if any are invalid or appear twice."""
+    check_given(command, paths)
+    loaded = manifests_of(paths)
+    refuse((*loaded.problems, *duplicates(loaded.objects)))
+    return loaded
+
+
+def new_cluster(command: str, paths: Sequence[Path]) -> Loaded:
+    """As `one_cluster`; also ends the command if an API server would refuse a claim in its namespace."""
+    loaded = one_cluster(command, paths)
+    refuse(unauthorized(loaded.objects))
+    return loaded
+
+
+def check_given(command: str, paths: Sequence[Path]) -> None:
+    """End the command if it was given no manifests."""
+    if not paths:
+        fail(f"{command} needs PATH... or --manifests PATH...")
+
+
+def check_pod_name(pod: str) -> None:
+    """End the command if a text is not POD or NAMESPACE/POD."""
+    namespace, slash, name = pod.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace):
+        fail(f"{pod}: expected POD or NAMESPACE/POD")

@@ -1,0 +1,58 @@
+"""`dra-extender serve`: the service over a live cluster, or over manifests."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from extender.autoscaler.templates import TemplateError
+from extender.cli.messages import fail
+from extender.cli.options import (
+    ConfigOption,
+    ContextOption,
+    KubeconfigOption,
+    ManifestsOption,
+    PolicyOption,
+    command_app,
+    examples,
+)
+from extender.cli.reading import new_cluster, settings_of
+from extender.fakekube.cluster import EmbeddedCluster
+from extender.kube.api import ConnectError
+from extender.kube.credentials import find_origin
+from extender.serving import run as serving
+from extender.tracing.tracing import TracingError, open_tracing
+
+app = command_app()
+
+
+@app.command(
+    epilog=examples(
+        "dra-extender serve --manifests config/example",
+        "dra-extender serve --kubeconfig ~/.kube/config --config config/extender.yaml",
+    )
+)
+def serve(
+    manifests: ManifestsOption = None,
+    config: ConfigOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    policy: PolicyOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = "",
+) -> None:
+    """Answer the calls of a kube-scheduler for a live cluster or, with --manifests, for a cluster in memory."""
+    settings = settings_of(config, {"server.host": host, "server.port": port, "scheduling.policy": policy})
+    if manifests and (kubeconfig or context):
+        fail("--manifests names a cluster in memory, --kubeconfig and --context name a live one: give only one of them")
+    try:
+        tracing = open_tracing(settings.tracing, os.environ)
+        if manifests:
+            opening = serving.embedded(EmbeddedCluster(new_cluster("serve", manifests).objects))
+        else:
+            opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
+        serving.run(opening, settings, tracing)
+    except (serving.ListenError, TracingError) as error:
+        fail(str(error))
+    except (ConnectError, TemplateError) as error:
+        fail(*error.problems)

@@ -1,0 +1,50 @@
+"""`dra-extender validate`: what is used, skipped and wrong in manifests."""
+
+from collections.abc import Mapping
+
+from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
+from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
+from extender.cli.reading import manifests_of
+from extender.fakekube.admission import duplicates, unauthorized
+from extender.fakekube.manifests import FileReport
+from extender.observe.tables.terminal import Table, print_table
+
+app = command_app()
+
+
+@app.command(
+    epilog=examples(
+        "dra-extender validate config/example",
+        "kubectl get resourceslices -o yaml | dra-extender validate -",
+        "dra-extender validate config/example -o yaml",
+    )
+)
+def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
+    """Read manifests and print for each file what is used, what is skipped, and what is wrong."""
+    loaded = manifests_of(paths)
+    if output is Output.NAME:
+        print_lines(str(report.path) for report in loaded.files)
+    elif output is Output.TABLE:
+        rows = [
+            (str(report.path), _counts(report.used), _counts(report.skipped), str(len(report.problems)))
+            for report in loaded.files
+        ]
+        print_table(Table(("file", "used", "skipped", "errors"), rows), stdout())
+    else:
+        print_data([_report_json(report) for report in loaded.files], output)
+    warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
+    warn(*map(str, unauthorized(loaded.objects)))
+    refuse(loaded.problems)
+
+
+def _counts(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "-"
+
+
+def _report_json(report: FileReport) -> dict[str, object]:
+    return {
+        "file": str(report.path),
+        "used": dict(report.used),
+        "skipped": dict(report.skipped),
+        "errors": [str(problem) for problem in report.problems],
+    }

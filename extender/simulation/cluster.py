@@ -1,0 +1,261 @@
+"""A cluster in memory as a library: no files are written, nothing is printed, and the caller needs no event loop."""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from anyio.from_thread import start_blocking_portal
+from prometheus_client import CollectorRegistry
+
+from extender.assembly import make_service, make_solver
+from extender.config.settings import Settings
+from extender.decisions.solver import Solver
+from extender.explain.absence import unknown_pod
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Explanation
+from extender.fakekube.admission import duplicates, unauthorized
+from extender.fakekube.cluster import EmbeddedCluster, check_expression
+from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_objects
+from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
+from extender.observe.metrics import Metrics
+from extender.service import Service
+from extender.simulation.placement import Placement
+from extender.simulation.quiet import log_quietly
+from extender.simulation.scheduling import schedule
+from extender.simulation.workloads.expand import Skipped, expanded
+from extender.state.objects import Pod, parse_pod
+from extender.state.snapshot import Snapshot
+
+_T = TypeVar("_T")
+
+_SOURCE: Final = "objects"
+"""Stands for the file in messages about objects that come from no file."""
+
+
+class ManifestsError(ValueError):
+    """Manifests that cannot be used.
+
+    Attributes:
+        problems: each with the file, the object, the field and the value, as far as they are known.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class UnreadableFilesError(ManifestsError):
+    """Files or folders that cannot be opened."""
+
+
+class UnknownPodError(LookupError):
+    """There is no pod of that name; the text names the one that was probably meant."""
+
+
+async def _inline(work: Callable[[], _T]) -> _T:
+    """Where searches run: here, because nobody else is waiting."""
+    return work()
+
+
+class Cluster:
+    """A cluster in memory: nodes, ResourceSlices, claims and pods, which the extender schedules.
+
+    Workloads (Deployment, StatefulSet, Job, ...) become pods when they are added. `schedule` then gives pods their
+    nodes and devices and changes the cluster; all other methods that return something leave it as it is.
+
+    A cluster is not safe to use from several threads at once.
+
+    Attributes:
+        settings: policy, limits and feature gates of the scheduling.
+        skipped: the objects that a simulation does not use, with the reason for workloads.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """An empty cluster; without settings, it has the defaults of the service."""
+        log_quietly()
+        self.settings = Settings() if settings is None else settings
+        self.skipped: tuple[Skipped, ...] = ()
+        self._embedded = EmbeddedCluster(())
+        self._namespaces: tuple[RawObject, ...] = ()
+
+    @classmethod
+    def from_manifests(
+        cls,
+        paths: Iterable[str | Path],
+        *,
+        settings: Settings | None = None,
+        refused: Callable[[str], object] | None = None,
+        warned: Callable[[str], object] | None = None,
+    ) -> "Cluster":
+        """A cluster of YAML and JSON files, and of folders of them.
+
+        Args:
+            paths: files and folders; ``-`` is standard input.
+            settings: of the scheduling; None: the defaults of the service.
+            refused: called with each problem of an object that is left out; None: a problem is an error.
+            warned: called with each claim whose namespace lacks the label for adminAccess, and the claim is used; None:
+                such a claim is refused, as an API server refuses it.
+
+        Raises:
+            UnreadableFilesError: files cannot be opened.
+            ManifestsError: objects are invalid, and ``refused`` is None.
+        """
+        cluster = cls(settings)
+        cluster._take(load([Path(path) for path in paths], check_expression), refused, warned)
+        return cluster
+
+    @classmethod
+    def from_objects(
+        cls,
+        objects: Iterable[Mapping[str, Any]],
+        *,
+        settings: Settings | None = None,
+        refused: Callable[[str], object] | None = None,
+    ) -> "Cluster":
+        """A cluster of API objects, as decoded JSON; other arguments and errors as `from_manifests`."""
+        cluster = cls(settings)
+        cluster.add(*objects, refused=refused)
+        return cluster
+
+    def add(self, *objects: Mapping[str, Any], refused: Callable[[str], object] | None = None) -> None:
+        """Add API objects. A DaemonSet gets pods on the nodes that the cluster has by then.
+
+        Raises:
+            ManifestsError: an object is invalid or exists already, and ``refused`` is None. Nothing is added then.
+        """
+        self._take(load_objects(objects, _SOURCE, check_expression), refused)
+
+    def remove(self, kind: str, name: str, namespace: str = "default") -> None:
+        """Delete an object; the devices of a deleted pod are free again.
+
+        Args:
+            kind: e.g. ``Pod``. Workloads are no objects of the cluster any more, only their pods.
+            name: of the object.
+            namespace: ignored for kinds without namespaces.
+
+        Raises:
+            KeyError: there is no such object.
+        """
+        resource = LOADED[kind]
+        key = ObjectKey(namespace if resource.namespaced else "", name)
+        try:
+            self._run(lambda: self._embedded.remove(resource, key))
+        except ApiError as error:
+            raise KeyError(f"{kind} {key}") from error
+
+    def schedule(
+        self,
+        *,
+        before: str = "",
+        progress: Callable[[int, int], object] = lambda _done, _all: None,
+    ) -> tuple[Placement, ...]:
+        """Schedule all pending pods, the oldest first; pods of equal age in the order in which they were added.
+
+        Args:
+            before: ``namespace/name`` of a pod: only the pods that come before it are scheduled.
+            progress: called after each pod with the number of pods that are done, and of all.
+
+        Returns:
+            One placement for each pod, in the order of the scheduling. A pod that stays pending is tried again by the
+            next call.
+
+        Raises:
+            UnknownPodError: ``before`` does not exist.
+        """
+        until = self._pod(before).key if before else None
+        names = self.settings.scheduling.scheduler_names
+        return self._run(lambda: schedule(self._service, self._embedded, names, before=until, progress=progress))
+
+    def explain(self, pod: str, nodes: Sequence[str] | None = None) -> Explanation:
+        """Why a pod fits where it fits, or nowhere, and what would change that; in the cluster as it is now.
+
+        Args:
+            pod: ``name`` or ``namespace/name``; the namespace is ``default`` if none is given.
+            nodes: explain only these nodes; None: all.
+
+        Raises:
+            UnknownPodError: there is no such pod.
+        """
+        found = self._pod(pod)
+        return Explainer.alone(self.snapshot, self._solver, self.settings.scheduling.scheduler_names).explain(
+            found, nodes
+        )
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods, in the order in which they were added; ``node_name`` is empty while a pod is pending."""
+        return tuple(map(parse_pod, self._run(lambda: self._embedded.api.list(PODS)).items))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Everything that decisions depend on, as an immutable value: nodes, pools, claims, what is in use."""
+        return self._embedded.state.snapshot
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Conditions of the pods with devices that kube-scheduler checks and that are ignored here, each once."""
+        pods = self.snapshot.pods.values()
+        return tuple(sorted({what for pod in pods for what in pod.unmodeled}))
+
+    @cached_property
+    def _solver(self) -> Solver:
+        return make_solver(self.settings)
+
+    @cached_property
+    def _service(self) -> Service:
+        metrics = Metrics(CollectorRegistry())
+        api, state = self._embedded.api, self._embedded.state
+        return make_service(api, state, self._solver, self.settings, metrics, off_loop=_inline)
+
+    def _pod(self, name: str) -> Pod:
+        namespace, _, own = name.rpartition("/")
+        key = ObjectKey(namespace or "default", own)
+        pods = {pod.key: pod for pod in self.pods}
+        if key not in pods:
+            raise UnknownPodError(unknown_pod(key, pods))
+        return pods[key]
+
+    def _take(
+        self,
+        loaded: Loaded,
+        refused: Callable[[str], object] | None,
+        warned: Callable[[str], object] | None = None,
+    ) -> None:
+        """Add the objects of manifests that are not refused."""
+        if loaded.unreadable:
+            raise UnreadableFilesError(loaded.unreadable)
+        expansion = expanded(loaded.documents, self.snapshot.nodes.values())
+        objects, problems = self._admitted(expansion.objects, warned)
+        problems = (*loaded.problems, *expansion.problems, *problems)
+        if problems and refused is None:
+            raise ManifestsError(problems)
+        for problem in problems:
+            if refused is not None:
+                refused(problem)
+        self.skipped += tuple(expansion.skipped)
+        self._namespaces += tuple(each for each in objects if each.kind == NAMESPACES.kind)
+        self._embedded.load(objects)
+        self._run(self._embedded.settle)
+
+    def _admitted(
+        self, objects: Sequence[RawObject], warned: Callable[[str], object] | None
+    ) -> tuple[Sequence[RawObject], tuple[str, ...]]:
+        """The objects that the cluster can have, and the problems of the others."""
+        refusals, lacking = list(duplicates(objects)), unauthorized([*self._namespaces, *objects])
+        if warned is None:
+            refusals += lacking
+        else:
+            for each in lacking:
+                warned(str(each))
+        out = {id(refusal.object) for refusal in refusals}
+        there = [each for each in objects if self._embedded.has(each)]
+        problems = (*map(str, refusals), *(f"{each.source}: {each} exists already" for each in there))
+        out |= {id(each) for each in there}
+        return [each for each in objects if id(each) not in out], problems
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run a coroutine in an event loop of its own: the caller may have one that runs, or none."""
+        with start_blocking_portal() as portal:
+            found: _T = portal.call(work)
+            return found

@@ -1,0 +1,65 @@
+"""Where a pod goes, as a value."""
+
+from dataclasses import dataclass
+
+from allocator import DeviceResult
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDevice:
+    """A device of a pod.
+
+    Attributes:
+        claim: name of the pod's claim.
+        result: request, device, and what the request takes of a shared device.
+    """
+
+    claim: str
+    result: DeviceResult
+
+    def __str__(self) -> str:
+        share = f" ({amounts})" if (amounts := self._amounts()) else ""
+        return f"{self.result.device}{share}"
+
+    def as_json(self) -> dict[str, object]:
+        """The device as in an allocation result, with the claim."""
+        driver, pool, device = self.result.device
+        found: dict[str, object] = {
+            "claim": self.claim,
+            "request": self.result.request,
+            "driver": driver,
+            "pool": pool,
+            "device": device,
+        }
+        if self.result.consumed_capacity is not None:
+            found["consumedCapacity"] = {name: str(amount) for name, amount in self.result.consumed_capacity.items()}
+        return found
+
+    def _amounts(self) -> str:
+        return ", ".join(f"{name}: {amount}" for name, amount in (self.result.consumed_capacity or {}).items())
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A pod's node and devices, or the reason why it has none.
+
+    Attributes:
+        pod: namespace and name, as ``namespace/name``.
+        node: name of the node; empty if the pod stays pending.
+        devices: in the order of the pod's claims and requests.
+        reason: why the pod stays pending; equal reasons of nodes are counted. Empty if it has a node.
+    """
+
+    pod: str
+    node: str = ""
+    devices: tuple[PlacedDevice, ...] = ()
+    reason: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """A placement for programs."""
+        return {
+            "pod": self.pod,
+            "node": self.node or None,
+            "devices": [device.as_json() for device in self.devices],
+            "reason": self.reason or None,
+        }

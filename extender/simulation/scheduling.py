@@ -1,0 +1,90 @@
+"""Schedules the pending pods of a cluster in memory, one after the other, with the verbs of the service."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import takewhile
+
+from extender.fakekube.cluster import EmbeddedCluster
+from extender.kube.api import NODES, PODS, ObjectKey
+from extender.pods.claims import claim_keys
+from extender.scheduler.attempts import no_attempt
+from extender.scheduler.checks import SchedulerChecks
+from extender.service import RefusedError, Service
+from extender.simulation.placement import PlacedDevice, Placement
+from extender.state.objects import Pod, parse_pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.wire import BindArgs, FilterArgs
+
+
+async def schedule(
+    service: Service,
+    cluster: EmbeddedCluster,
+    schedulers: Collection[str] = (),
+    *,
+    before: ObjectKey | None = None,
+    progress: Callable[[int, int], object] = lambda _done, _all: None,
+) -> tuple[Placement, ...]:
+    """Schedule every pending pod, the oldest first; pods of equal age in the order of the manifests.
+
+    Args:
+        service: over the cluster.
+        cluster: is changed.
+        schedulers: names of the schedulers that call the service; empty: any.
+        before: schedule only the pods that come before this pod; None: all.
+        progress: called after each pod with the number of pods that are done, and of all.
+    """
+    pods = map(parse_pod, (await cluster.api.list(PODS)).items)
+    pending = sorted((pod for pod in pods if pod.is_pending), key=lambda pod: pod.created)
+    pending = list(takewhile(lambda pod: pod.key != before, pending))
+    snapshot = cluster.state.snapshot
+    checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values())
+    nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
+    placed: list[Placement] = []
+    for pod in pending:
+        faults: list[str] = []
+        with service.faults.of(f"pod {pod}", faults.append):
+            if reason := no_attempt(pod, schedulers):
+                placed.append(Placement(str(pod), reason=reason))
+            else:
+                placed.append(await _place(service, cluster, checks, nodes, pod))
+        placed += [Placement(str(pod), reason=fault) for fault in faults]
+        progress(len(placed), len(pending))
+    return tuple(placed)
+
+
+async def _place(
+    service: Service, cluster: EmbeddedCluster, checks: SchedulerChecks, nodes: Sequence[str], pod: Pod
+) -> Placement:
+    reasons = checks.rejections(pod)
+    names = [name for name in nodes if name not in reasons]
+    args = FilterArgs(pod, names)
+    try:
+        result = await service.filter(args)
+        against = {**reasons, **result.unresolvable, **result.failed}
+        if not result.passed:
+            return Placement(str(pod), reason=_summary(against[name] for name in nodes))
+        scores = await service.prioritize(FilterArgs(pod, result.passed))
+        node = result.passed[scores.index(max(scores))]
+        await service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
+    except (RefusedError, TimeoutError) as error:
+        return Placement(str(pod), reason=str(error) or "not decided in time")
+    checks.place(pod, node)
+    await cluster.settle()
+    return Placement(str(pod), node, devices_of(pod, cluster.state.snapshot))
+
+
+def _summary(reasons: Iterable[str]) -> str:
+    """Equal reasons counted, as kube-scheduler does: ``3 no free device for request gpu, 1 node is unschedulable``."""
+    counts = Counter(reasons)
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "there are no nodes"
+
+
+def devices_of(pod: Pod, snapshot: Snapshot) -> tuple[PlacedDevice, ...]:
+    """The devices that the claims of a pod hold."""
+    now = snapshot.pods.get(pod.key, pod)
+    found = []
+    for key in claim_keys(now):
+        claim = snapshot.claims.get(key)
+        allocation = claim.claim.allocation if claim else None
+        found += [PlacedDevice(key.name, result) for result in (allocation.results if allocation else ())]
+    return tuple(found)
