@@ -13,11 +13,13 @@ from typing import Any, Final
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from allocator import did_you_mean, nearest
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
@@ -86,6 +88,10 @@ def _app(callers: Callers | None = None) -> Application:
     )
 
 
+_LONGEST_PATH: Final = 64
+"""Characters of an unknown path that are compared with the known paths."""
+
+
 async def _refuse_repeated(request: Request) -> None:
     """Refuse a parameter that is given twice and has one value: the caller would not know which one counts.
 
@@ -106,7 +112,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         raise error
     path, method, headers = request.url.path, request.method, dict(error.headers or {})
     if error.status_code == HTTPStatus.NOT_FOUND:
-        message = f"no such path: {path}; GET / lists what there is"
+        meant = did_you_mean(nearest(path[:_LONGEST_PATH], _paths(request)))
+        message = f"no such path: {path}{meant or '; GET / lists what there is'}"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers = {"Allow": "GET, HEAD" if headers.get("Allow") == "GET" else headers["Allow"]}
         message = f"{path} does not take {method}; use {headers['Allow'].replace(', ', ' or ')}"
@@ -133,6 +140,10 @@ def _problem(request: Request, item: ErrorDetails) -> str:
     if item["type"] == _REPEATED:
         return f"{name}: given {item['input']} times; give it once"
     return f"{name}: {expected(item)}"
+
+
+def _paths(request: Request) -> list[str]:
+    return [route.path for route in request.app.routes if isinstance(route, APIRoute)]
 
 
 def _parameters(request: Request, *, is_list: bool | None = None) -> set[str]:

@@ -177,6 +177,7 @@ _PODS: Final = Table(
     {
         "namespace": "default",
         "pod": "training",
+        "uid": "0b8a5c66-93a2-4c1e-8d0e-1d5a0f6c2f11",
         "state": "pending",
         "created": "2026-01-01T00:00:00Z",
         "age": 312,

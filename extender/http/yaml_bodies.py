@@ -50,7 +50,8 @@ def from_yaml(body: bytes, content_type: str) -> bytes:
         why = problem or f"expected keys and values at the top, not {shown(found[0])}"
         raise WireError("", f"the body is neither JSON nor YAML: {why}{_hint(body, content_type)}")
     if len(found) != 1:
-        raise WireError("", f"the body has {len(found) or 'no'} YAML documents: expected one, with a Pod")
+        hint = "" if found else _hint(body, content_type)
+        raise WireError("", f"the body has {len(found) or 'no'} YAML documents: expected one, with a Pod{hint}")
     return dumps(found[0])
 
 

@@ -275,6 +275,7 @@ async def test_a_pod_may_be_written_in_yaml(client: AsyncClient, body: str, cont
         (b"a: 1\na: 2\n", "", 400, 'the body is neither JSON nor YAML: line 2: the key "a" is there twice'),
         (b"kind: Podmetadata:  name: x", FORM, 400, "use --data-binary"),
         (b"# nothing", "", 400, "the body has no YAML documents: expected one, with a Pod"),
+        (b"# joined kind: Pod metadata:", FORM, 400, "expected one, with a Pod; curl --data removes line breaks"),
         (b"a: 1\n---\nb: 2\n", "", 400, "the body has 2 YAML documents: expected one, with a Pod"),
         (b"\xff\xfe", FORM, 400, "the body is neither JSON nor YAML: it is not text in UTF-8"),
         (b"a: b", "application/json", 400, "the body is not JSON: "),

@@ -202,7 +202,9 @@ async def test_a_body_over_the_limit_is_an_error(cluster: Cluster, verb: str) ->
     ("method", "path", "status", "message"),
     [
         ("POST", "/nonsense", 404, "no such path: /nonsense; GET / lists what there is"),
-        ("GET", "/filter/", 404, "no such path: /filter/; GET / lists what there is"),
+        ("GET", "/filter/", 404, "no such path: /filter/; did you mean /filter?"),
+        ("GET", "/pod", 404, "no such path: /pod; did you mean /pods?"),
+        ("GET", "/claim?pod=x", 404, "no such path: /claim; did you mean /claims?"),
         ("GET", "/filter", 405, "/filter does not take GET; use POST"),
         ("PUT", "/bind", 405, "/bind does not take PUT; use POST"),
         ("POST", "/livez", 405, "/livez does not take POST; use GET or HEAD"),

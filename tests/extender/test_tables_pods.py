@@ -39,6 +39,10 @@ BIG: Object = {
 }
 
 
+SHARE = request("link")
+SHARE["exactly"]["capacity"] = {"requests": {"bandwidth": "6G", "queues": "2"}}
+
+
 def templated(name: str, template: str, **status: Any) -> Object:
     made = pod(name)
     made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
@@ -54,9 +58,11 @@ OBJECTS = (
     claim("big", BIG, request("nic", device_class="nic", count=2)),
     claim("held", allocated=["a/gpu-0"], at="a", users=["runs"]),
     claim("wanted"),
+    claim("shared", SHARE),
     claim_template("one"),
     pod("asks-for-more", "big", "held"),
     pod("runs", "held", on="a"),
+    pod("streams", "shared"),
     pod("leaves", "wanted", deleting=True),
     pod("waits", "wanted"),
     pod("extended", resources={"example.com/gpu": "2", "cpu": "1"}),
@@ -77,7 +83,7 @@ async def ask(client: AsyncClient, verb: str, body: Object) -> None:
     assert (await client.post(f"/{verb}", content=orjson.dumps(body))).status_code == 200
 
 
-PENDING = ["asks-for-more", "extended", "made", "needless", "unmade", "waits"]
+PENDING = ["asks-for-more", "extended", "made", "needless", "streams", "unmade", "waits"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +108,7 @@ async def test_pods_with_devices_by_namespace_state_and_node(client: AsyncClient
     [
         ("waits", ["gpu: 1 gpu"]),
         ("asks-for-more", ["big: 1 gpu or all nic", "nic: 2 nic", "gpu: 1 gpu"]),
+        ("streams", ["link: 1 gpu (bandwidth: 6G, queues: 2)"]),
         ("extended", ["2 example.com/gpu"]),
         ("made", ["gpu: 1 gpu"]),
         ("unmade", ["gpu: unknown"]),

@@ -100,6 +100,7 @@ def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: 
     return {
         "namespace": pod.namespace,
         "pod": pod.name,
+        "uid": pod.uid,
         "state": state.value,
         "created": pod.created,
         "age": None if created is None else max(0, int((now - created).total_seconds())),
@@ -114,7 +115,7 @@ def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: 
 
 
 def _of_claims(pod: Pod, snapshot: Snapshot) -> Iterator[str]:
-    """Each request of the pod's claims, as ``gpu: 2 gpu.example.com``."""
+    """Each request of the pod's claims, as ``gpu: 2 gpu.example.com (memory: 4Gi)``."""
     for entry in pod.claims:
         if pod.claim_statuses.get(entry.name, "") is None:  # the entry needs no claim
             continue
@@ -138,7 +139,8 @@ def _spec(pod: Pod, entry: PodClaim, snapshot: Snapshot) -> ClaimSpec | None:
 
 def _way(wanted: DeviceRequest) -> str:
     number = "all" if wanted.mode is AllocationMode.ALL else wanted.count
-    return f"{number} {wanted.device_class}"
+    capacity = ", ".join(f"{name}: {amount}" for name, amount in wanted.capacity or ())
+    return f"{number} {wanted.device_class}{f' ({capacity})' if capacity else ''}"
 
 
 def _of_containers(pod: Pod) -> Iterator[str]:
