@@ -112,7 +112,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         raise error
     path, method, headers = request.url.path, request.method, dict(error.headers or {})
     if error.status_code == HTTPStatus.NOT_FOUND:
-        meant = did_you_mean(nearest(path[:_LONGEST_PATH], _paths(request)))
+        paths = _paths(request)
+        meant = did_you_mean(paths.get(nearest(path[:_LONGEST_PATH], paths), ""))
         message = f"no such path: {path}{meant or '; GET / lists what there is'}"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers = {"Allow": "GET, HEAD" if headers.get("Allow") == "GET" else headers["Allow"]}
@@ -142,8 +143,10 @@ def _problem(request: Request, item: ErrorDetails) -> str:
     return f"{name}: {expected(item)}"
 
 
-def _paths(request: Request) -> list[str]:
-    return [route.path for route in request.app.routes if isinstance(route, APIRoute)]
+def _paths(request: Request) -> dict[str, str]:
+    """The paths that take the method, by the part before their first parameter."""
+    routes = (route for route in request.app.routes if isinstance(route, APIRoute))
+    return {route.path.partition("/{")[0]: route.path for route in routes if request.method in (route.methods or ())}
 
 
 def _parameters(request: Request, *, is_list: bool | None = None) -> set[str]:
