@@ -144,9 +144,10 @@ def _problem(request: Request, item: ErrorDetails) -> str:
 
 
 def _paths(request: Request) -> dict[str, str]:
-    """The paths that take the method, by the part before their first parameter."""
-    routes = (route for route in request.app.routes if isinstance(route, APIRoute))
-    return {route.path.partition("/{")[0]: route.path for route in routes if request.method in (route.methods or ())}
+    """The paths by the part before their first parameter; of equal parts, one that takes the method."""
+    routes = [route for route in request.app.routes if isinstance(route, APIRoute)]
+    routes.sort(key=lambda route: request.method in (route.methods or ()))
+    return {route.path.partition("/{")[0]: route.path for route in routes}
 
 
 def _parameters(request: Request, *, is_list: bool | None = None) -> set[str]:

@@ -205,7 +205,7 @@ async def test_a_body_over_the_limit_is_an_error(cluster: Cluster, verb: str) ->
         ("POST", "/explian", 404, "no such path: /explian; did you mean /explain?"),
         ("POST", "/nonsense", 404, "no such path: /nonsense; GET / lists what there is"),
         ("POST", "/filter/", 404, "no such path: /filter/; did you mean /filter?"),
-        ("GET", "/filter/", 404, "no such path: /filter/; GET / lists what there is"),
+        ("GET", "/filter/", 404, "no such path: /filter/; did you mean /filter?"),
         ("GET", "/pod", 404, "no such path: /pod; did you mean /pods?"),
         ("GET", "/claim?pod=x", 404, "no such path: /claim; did you mean /claims?"),
         ("GET", "/filter", 405, "/filter does not take GET; use POST"),
