@@ -21,7 +21,7 @@ Constant: TypeAlias = str | int | Quantity | Version
 _Edit: TypeAlias = tuple[int, int, str]
 """Start and end of a part of a condition, and what is written there instead."""
 
-_LITERAL: Final = re.compile(rf"{STRING}|-?\s*(?:0x[0-9a-fA-F]+|\d+)", re.DOTALL)
+_LITERAL: Final = re.compile(rf"{STRING}|-?\s*(?:0x[0-9a-fA-F]+|\d+)|true|false", re.DOTALL)
 _FLIPPED: Final = {"_==_": "_==_", "_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_"}
 _METHODS: Final = {"isGreaterThan": ">= 0", "isLessThan": "<= 0"}
 _PARSED: Final[Mapping[str, Callable[[str], Constant]]] = {"quantity": Quantity.parse, "semver": Version.parse}
@@ -65,6 +65,12 @@ class _Comparison:
     including: tuple[_Edit, ...] = ()
 
 
+def wanted(condition: str) -> str:
+    """The one value that satisfies a condition of the form ``attribute == constant``, in words; empty for others."""
+    found = _comparison(condition)
+    return value_in_words(found.constants[0].value) if found is not None and found.relation == "==" else ""
+
+
 def rewritten(condition: str, name: str, value: object) -> Rewritten | None:
     """A condition with a constant that a device satisfies.
 
@@ -77,7 +83,7 @@ def rewritten(condition: str, name: str, value: object) -> Rewritten | None:
         None: the condition does not compare with a constant of the type that the device has.
     """
     found = _comparison(condition)
-    if not isinstance(value, Constant) or found is None:
+    if not isinstance(value, Constant) or isinstance(value, bool) or found is None:
         return None
     if any(type(constant.value) is not type(value) for constant in found.constants):
         return None
@@ -129,7 +135,7 @@ def _numbers(version: Version) -> tuple[int, int, int]:
     return version.major, version.minor, version.patch
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _comparison(condition: str) -> _Comparison | None:
     try:
         node = parse(condition)
@@ -167,11 +173,11 @@ def _of(constant: _Written | None, relation: str, *including: _Edit) -> _Compari
 
 
 def _written(node: Node, condition: str) -> _Written | None:
-    """A text, a whole number, or one in brackets of ``quantity`` or ``semver``."""
+    """A text, a whole number, a truth value, or one in brackets of ``quantity`` or ``semver``."""
     read: Callable[[str], Constant] = str
     if isinstance(node, Call) and node.function in _PARSED and node.target is None and node.arguments:
         read, node = _PARSED[node.function], node.arguments[0]
-    if not isinstance(node, Literal) or type(node.value) not in {str, int}:
+    if not isinstance(node, Literal) or type(node.value) not in {str, int, bool}:
         return None
     token = _LITERAL.match(condition, node.position)
     try:

@@ -1,14 +1,10 @@
-"""The conditions that a selector joins with ``&&``: what each reads, and which value it wants."""
+"""The conditions that a selector joins with ``&&``, and what each reads."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from allocator.cel import CompileError, Reads
-from allocator.cel.ast import Call, Literal, Node
-from allocator.cel.parse import parse
+from allocator.cel import Reads
 from allocator.model.devices import Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
@@ -28,13 +24,6 @@ _TOKEN: Final = re.compile(
     r"|(?P<comment>//)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<and>&&)|(?P<or>\|\|)|(?P<optional>\.\?|\[\?)|(?P<choice>\?)",
     re.DOTALL,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The one value that a condition of the form ``attribute == value`` wants."""
-
-    value: bool | int | str
 
 
 @lru_cache(maxsize=4096)
@@ -81,24 +70,6 @@ def with_attribute(expression: str, missing: str, meant: str) -> str:
     for old in readings(expression, missing):
         expression = re.sub(rf"{re.escape(old)}(?!\w)", lambda _: reading(meant), expression)
     return expression
-
-
-@lru_cache(maxsize=4096)
-def wish(condition: str) -> Wish | None:
-    """What a condition of the form ``attribute == literal`` wants, either way round."""
-    try:
-        node = parse(condition)
-    except CompileError:
-        return None
-    if not isinstance(node, Call) or node.function != "_==_":
-        return None
-    return next(_literals(node.arguments), None)
-
-
-def _literals(nodes: Sequence[Node]) -> Iterator[Wish]:
-    for node in nodes:
-        if isinstance(node, Literal) and isinstance(node.value, bool | int | str):
-            yield Wish(node.value)
 
 
 def values_read(reads: Reads, device: Device) -> ReadValues:

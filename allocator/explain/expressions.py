@@ -7,15 +7,13 @@ from typing import NamedTuple, TypeVar
 
 from allocator.cel import CelError, Reads
 from allocator.cel.selectors import Selectors
-from allocator.explain.comparisons import Rewritten, rewritten
+from allocator.explain.comparisons import Rewritten, rewritten, wanted
 from allocator.explain.conditions import (
     conditions_of,
     only_value,
     reading,
     readings,
-    value_in_words,
     values_read,
-    wish,
     with_attribute,
     with_condition,
 )
@@ -102,8 +100,8 @@ class Expressions:
         remedies = partial(self._remedies, selector, part, condition, device, missing, meant)
         if error:
             return Seen(_obstacle(selector, condition, error, missing, meant), remedies=remedies)
-        values, wanted = values_read(reads, device), wish(condition)
-        one = value_in_words(wanted.value) if wanted is not None and len(values) == 1 else ""
+        values = values_read(reads, device)
+        one = wanted(condition) if len(values) == 1 else ""
         return Seen(_obstacle(selector, condition, wanted=one), values, remedies)
 
     def _remedies(

@@ -21,7 +21,7 @@ from allocator import (
     selector_matches,
 )
 from extender.explain.administration import closed_gates, declare, turn_on
-from extender.explain.changes import Change, Target
+from extender.explain.changes import Change, Target, size
 from extender.explain.edits import ask_for, correct_constraint, drop_constraint, remedied
 from extender.explain.holders import Holders, users
 from extender.explain.releases import release, renew
@@ -66,10 +66,11 @@ class Bundles:
 
     def on(self, node: NodeObject) -> list[Bundle]:
         """All bundles to try on a node, each once."""
+        offers = [self._offer(way, node) for way in self.survey.ways]
         found: dict[Bundle, None] = {}
-        for way in self.survey.ways:
-            offer = self._offer(way, node)
+        for way, offer in zip(self.survey.ways, offers, strict=True):
             found.update(dict.fromkeys((*offer.bundles, *self._of_request(way, offer))))
+        found.update(dict.fromkeys(self._of_all_requests(offers)))
         of_node = (*self._of_constraints(node), *self._of_allocated(node), *self._of_pools(node))
         found.update(dict.fromkeys(frozenset((each,)) for each in (*of_node, *closed_gates(self.survey.features))))
         found.pop(frozenset(), None)
@@ -124,6 +125,17 @@ class Bundles:
             for count in sorted({need - 1, offer.free, MAX_RESULTS, 1}, reverse=True):
                 if 0 < count < need:
                     yield frozenset((ask_for(target, way, count),))
+
+    def _of_all_requests(self, offers: Sequence[_Offer]) -> Iterator[Bundle]:
+        """The least that each request needs, if more than one request lacks devices."""
+        least, left = [], list(zip(self.survey.ways, offers, strict=True))
+        for requests in self.survey.requests:
+            ways, left = left[: len(requests)], left[len(requests) :]
+            bundles = [bundle for _, offer in ways for bundle in offer.bundles]
+            if bundles and not any(offer.free >= way.request.count for way, offer in ways):
+                least.append(min(bundles, key=size))
+        if len(least) > 1:
+            yield frozenset().union(*least)
 
     def _of_constraints(self, node: NodeObject) -> Iterator[Change]:
         for index, target in enumerate(self.targets):

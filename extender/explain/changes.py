@@ -96,3 +96,11 @@ def configured(changes: Iterable[Change], features: Features) -> Features:
 def invasiveness(change: Change) -> tuple[Kind, int, str]:
     """A key to sort changes by, the least invasive first."""
     return change.kind, change.weight, change.text
+
+
+def size(changes: Iterable[Change]) -> tuple[object, ...]:
+    """A key to sort sets of changes by: the fewest first, then the least invasive."""
+    each = sorted(changes, key=invasiveness)
+    worst = max((c.kind for c in each), default=Kind.CORRECT)
+    kinds, weight = sum(c.kind for c in each), sum(c.weight for c in each)
+    return (sum(c.size for c in each), worst, kinds, weight, [c.text for c in each])

@@ -76,7 +76,9 @@ class Holders:
         assumed = claim.claim.uid in self._snapshot.assumed
         pods = tuple(str(pod) for pod in users(claim, self._snapshot))
         share = tuple((name, str(amount)) for name, amount in share_of(device, claim, self._snapshot).items())
-        return Holder(str(claim.key), pods, "being allocated now" if assumed else "", share)
+        others = [f"{each.resource} {each.name}" for each in claim.claim.reserved_for if each.resource != "pods"]
+        note = f"reserved for {', '.join(others)}" if others else ""
+        return Holder(str(claim.key), pods, "being allocated now" if assumed else note, share)
 
     def _kept(self, what: str = "it") -> tuple[Holder, ...]:
         """Nobody holds it, and yet it is not free: it is kept for pods that are nominated for their nodes."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from allocator import Kind
 from extender.explain.bundles import Bundle, Bundles
-from extender.explain.changes import Change, invasiveness
+from extender.explain.changes import Change, invasiveness, size
 from extender.explain.explanation import Proposal
 from extender.explain.survey import Survey
 from extender.explain.trials import Trials
@@ -93,9 +93,9 @@ def _sufficient(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterato
 
 def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[Change, ...]]:
     """Each bundle, and two together that only free devices: the smallest first and then the least invasive."""
-    releases = [each for each in sorted(bundles, key=_size) if all(change.kind is Kind.FREE for change in each)]
+    releases = [each for each in sorted(bundles, key=size) if all(change.kind is Kind.FREE for change in each)]
     pairs = (a | b for a, b in combinations(releases[:_PAIRED], 2))
-    for each in sorted(dict.fromkeys((*bundles, *pairs)), key=_size):
+    for each in sorted(dict.fromkeys((*bundles, *pairs)), key=size):
         yield tuple(sorted(each, key=invasiveness))
 
 
@@ -118,12 +118,12 @@ def _needed(changes: Sequence[Change], node: str, trials: Trials) -> tuple[Chang
 def best(proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
     """The smallest and least invasive proposals: none contains another, and few are of the same kinds."""
     chosen: list[Proposal] = []
-    for each in sorted(proposals, key=lambda p: _size(p.changes)):
+    for each in sorted(proposals, key=lambda p: size(p.changes)):
         touched = _touched(each.changes)
         alike = [p for p in chosen if _kinds(p) == _kinds(each)]
         if any(_touched(p.changes) <= touched for p in chosen) or len(alike) >= MAX_ALIKE:
             continue
-        if all(_size(p.changes)[0] == _size(each.changes)[0] for p in alike):
+        if all(size(p.changes)[0] == size(each.changes)[0] for p in alike):
             chosen.append(each)
     return tuple(chosen[:MAX_PROPOSALS])
 
@@ -134,10 +134,3 @@ def _kinds(proposal: Proposal) -> tuple[Kind, ...]:
 
 def _touched(changes: Iterable[Change]) -> frozenset[str]:
     return frozenset(change.what for change in changes)
-
-
-def _size(changes: Iterable[Change]) -> tuple[object, ...]:
-    each = sorted(changes, key=invasiveness)
-    worst = max((c.kind for c in each), default=Kind.CORRECT)
-    kinds, weight = sum(c.kind for c in each), sum(c.weight for c in each)
-    return (sum(c.size for c in each), worst, kinds, weight, [c.text for c in each])

@@ -15,6 +15,7 @@ from tests.extender.explaining import (
     SAME_ROOT,
     SHARED,
     SHARED_MEMORY,
+    VERSION,
     Case,
     asking,
     being_allocated,
@@ -24,9 +25,11 @@ from tests.extender.explaining import (
     gpu,
     gpus,
     held,
+    made_claim,
     near,
     partition,
     pool,
+    reserved_for_experiment,
     root,
     selecting,
     shared_claim,
@@ -34,6 +37,7 @@ from tests.extender.explaining import (
     templated,
     two_gpus,
     unschedulable,
+    versioned,
     with_fields,
 )
 from tests.kit.clusters import (
@@ -56,6 +60,18 @@ EXPLAINED: Mapping[str, Case] = {
     "in use by a claim without a pod": Case(
         (*asking(), node("a"), pool("a", *gpus(1)), claim("kept", allocated=["a/gpu-0"], at="a"))
     ),
+    "in use by a claim without the finalizer": Case(
+        (
+            *asking(),
+            node("a"),
+            pool("a", *gpus(1)),
+            claim("kept", allocated=["a/gpu-0"], at="a", users=["x"]),
+            pod("x", "kept", on="a"),
+        )
+    ),
+    "in use by something that is no pod": Case(
+        (*asking(), node("a"), pool("a", *gpus(1)), reserved_for_experiment("a/gpu-0"))
+    ),
     "in use by a claim that is being allocated": Case(
         (*asking(), node("a"), pool("a", *gpus(1)), *held("other", "a/gpu-0")), change=being_allocated
     ),
@@ -75,6 +91,40 @@ EXPLAINED: Mapping[str, Case] = {
             *asking(request(selectors=[f'{MODEL} == "a100" && {MEMORY}.compareTo(quantity("80Gi")) >= 0'])),
             node("a"),
             pool("a", *gpus(1), gpu("gpu-1", "v100", "80Gi")),
+        )
+    ),
+    "a value in another case": Case(
+        (
+            *asking(request(selectors=[f'{MODEL} in ["Flex-h100", "flex-A100"]'])),
+            node("a"),
+            pool("a", *gpus(1, model="Flex-A100")),
+        )
+    ),
+    "a version that is too new": Case(
+        (
+            *asking(request(selectors=[f'{VERSION}.isGreaterThan(semver("3.0.0"))'])),
+            node("a"),
+            pool("a", gpu("gpu-0", **versioned("1.9.0")), gpu("gpu-1", **versioned("2.5.0"))),
+        )
+    ),
+    "profiles that there are": Case(
+        (
+            *asking(request(selectors=[f'{MODEL} == "3g.20gb"'])),
+            node("a"),
+            pool("a", *(gpu(f"gpu-{n}", f"{n}g.{5 * n}gb") for n in (1, 2, 7))),
+        )
+    ),
+    "more devices of a kind than there are": Case(
+        (
+            *asking(request(count=2, selectors=[f'{MODEL} == "h100"'])),
+            node("a"),
+            pool("a", gpu("gpu-0", "a100"), gpu("gpu-1", "v100")),
+        )
+    ),
+    "two requests that are spelt otherwise": Case(
+        (
+            *asking(*(request(name, selectors=[f'{MODEL} == "A-100"']) for name in ("one", "two"))),
+            *two_gpus("a"),
         )
     ),
     "a class's selector": Case(
@@ -136,6 +186,16 @@ EXPLAINED: Mapping[str, Case] = {
             claim("theirs", with_fields(request(), capacity={"requests": {"bandwidth": "7G"}})),
             pod("first", "theirs", nominated="a", priority=9),
         )
+    ),
+    "less of two capacities": Case(
+        (
+            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "11G", "memory": "80Gi"}})),
+            node("a"),
+            pool("a", {"name": "gpu-0", **SHARED_MEMORY}),
+        )
+    ),
+    "a share, where the request names no amount": Case(
+        (*asking(), node("a"), pool("a", {"name": "gpu-0", **SHARED}), *consuming("x", "7G"))
     ),
     "an amount that the policy forbids": Case(
         (
@@ -286,6 +346,9 @@ EXPLAINED: Mapping[str, Case] = {
     ),
     # of the pod as a whole
     "no such class": Case((*asking(request(device_class="gpus")), node("a"), pool("a", *gpus(1)))),
+    "no such class, and another of its shape": Case(
+        (device_class("a100"), *asking(request(device_class="h100"))[1:], node("a"), pool("a", *gpus(1)))
+    ),
     "no such claim": Case((GPU, node("a"), pool("a", *gpus(1)), claim("mine-1"), pod("p", "mine"))),
     "no such claim, and nothing like it": Case((GPU, node("a"), pod("p", "mine"))),
     "a template's name for a claim": Case(
@@ -294,6 +357,9 @@ EXPLAINED: Mapping[str, Case] = {
     "no such template": Case((GPU, node("a"), pool("a", *gpus(1)), claim_template("gpu-1"), templated("gpu-2"))),
     "a claim that is not yet made": Case((GPU, node("a"), pool("a", *gpus(1)), claim_template("gpu"), templated())),
     "a claim that is not yet made, and does not fit": Case((GPU, node("a"), claim_template("gpu"), templated())),
+    "a claim that is made, and asks for too much": Case(
+        (GPU, *two_gpus("a"), claim_template("gpu", request(count=3)), templated(made=True), made_claim(count=3))
+    ),
     "a claim of another pod": Case((GPU, node("a"), pool("a", *gpus(1)), claim("mine"), templated(made=True))),
     "a claim that is being deleted": Case(
         (GPU, *two_gpus("a"), claim("mine", metadata={"deletionTimestamp": CREATED}), pod("p", "mine"))

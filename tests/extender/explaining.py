@@ -11,6 +11,7 @@ from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
+from extender.state.objects import POD_CLAIM_NAME
 from extender.state.snapshot import AssumedAllocation, Snapshot
 from tests.kit.clusters import (
     CREATED,
@@ -21,12 +22,14 @@ from tests.kit.clusters import (
     device_class,
     node,
     pod,
+    request,
     snapshot_of,
     solver,
 )
 from tests.kit.objects.parts import api_object, slice_spec
 
 MODEL = f'device.attributes["{DRIVER}"].model'
+VERSION = f'device.attributes["{DRIVER}"].version'
 MEMORY = f'device.capacity["{DRIVER}"].memory'
 
 
@@ -133,6 +136,25 @@ def unschedulable(on: Object) -> Object:
 
 def _with_spec(of: Object, **fields: Any) -> Object:
     return {**of, "spec": {**of.get("spec", {}), **fields}}
+
+
+def made_claim(count: int) -> Object:
+    """The claim that was made for the pod from its template."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    made = {"annotations": {POD_CLAIM_NAME: "gpu"}, "ownerReferences": [owner]}
+    return claim("mine", request(count=count), metadata=made)
+
+
+def reserved_for_experiment(device: str) -> Object:
+    """A claim whose user is no pod."""
+    own = claim("theirs", allocated=[device], at="a", metadata={"finalizers": [FINALIZER]})
+    user = {"apiGroup": "lab.example.com", "resource": "experiments", "name": "x", "uid": "uid-x"}
+    own["status"]["reservedFor"] = [user]
+    return own
+
+
+def versioned(version: str) -> Object:
+    return {"attributes": {"version": {"version": version}}}
 
 
 def featured(**features: bool) -> Solver:
