@@ -77,9 +77,12 @@ class Controller:
         return await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
 
     async def _release(self, claim: RawObject, running: Collection[str]) -> None:
-        """Remove consumers that no longer run; without any, deallocate; without its pod, delete the claim."""
+        """Remove consumers that no longer run; without any, deallocate; without its pod, delete the claim.
+
+        Only the owner of a consumer that is no pod knows when it ends.
+        """
         consumers = claim.get("status", {}).get("reservedFor") or []
-        left = [consumer for consumer in consumers if consumer["uid"] in running]
+        left = [consumer for consumer in consumers if not _is_pod(consumer) or consumer["uid"] in running]
         if len(left) < len(consumers) or (not left and "deletionTimestamp" in claim["metadata"]):
             claim = await self._drop(claim, left)
         owner = owner_of(claim)
@@ -117,6 +120,10 @@ def claim_from(template: RawObject, pod: RawObject, name: str) -> RawObject:
         },
         "spec": spec["spec"],
     }
+
+
+def _is_pod(consumer: RawObject) -> bool:
+    return not consumer.get("apiGroup") and consumer["resource"] == PODS.plural
 
 
 def _annotation(claim: RawObject) -> str:

@@ -1,12 +1,12 @@
 """What the resource claim controller and the garbage collector do: for the real ones and for ours in memory."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject, Resource
 from tests.kit.controlplane.client import Condition, key_of
-from tests.kit.objects.manifests import allocation, claim, claim_spec, pod, template
+from tests.kit.objects.manifests import allocation, claim, claim_spec, consumer, pod, template
 
 PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
@@ -43,11 +43,11 @@ class World:
         """A pending pod."""
         return await self.api.create(PODS, pod(self.namespace, "pod", claims=claims, scheduler=_OTHERS))
 
-    async def pod_with_claim(self, *finalizers: str) -> tuple[RawObject, RawObject]:
-        """A bound pod, and its claim as a scheduler leaves it: allocated and reserved."""
+    async def pod_with_claim(self, *finalizers: str, others: Sequence[RawObject] = ()) -> tuple[RawObject, RawObject]:
+        """A bound pod, and its claim as a scheduler leaves it: allocated and reserved, perhaps for others as well."""
         using = await self.pod(_BY_NAME)
         uid = using["metadata"]["uid"]
-        reserved = [{"resource": "pods", "name": "pod", "uid": uid}]
+        reserved = [{"resource": "pods", "name": "pod", "uid": uid}, *others]
         held = await self.claim("claim", *finalizers, allocation=allocation("gpu-0"), reservedFor=reserved)
         await self.api.bind_pod(key_of(using), "node-0", uid=uid)
         return using, held
@@ -118,6 +118,16 @@ async def a_claim_is_freed_when_its_last_pod_has_ended(world: World) -> None:
     assert await world.settle(CLAIMS, key_of(held), lambda found: found and not _in_use(found))
 
 
+async def a_consumer_that_is_no_pod_keeps_the_claim(world: World) -> None:
+    using, held = await world.pod_with_claim(PROTECTION, others=[consumer("experiment")])
+    await world.api.delete(PODS, key_of(using))
+    left = await world.settle(
+        CLAIMS, key_of(held), lambda found: found and len(found["status"].get("reservedFor", ())) == 1
+    )
+    assert left
+    assert left["status"] == {**held["status"], "reservedFor": [consumer("experiment")]}
+
+
 async def a_claim_without_the_finalizer_loses_its_consumer_only(world: World) -> None:
     """The finalizer says that the allocation is a scheduler's: without it the controller clears no allocation."""
     using, held = await world.pod_with_claim()
@@ -150,6 +160,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     a_claim_in_use_outlives_its_deletion,
     a_claim_is_freed_when_its_last_pod_is_gone,
     a_claim_is_freed_when_its_last_pod_has_ended,
+    a_consumer_that_is_no_pod_keeps_the_claim,
     a_claim_without_the_finalizer_loses_its_consumer_only,
     a_deleted_claim_without_consumers_is_freed_and_goes,
     an_allocation_without_consumers_is_left_alone,
