@@ -20,6 +20,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.absence import needs_no_devices, unknown_pod
+from extender.explain.admission import read_admission
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.verb_priority import VerbPriority
@@ -256,7 +257,10 @@ class Service:
         until = self._solver.clock() + _EXPLAINING_SECONDS
         pause = self._verb_priority.turn()
         explainer = Explainer(snapshot, self._decider, pause, until, schedulers=self._schedulers)
-        call = partial(explainer.explain, refreshed(pod, snapshot), nodes)
+        known = refreshed(pod, snapshot)
+        async with self._asking:
+            admission = await read_admission(known, snapshot, self.overview.api)
+        call = partial(explainer.explain, known, nodes, admission)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
     async def _filter(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:

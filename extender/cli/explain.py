@@ -28,6 +28,7 @@ from extender.cli.options import (
 from extender.cli.reading import check_pod_name, settings_of
 from extender.config.settings import Settings
 from extender.explain.absence import unknown_pod
+from extender.explain.admission import read_admission
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
 from extender.kube.api import BUDGETS, PODS, RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
@@ -148,8 +149,9 @@ async def _explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) 
             if inquiry.pod not in pods:
                 raise InquiryError(unknown_pod(inquiry.pod, pods))
             pod = parse_pod(pods[inquiry.pod])
+        admission = await read_admission(pod, snapshot, cluster.api)
     explainer = Explainer.alone(snapshot, make_solver(settings), settings.scheduling.scheduler_names)
-    return Answer(as_json(explainer.explain(pod, inquiry.nodes)))
+    return Answer(as_json(explainer.explain(pod, inquiry.nodes, admission)))
 
 
 def asked(inquiry: Inquiry, server: str, transport: httpx.BaseTransport | None = None) -> Answer:

@@ -8,9 +8,11 @@ from allocator import hint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.explain.absence import needs_no_devices
+from extender.explain.admission import NOTHING_ASKED, Admission
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
+from extender.kube.claim_rules import ADMIN_LABEL
 from extender.pods.case import held_for_nominated, open_case
 from extender.pods.claims import Blocked, claim_keys, unready
 from extender.scheduler.attempts import no_attempt
@@ -53,14 +55,22 @@ class Explainer:
         """The solver, limited to the time that is left."""
         return self.decider.solver.within(self.until)
 
-    def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
-        """Explain a pod on all nodes or on some; a fault on the way becomes the explanation."""
+    def explain(
+        self, pod: Pod, nodes: Sequence[str] | None = None, admission: Admission = NOTHING_ASKED
+    ) -> Explanation:
+        """Explain a pod on all nodes or on some; a fault on the way becomes the explanation.
+
+        Args:
+            pod: of the cluster, or any other.
+            nodes: their names; None: all.
+            admission: what the API server says of the pod's claims.
+        """
         found: list[Explanation] = []
         with self.solver.faults.of(f"pod {pod}", lambda fault: found.append(_blocked(pod, fault))):
-            found.append(self._explained(pod, nodes))
+            found.append(self._explained(pod, nodes, admission))
         return found[0]
 
-    def _explained(self, pod: Pod, nodes: Sequence[str] | None) -> Explanation:
+    def _explained(self, pod: Pod, nodes: Sequence[str] | None, admission: Admission) -> Explanation:
         if pod.node_name:
             return self._bound(pod)
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
@@ -69,13 +79,15 @@ class Explainer:
         if hindrance := no_attempt(pod, self.schedulers):
             return _blocked(pod, hindrance)
         snapshot, waiting = with_claims_made(pod, self.snapshot)
+        if refused := _refused(pod, waiting, admission):
+            return refused
         pod = snapshot.pods[pod.key]
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         case = open_case(pod, snapshot, self.solver)
         checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
         rejected = {name: checks[name] for name in names if name in checks}
         if isinstance(case, Blocked):
-            found = replace(_blocked(pod, case.reason), advice=advice(pod, snapshot))
+            found = _blocked(pod, case.reason, advice(pod, snapshot))
         elif not names:
             found = _blocked(pod, "no node is known")
         elif case.claims.is_empty and not rejected:
@@ -89,7 +101,9 @@ class Explainer:
             found = Judgement(case, snapshot, known, rejected, self.decider, self.seconds, self._pause).explanation()
             if found.verdict is Verdict.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
-        made = tuple(f"claim {name} is not made from its template yet" for name in waiting)
+        made = [f"claim {name} is not made from its template yet" for name in waiting]
+        if admission.unread:
+            made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
 
     def _unknown(self, pod: Pod, found: Explanation) -> Iterator[str]:
@@ -125,5 +139,17 @@ class Explainer:
         return Explanation(str(pod), Verdict.BOUND, text, places=(Place(pod.node_name, None, devices, ""),))
 
 
-def _blocked(pod: Pod, cause: str) -> Explanation:
-    return Explanation(str(pod), Verdict.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause)
+def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanation | None:
+    """The explanation of a pod with a claim that the API server does not take; None if it takes all."""
+    failed = next((name for name in waiting if name in admission.failures), "")
+    if failed:
+        return _blocked(pod, f"claim {failed} can't be made from its template: {admission.failures[failed]}")
+    if admission.forbidden:
+        what = f"claim {admission.forbidden} asks for adminAccess"
+        cause = f'{what}, and namespace {pod.namespace} has no label {ADMIN_LABEL}: "true"'
+        return _blocked(pod, cause, f"kubectl label namespace {pod.namespace} {ADMIN_LABEL}=true")
+    return None
+
+
+def _blocked(pod: Pod, cause: str, advice: str = "") -> Explanation:
+    return Explanation(str(pod), Verdict.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause, advice)

@@ -87,6 +87,11 @@ class MemoryApi:
         """All objects of a kind."""
         return Listing(self._all(resource), self._revision)
 
+    async def select(self, resource: Resource, namespace: str, fields: Mapping[str, str]) -> tuple[RawObject, ...]:
+        """Objects of a namespace by the values of any fields."""
+        of_namespace = (obj for obj in self._all(resource) if obj["metadata"]["namespace"] == namespace)
+        return tuple(obj for obj in of_namespace if all(_field(obj, path) == value for path, value in fields.items()))
+
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object, without a status."""
         new = {name: value for name, value in _copy(obj).items() if name != "status"}
@@ -275,6 +280,14 @@ def merge_patch(target: object, patch: object) -> object:
 def _copy(obj: Mapping[str, object]) -> RawObject:
     copied: RawObject = loads(dumps(obj))
     return copied
+
+
+def _field(obj: RawObject, path: str) -> object:
+    """The value at a path with dots; None if there is none."""
+    found: object = obj
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def _conflict(resource: Resource, key: ObjectKey, message: str) -> ApiError:

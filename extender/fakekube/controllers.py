@@ -3,13 +3,15 @@
 Source: the resource claim controller of kube-controller-manager (Kubernetes 1.36).
 """
 
+import contextlib
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from extender.fakekube.backlog import Backlog, owner_of
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
-from extender.kube.claim_rules import FINALIZER
+from extender.kube.api import CLAIMS, EVENTS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
+from extender.kube.claim_rules import CREATION_FAILED, FINALIZER
 from extender.kube.raw import key_of
 from extender.state.objects import POD_CLAIM_NAME
 
@@ -67,6 +69,7 @@ class Controller:
             await self.api.patch_status(PODS, key_of(pod), {"status": {"resourceClaimStatuses": statuses}})
 
     async def _make(self, pod: RawObject, reference: RawObject) -> RawObject | None:
+        """The claim for an entry of a pod; None without its template. A refusal becomes an Event on the pod."""
         key = ObjectKey(pod["metadata"]["namespace"], reference["resourceClaimTemplateName"])
         try:
             template = await self.api.get(TEMPLATES, key)
@@ -74,7 +77,12 @@ class Controller:
             if error.is_missing:
                 return None
             raise
-        return await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
+        try:
+            return await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
+        except ApiError as error:
+            with contextlib.suppress(ApiError):  # The Event of an earlier try exists.
+                await self.api.create(EVENTS, _event(pod, reference["name"], error))
+            raise
 
     async def _release(self, claim: RawObject, running: Collection[str]) -> None:
         """Remove consumers that no longer run; without any, deallocate; without its pod, delete the claim.
@@ -119,6 +127,22 @@ def claim_from(template: RawObject, pod: RawObject, name: str) -> RawObject:
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         },
         "spec": spec["spec"],
+    }
+
+
+def _event(pod: RawObject, entry: str, error: ApiError) -> RawObject:
+    """The Event on a pod with a claim that is refused."""
+    of_pod = pod["metadata"]
+    identity = hashlib.sha256(f"{of_pod['uid']} {entry}".encode()).hexdigest()[:16]
+    regarding = {"apiVersion": "v1", "kind": "Pod", **{name: of_pod[name] for name in ("namespace", "name", "uid")}}
+    return {
+        "apiVersion": EVENTS.api_versions()[0],
+        "kind": EVENTS.kind,
+        "metadata": {"namespace": of_pod["namespace"], "name": f"{of_pod['name']}.{identity}"},
+        "type": "Warning",
+        "reason": CREATION_FAILED,
+        "regarding": regarding,
+        "note": f"PodResourceClaim {entry}: create ResourceClaim: {error}",
     }
 
 

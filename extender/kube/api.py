@@ -59,10 +59,10 @@ BUDGETS: Final = Resource(
 )
 
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
-"""Read by the cluster in memory only: in a live cluster, the API server checks the labels of namespaces."""
+"""Read by the cluster in memory and for explanations: in a live cluster, the API server checks their labels."""
 
 EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
-"""Written and never read."""
+"""Written; read only for explanations."""
 
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS)
@@ -144,6 +144,13 @@ class Api(Protocol):
 
     async def list(self, resource: Resource) -> Listing:
         """All objects of a kind, of all namespaces."""
+        ...
+
+    async def select(self, resource: Resource, namespace: str, fields: Mapping[str, str]) -> tuple[RawObject, ...]:
+        """The first objects of a namespace whose fields have these values; a field is named by its path, with dots.
+
+        The API server decides which fields of a kind can be selected.
+        """
         ...
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:

@@ -17,6 +17,9 @@ MAX_CONSUMERS: Final = 256
 ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 """With this label set to "true", a namespace may have claims with adminAccess."""
 
+CREATION_FAILED: Final = "FailedResourceClaimCreation"
+"""Reason of the Event on a pod that kube-controller-manager can't make a claim for."""
+
 
 def admin_problems(obj: RawObject, labels: Mapping[str, str]) -> list[str]:
     """What forbids a new claim or claim template in a namespace with these labels."""

@@ -92,6 +92,13 @@ class RemoteApi:
         """All objects of a kind, page by page."""
         return await list_all(self, resource)
 
+    async def select(self, resource: Resource, namespace: str, fields: Mapping[str, str]) -> tuple[RawObject, ...]:
+        """Objects of a namespace by a field selector: the first page."""
+        path = self.served.path(resource, ObjectKey(namespace, ""))
+        selector = ",".join(f"{name}={value}" for name, value in fields.items())
+        found = await self.read_page(path, {"fieldSelector": selector}, decoded)
+        return tuple(found.get("items") or ())
+
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object."""
         return await self._write("POST", self.served.path(resource, ObjectKey(key_of(obj).namespace, "")), obj)

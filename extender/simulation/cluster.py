@@ -12,6 +12,7 @@ from extender.assembly import make_service, make_solver
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
+from extender.explain.admission import read_admission
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.fakekube.admission import duplicates, unauthorized
@@ -178,9 +179,9 @@ class Cluster:
             UnknownPodError: there is no such pod.
         """
         found = self._pod(pod)
-        return Explainer.alone(self.snapshot, self._solver, self.settings.scheduling.scheduler_names).explain(
-            found, nodes
-        )
+        admission = self._run(lambda: read_admission(found, self.snapshot, self._embedded.api))
+        explainer = Explainer.alone(self.snapshot, self._solver, self.settings.scheduling.scheduler_names)
+        return explainer.explain(found, nodes, admission)
 
     @property
     def pods(self) -> tuple[Pod, ...]:

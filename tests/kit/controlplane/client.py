@@ -5,12 +5,13 @@ It shares no code with the extender's client, so that a test which compares the 
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import httpx
 import orjson
@@ -81,6 +82,12 @@ class Client:
         found = await self._call("GET", self._path(resource, ObjectKey(namespace, "")))
         of_kind = {"apiVersion": found["apiVersion"], "kind": resource.kind}
         return Listing(tuple(of_kind | each for each in found["items"]), int(found["metadata"]["resourceVersion"]))
+
+    async def select(self, resource: Resource, namespace: str, fields: Mapping[str, str]) -> tuple[RawObject, ...]:
+        """Objects of one namespace whose fields have these values."""
+        selector = quote(",".join(f"{name}={value}" for name, value in fields.items()))
+        found = await self._call("GET", f"{self._path(resource, ObjectKey(namespace, ''))}?fieldSelector={selector}")
+        return tuple(found["items"])
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object."""

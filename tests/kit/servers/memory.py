@@ -1,7 +1,7 @@
 """API servers for tests: the one in memory with a clock that stands still, and a transport that can fail."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -73,6 +73,9 @@ class Transport:
 
     async def list(self, resource: Resource) -> Listing:
         return await self._call("list", resource, lambda: self.api.list(resource))
+
+    async def select(self, resource: Resource, namespace: str, fields: Mapping[str, str]) -> tuple[RawObject, ...]:
+        return await self._call("select", resource, lambda: self.api.select(resource, namespace, fields))
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         return await self._call("create", resource, lambda: self.api.create(resource, obj))

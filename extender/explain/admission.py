@@ -1,0 +1,91 @@
+"""What keeps the API server from taking a pod's claims: quota, admission, and the label for adminAccess.
+
+kube-controller-manager makes claims from templates. If a claim is refused, it says so in an Event on the pod (the
+resource claim controller of Kubernetes 1.36, ``syncPod``).
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.kube.api import EVENTS, NAMESPACES, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.claim_rules import ADMIN_LABEL, CREATION_FAILED
+from extender.pods.claims import claim_from_template, claim_keys
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
+
+_SECONDS: Final = 5.0
+"""For the answers of the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What is known of the claims of a pod beyond the watched objects.
+
+    Attributes:
+        failures: an entry of ``spec.resourceClaims`` whose claim is not made, to the latest failure.
+        forbidden: the claim whose adminAccess the pod's namespace does not allow; empty if there is none.
+        unread: why the API server's answers are missing; empty if nothing is missing.
+    """
+
+    failures: Mapping[str, str] = field(default_factory=dict)
+    forbidden: str = ""
+    unread: str = ""
+
+
+NOTHING_ASKED: Final = Admission()
+
+
+async def read_admission(pod: Pod, snapshot: Snapshot, api: Api) -> Admission:
+    """Ask the API server what the watched objects do not tell; most pods need no question."""
+    waiting = {each.name for each in pod.claims if each.template_name} - set(pod.claim_statuses)
+    asking = next((each.claim.name for each in _pending(pod, snapshot) if _asks_for_admin_access(each)), "")
+    if not pod.is_pending or not (waiting or asking):
+        return NOTHING_ASKED
+    try:
+        async with asyncio.timeout(_SECONDS):
+            fields = {"reason": CREATION_FAILED, "regarding.uid": pod.uid}
+            events = await api.select(EVENTS, pod.namespace, fields) if waiting and pod.uid else ()
+            is_forbidden = bool(asking) and not await _allows_admin_access(pod.namespace, api)
+    except (ApiError, OutcomeUnknownError) as error:
+        return Admission(unread=str(error))
+    except TimeoutError:
+        return Admission(unread=f"no answer within {_SECONDS:g} s")
+    failures: dict[str, str] = {}
+    for event in sorted(events, key=_last):
+        entry, _, text = str(event.get("note") or "").removeprefix("PodResourceClaim ").partition(": ")
+        if entry in waiting:
+            failures[entry] = f"{text} (Event {CREATION_FAILED}, {_last(event)})"
+    return Admission(failures, asking if is_forbidden else "")
+
+
+def _pending(pod: Pod, snapshot: Snapshot) -> Iterator[ClaimObject]:
+    """The claims that are to be allocated, made or not."""
+    made = (snapshot.claims.get(key) for key in claim_keys(pod))
+    yield from (each for each in made if each is not None and each.claim.allocation is None)
+    for entry in pod.claims:
+        claim = None if entry.name in pod.claim_statuses else claim_from_template(pod, entry, entry.name, snapshot)
+        if claim is not None:
+            yield claim
+
+
+def _asks_for_admin_access(claim: ClaimObject) -> bool:
+    return any(way.admin_access for request in claim.claim.spec.requests for way in request.alternatives)
+
+
+async def _allows_admin_access(namespace: str, api: Api) -> bool:
+    try:
+        found = await api.get(NAMESPACES, ObjectKey("", namespace))
+    except ApiError as error:
+        if error.is_missing:
+            return False
+        raise
+    labels = found["metadata"].get("labels") or {}
+    return bool(labels.get(ADMIN_LABEL) == "true")
+
+
+def _last(event: RawObject) -> str:
+    """When the Event was recorded last. Controllers that use core/v1 write the deprecated field."""
+    latest = (event.get("series") or {}).get("lastObservedTime") or event.get("deprecatedLastTimestamp")
+    return str(latest or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
