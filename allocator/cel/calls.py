@@ -3,13 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from allocator.cel.checked import Constant, DeviceVariable, Input, Invoke, KnownInput, Membership, Path, Plan
+from allocator.cel.checked import (
+    Choice,
+    Constant,
+    DeviceVariable,
+    Input,
+    Invoke,
+    KnownInput,
+    Logic,
+    MakeList,
+    MakeMap,
+    Membership,
+    OrElse,
+    Path,
+    Plan,
+    Variable,
+    parts,
+)
 from allocator.cel.cost import FOLDED_AT_MOST, ONE, Cost
 from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.cel.functions.conversions import CONVERSIONS
 from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
-from allocator.cel.types import BOOL, DYN, NULLABLE, Solution, Type
+from allocator.cel.signatures import SIGNATURES
+from allocator.cel.types import BOOL, DYN, Solution, Type
 from allocator.cel.values import Value, from_key, type_name
 
 _SIMPLE: Final = frozenset({bool, int, float, str}) | {type(None)}
@@ -47,22 +64,34 @@ class Calls:
             return _membership(call)
         return call
 
+    def result(self, name: str, kinds: Sequence[Type]) -> Type | None:
+        """The type of a call that has a plan of its own (`SIGNATURES`); None if no signature takes these types."""
+        return _common([found for signature in SIGNATURES[name] if (found := self._fit(*signature, kinds)) is not None])
+
+    def sum(self, kinds: Sequence[Type]) -> Type | None:
+        """The type of a sum; None if these types cannot be added."""
+        return self._overloads(self._functions["_+_"], kinds, member=False)[1]
+
     def _overloads(
         self, function: Function, kinds: Sequence[Type], *, member: bool
     ) -> tuple[tuple[Overload, ...], Type | None]:
-        found: list[Overload] = []
-        result: Type | None = None
+        found: list[tuple[Overload, Type]] = []
         for overload in function.overloads:
-            if overload.member is not member or len(overload.parameters) != len(kinds):
+            if overload.member is not member:
                 continue
-            fresh: dict[Type, Type] = {}
-            wanted = [self._instance(parameter, fresh) for parameter in overload.parameters]
-            if not self._solution.accept(wanted, kinds):
-                continue
-            yields = self._solution.resolve(self._instance(overload.result, fresh))
-            result = yields if result is None or result == yields else DYN
-            found.append(overload)
-        return tuple(found), result
+            result = self._fit(overload.parameters, overload.result, kinds)
+            if result is not None:
+                found.append((overload, result))
+        return tuple(overload for overload, _ in found), _common([result for _, result in found])
+
+    def _fit(self, parameters: Sequence[Type], result: Type, kinds: Sequence[Type]) -> Type | None:
+        """The type of the result if parameters take arguments of these types; what was found out stays known."""
+        fresh: dict[Type, Type] = {}
+        if len(parameters) != len(kinds):
+            return None
+        if not self._solution.accept([self._instance(parameter, fresh) for parameter in parameters], kinds):
+            return None
+        return self._solution.resolve(self._instance(result, fresh))
 
     def _instance(self, kind: Type, fresh: dict[Type, Type]) -> Type:
         """The type with fresh type parameters."""
@@ -73,6 +102,13 @@ class Calls:
         if not kind.parameters:
             return kind
         return Type(kind.name, tuple(self._instance(parameter, fresh) for parameter in kind.parameters))
+
+
+def _common(kinds: Sequence[Type]) -> Type | None:
+    """The type of a result that has one of these types; None if there are none."""
+    if not kinds:
+        return None
+    return kinds[0] if all(kind == kinds[0] for kind in kinds) else DYN
 
 
 def _membership(call: Invoke) -> Plan:
@@ -93,15 +129,18 @@ def _membership(call: Invoke) -> Plan:
 
 
 def implementation(call: Invoke) -> Implementation:
-    """The function that takes the values of the arguments."""
-    only = call.candidates[0]
-    known = not any(_is_uncertain(argument.type) or _may_be_null(argument) for argument in call.arguments)
-    if len(call.candidates) == 1 and (known or all(map(_is_open, only.parameters))):
-        return only.implementation
-    if not call.function.singleton:
-        return _dispatch(call.candidates)
-    alike = (only.member, len(only.parameters))
-    return _dispatch(tuple(o for o in call.function.overloads if (o.member, len(o.parameters)) == alike))
+    """The function that takes the values of the arguments; it fails if the values do not fit the overload.
+
+    If types leave several overloads, the values decide between all of them.
+    """
+    function, only = call.function, call.candidates[0]
+    if len(call.candidates) == 1:
+        if not function.guarded or all(map(_is_open, only.parameters)) or all(map(is_certain, call.arguments)):
+            return only.implementation
+        if not function.singleton:
+            return _dispatch(call.candidates)
+    alike = [o for o in function.overloads if len(o.parameters) == len(only.parameters)]
+    return _dispatch(tuple(o for o in alike if o.member is only.member or not function.singleton))
 
 
 def cost_of(call: Invoke) -> Cost:
@@ -126,19 +165,29 @@ def folded(call: Invoke) -> Constant | None:
         return None
 
 
-def _may_be_null(argument: Plan) -> bool:
-    """Whether the argument can be null although it has another type: some types allow null."""
-    if argument.type.name not in NULLABLE and argument.type.name != "null_type":
+def is_certain(plan: Plan) -> bool:
+    """Whether every value of the plan has the plan's type, and is not null.
+
+    The checker lets dyn stand for every type, so a type that it has found out for a type parameter may be wrong.
+    """
+    if _is_uncertain(plan.type):
         return False
-    match argument:
-        case Constant(value=value):
-            return value is None
-        case Path(root=DeviceVariable()):
-            return False
-        case Invoke(candidates=candidates):
-            return any(map(_is_open, (overload.result for overload in candidates)))
-        case _:
+    match plan:
+        case Constant() | KnownInput() | Membership() | Logic() | Path(root=DeviceVariable()):
             return True
+        case Variable(certain=certain):
+            return certain
+        case Path(root=root):
+            return is_certain(root)
+        case Choice(yes=one, no=other) | OrElse(optional=one, other=other):
+            return is_certain(one) and is_certain(other)
+        case Invoke(function=function, candidates=candidates, arguments=arguments):
+            declared = not (function.singleton or any(_is_uncertain(overload.result) for overload in candidates))
+            return declared or all(map(is_certain, arguments))
+        case MakeList() | MakeMap():
+            return all(map(is_certain, parts(plan)))
+        case _:
+            return False
 
 
 def _is_open(kind: Type) -> bool:
@@ -147,7 +196,7 @@ def _is_open(kind: Type) -> bool:
 
 def _is_uncertain(kind: Type) -> bool:
     """Whether only the value tells the type, or the types of its parts."""
-    return _is_open(kind) or any(map(_is_uncertain, kind.parameters))
+    return _is_open(kind) or kind.name == "null_type" or any(map(_is_uncertain, kind.parameters))
 
 
 def _dispatch(candidates: tuple[Overload, ...]) -> Implementation:

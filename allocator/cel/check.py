@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import reduce
 from typing import Final
 
 from allocator.cel import ast
 from allocator.cel.ast import dotted
-from allocator.cel.calls import Calls
+from allocator.cel.calls import Calls, is_certain
 from allocator.cel.checked import (
     Append,
     Choice,
@@ -69,6 +70,7 @@ def check(expression: str, node: ast.Node, declarations: Declarations) -> Checke
     """
     checker = _Checker(expression, declarations)
     plan = checker.visit(node, {})
+    checker.check_aggregates()
     return Checked(plan, checker.solution.final(plan.type), checker.slots)
 
 
@@ -85,6 +87,7 @@ class _Checker:
         self.slots = 0
         self._formatting = 0
         self._literals: dict[int, list[Plan]] = {}
+        self._aggregates: list[tuple[int, Sequence[Type]]] = []
         self._calls = Calls(declarations.functions, self.solution)
 
     def _error(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> CompileError:
@@ -148,13 +151,8 @@ class _Checker:
             key: Plan = Constant(node.field, STRING)
         else:
             key = self.visit(node.key, scope)
-            kind = self._element(operand, key, node)
+            kind = self._special("_[?_]" if node.optional else "_[_]", node.position, (operand, key))
         test = isinstance(node, ast.Select) and node.test
-        source, already = self._unwrapped(operand.type)
-        if node.optional and not already:
-            kind = optional_of(kind)
-        if isinstance(node, ast.Index) and source.is_dynamic:
-            kind = DYN  # upstream does not know whether this is a list or a map, and drops the optional type
         return Path(root, (*keys, Key(key, node.optional)), BOOL if test else kind, test)
 
     def _qualified_type(self, node: ast.Select | ast.Index, scope: Scope) -> Plan | None:
@@ -165,7 +163,10 @@ class _Checker:
         return Constant(TypeValue(name), TYPE_NAMES[name])
 
     def _field(self, operand: Plan, node: ast.Select) -> Type:
-        kind, optional = self._unwrapped(operand.type)
+        kind = self.solution.resolve(operand.type)
+        optional = kind.name == "optional_type"
+        if optional:
+            kind = kind.parameters[0]
         if kind == DEVICE:
             fields = self._declarations.device
             if node.field not in fields:
@@ -174,28 +175,19 @@ class _Checker:
         elif kind.name == "map":
             found = kind.parameters[1]
         elif kind.is_dynamic or kind.is_parameter:
+            self.solution.accept((kind,), (DYN,))
             found = DYN
         else:
             raise self._error(node.position, f"type '{kind}' does not support field selection")
-        return optional_of(found) if optional else found
+        return optional_of(found) if optional or node.optional else found
 
-    def _element(self, operand: Plan, key: Plan, node: ast.Index) -> Type:
-        kind, optional = self._unwrapped(operand.type)
-        if kind.name == "list":
-            wanted, found = INT, kind.parameters[0]
-        elif kind.name == "map":
-            wanted, found = kind.parameters
-        elif kind.is_dynamic or kind.is_parameter:
-            wanted, found = DYN, DYN
-        else:
-            raise self._no_overload(node.position, "_[_]", (kind, key.type))
-        if not self.solution.accept((wanted,), (key.type,)):
-            raise self._no_overload(node.position, "_[_]", (kind, key.type))
-        return optional_of(found) if optional else found
-
-    def _unwrapped(self, kind: Type) -> tuple[Type, bool]:
-        kind = self.solution.resolve(kind)
-        return (self.solution.resolve(kind.parameters[0]), True) if kind.name == "optional_type" else (kind, False)
+    def _special(self, name: str, position: int, arguments: Sequence[Plan], *, member: bool = False) -> Type:
+        """The type of an operator or function that has a plan of its own."""
+        kinds = [argument.type for argument in arguments]
+        found = self._calls.result(name, kinds)
+        if found is None:
+            raise self._no_overload(position, name, kinds, member=member)
+        return found
 
     # --- calls -----------------------------------------------------------------------------------------------
 
@@ -212,10 +204,10 @@ class _Checker:
                 return self._insert(node, scope)
         name, arguments, member = self._resolve(node, scope)
         self._formatting += name == "format"
-        plans = tuple([self.visit(argument, scope) for argument in arguments])
+        plans = self._arguments(arguments, scope, member=member)
         self._formatting -= name == "format"
         if member and name in {"or", "orValue"} and len(plans) == 2:
-            return self._or_else(node, plans[0], plans[1])
+            return OrElse(*plans, name == "orValue", self._special(name, node.position, plans, member=True))
         found = self._declarations.functions.get(name)
         if found is None:
             raise self._error(
@@ -233,6 +225,11 @@ class _Checker:
         if name == "format" and member:
             self._check_format(node, arguments)
         return plan
+
+    def _arguments(self, nodes: Sequence[ast.Node], scope: Scope, *, member: bool) -> tuple[Plan, ...]:
+        """The plans of arguments. What a call is made on comes last, as in cel-go: types are found in this order."""
+        plans = [self.visit(node, scope) for node in nodes[member:]]
+        return (self.visit(nodes[0], scope), *plans) if member else tuple(plans)
 
     def _check_format(self, node: ast.Call, arguments: tuple[ast.Node, ...]) -> None:
         """Check a literal template against a literal list of arguments."""
@@ -262,46 +259,42 @@ class _Checker:
         return plan
 
     def _choice(self, node: ast.Call, scope: Scope) -> Plan:
-        condition = self._expect(node.arguments[0], BOOL, node, scope)
-        yes, no = self.visit(node.arguments[1], scope), self.visit(node.arguments[2], scope)
-        if not self.solution.accept((yes.type,), (no.type,)):
-            raise self._no_overload(node.position, "_?_:_", (condition.type, yes.type, no.type))
-        return Choice(condition, yes, no, self.solution.join(yes.type, no.type))
-
-    def _or_else(self, node: ast.Call, optional: Plan, other: Plan) -> Plan:
-        inner = self.solution.fresh()
-        unwrap = node.function == "orValue"
-        wanted = (optional_of(inner), inner if unwrap else optional_of(inner))
-        if not self.solution.accept(wanted, (optional.type, other.type)):
-            raise self._no_overload(node.position, node.function, (optional.type, other.type), member=True)
-        return OrElse(optional, other, unwrap, self.solution.resolve(wanted[1]))
+        condition, yes, no = (self.visit(argument, scope) for argument in node.arguments)
+        return Choice(condition, yes, no, self._special("_?_:_", node.position, (condition, yes, no)))
 
     # --- aggregates ------------------------------------------------------------------------------------------
 
     def _joined(self, position: int, kinds: Sequence[Type]) -> Type:
-        """The type of elements. Kubernetes requires one type for all, except for the arguments of ``format``."""
+        """The type of elements."""
         if not kinds:
             return self.solution.fresh()
-        found = kinds[0]
-        for kind in kinds[1:]:
-            found = self.solution.join(found, kind)
         if not self._formatting:
+            self._aggregates.append((position, kinds))
+        return reduce(self.solution.join, kinds)
+
+    def check_aggregates(self) -> None:
+        """Check that lists and maps have elements of one type, except in the arguments of ``format``.
+
+        Kubernetes checks this at the end, because types that were found out later may turn a type into dyn.
+
+        Raises:
+            CompileError: elements of two types.
+        """
+        for position, kinds in self._aggregates:
             first, *others = [self.solution.final(kind) for kind in kinds]
             for other in others:
                 if other != first:
                     raise self._error(position, f"expected type '{first}' but found '{other}'")
-        return found
 
     def _part(self, node: ast.Node, scope: Scope, *, optional: bool) -> tuple[Plan, Type]:
         """An element or value, and the type it contributes."""
         plan = self.visit(node, scope)
-        if not optional:
+        if not optional or plan.type.is_dynamic:
             return plan, plan.type
-        inner = self.solution.fresh()
-        if not self.solution.accept((optional_of(inner),), (plan.type,)):
+        if plan.type.name != "optional_type":
             given = self.solution.final(plan.type)
             raise self._error(node.position, f"expected type 'optional_type' but found '{given}'")
-        return plan, inner
+        return plan, plan.type.parameters[0]
 
     def _list(self, node: ast.ListNode, scope: Scope) -> Plan:
         parts = [(*self._part(element, scope, optional=optional), optional) for element, optional in node.elements]
@@ -330,24 +323,23 @@ class _Checker:
 
     # --- comprehensions --------------------------------------------------------------------------------------
 
-    def _slot(self, kind: Type) -> Variable:
+    def _slot(self, kind: Type, *, certain: bool) -> Variable:
         self.slots += 1
-        return Variable(self.slots - 1, kind)
+        return Variable(self.slots - 1, kind, certain)
 
     def _fold(self, node: ast.Fold, scope: Scope) -> Plan:
-        source = self.visit(node.range, scope)
+        source, initial = self.visit(node.range, scope), self.visit(node.initial, scope)
         first, second = self._elements(source, node)
-        initial = self.visit(node.initial, scope)
-        accumulator = self._slot(initial.type)
+        accumulator = self._slot(initial.type, certain=is_certain(initial))
         with_result = {**scope, node.accumulator: accumulator}
-        variable = self._slot(first)
+        variable = self._slot(first, certain=is_certain(source))
         inner = {**with_result, node.variable: variable}
-        other = self._slot(second) if node.second else None
+        other = self._slot(second, certain=is_certain(source)) if node.second else None
         if other is not None:
             inner[node.second] = other
         condition = self.visit(node.condition, inner)
         step = self.visit(node.step, inner)
-        self._accept(node.position, accumulator.type, step.type)
+        self._accept(node.position, step.type, accumulator.type)
         result = self.visit(node.result, with_result)
         return Loop(
             source, variable.slot, None if other is None else other.slot, accumulator.slot, initial, condition, step,
@@ -360,7 +352,8 @@ class _Checker:
             return (INT, kind.parameters[0]) if node.second else (kind.parameters[0], DYN)
         if kind.name == "map":
             return kind.parameters[0], kind.parameters[1]
-        if kind.name == "dyn" or kind.is_parameter:
+        if kind == DYN or kind.is_parameter:
+            self.solution.accept((kind,), (DYN,))
             return DYN, DYN
         raise self._error(
             node.position,
@@ -369,12 +362,13 @@ class _Checker:
 
     def _append(self, node: ast.Call, scope: Scope) -> Plan:
         accumulator, element = scope[RESULT], self.visit(node.arguments[1], scope)
-        self._accept(node.position, accumulator.type, list_of(element.type))
-        return Append(accumulator, element, accumulator.type)
+        kinds = (accumulator.type, list_of(element.type))
+        found = self._calls.sum(kinds)
+        if found is None:
+            raise self._no_overload(node.position, "_+_", kinds)
+        return Append(accumulator, element, found)
 
     def _insert(self, node: ast.Call, scope: Scope) -> Plan:
         accumulator = scope[RESULT]
-        arguments = [self.visit(argument, scope) for argument in node.arguments[1:]]
-        kind = arguments[0].type if len(arguments) == 1 else map_of(arguments[0].type, arguments[1].type)
-        self._accept(node.position, accumulator.type, kind)
-        return Insert(accumulator, tuple(arguments), accumulator.type)
+        arguments = tuple([self.visit(argument, scope) for argument in node.arguments[1:]])
+        return Insert(accumulator, arguments, self._special(node.function, node.position, (accumulator, *arguments)))

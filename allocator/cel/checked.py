@@ -21,10 +21,15 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a comprehension, by slot."""
+    """A variable of a comprehension, by slot.
+
+    Attributes:
+        certain: every value has this type; the checker lets dyn stand for every type.
+    """
 
     slot: int
     type: Type
+    certain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,9 @@ class Kind(Enum):
 
 
 _LIBRARIES: Final[tuple[Library, ...]] = (
-    core.LIBRARY, conversions.LIBRARY, times.LIBRARY, strings.LIBRARY, regexes.LIBRARY, sets.LIBRARY, optionals.LIBRARY,
-    lists.LIBRARY, sequences.LIBRARY, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY, network.LIBRARY,
-    formats.LIBRARY, formatting.LIBRARY,
+    core.LIBRARY, conversions.LIBRARY, times.LIBRARY, regexes.LIBRARY, sets.LIBRARY, optionals.LIBRARY,
+    sequences.LIBRARY, quantities.LIBRARY, versions.LIBRARY, urls.LIBRARY, network.LIBRARY, formats.LIBRARY,
+    formatting.LIBRARY,
 )  # fmt: skip
 
 
@@ -62,7 +62,11 @@ class Environment:
 
     @cached_property
     def declarations(self) -> Declarations:
-        """The functions and fields of this environment, for the checker."""
+        """The functions and fields of this environment, for the checker.
+
+        Overloads are in upstream's order, because the first one that fits may determine a type. Stored expressions
+        have a newer list library, which comes after that of strings.
+        """
         stored = self.kind is Kind.STORED
         with_lists = stored or self.list_attributes
         fields = {
@@ -72,7 +76,8 @@ class Environment:
         }
         if stored or self.consumable_capacity:
             fields["allowMultipleAllocations"] = BOOL
-        libraries = (*_LIBRARIES, *((lists.INCLUDES,) if with_lists else ()))
+        of_both = (strings.LIBRARY, lists.LIBRARY) if stored else (lists.LIBRARY, strings.LIBRARY)
+        libraries = (*of_both, *_LIBRARIES, *((lists.INCLUDES,) if with_lists else ()))
         return Declarations(_merged(libraries), fields)
 
 
@@ -85,5 +90,5 @@ def _merged(libraries: Iterable[Library]) -> Mapping[str, Function]:
             overloads = function.overloads if before is None else (*before.overloads, *function.overloads)
             cost = function.cost if before is None or before.cost is None else before.cost
             singleton = function.singleton or (before is not None and before.singleton)
-            found[function.name] = Function(function.name, overloads, cost, singleton)
+            found[function.name] = Function(function.name, overloads, cost, singleton, function.guarded)
     return found

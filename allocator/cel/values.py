@@ -7,7 +7,8 @@
 | list, map | tuple, dict (keys by `to_key`, because in Python ``True == 1``) |
 | timestamp, duration | `Timestamp`, `Duration`, in nanoseconds |
 | type, optional_type | `TypeValue`, `OptionalValue` |
-| Quantity, Semver | `allocator.model.quantity.Quantity`, `allocator.model.semver.Version` |
+| Quantity | `Quantity` of a device, `Amount` of an expression |
+| Semver | `allocator.model.semver.Version` |
 | IP, CIDR, URL, NamedFormat | `Address`, `Network`, `Url`, `NamedFormat` |
 """
 
@@ -18,6 +19,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, TypeAlias
 
+from allocator.cel.amounts import Amount, Computed
 from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
@@ -115,21 +117,6 @@ class NamedFormat:
     problems: Callable[[str], tuple[str, ...]]
 
 
-class Computed(Quantity):
-    """A quantity that is the result of arithmetic. It can equal another, but no other value equals it (as upstream).
-
-    Attributes:
-        scale: upstream holds the quantity as a multiple of ten to this power.
-    """
-
-    __slots__ = ("scale",)
-    scale: int
-
-    def __init__(self, value: Quantity, scale: int) -> None:
-        super().__init__(value.nano, value.format)
-        object.__setattr__(self, "scale", scale)
-
-
 class DefaultMap(dict[str, Value]):
     """A map of maps: an unknown key yields an empty map, although the key is not in the map."""
 
@@ -152,6 +139,7 @@ _NAMES: Final[Mapping[type, str]] = {
     TypeValue: "type",
     OptionalValue: "optional_type",
     Quantity: "kubernetes.Quantity",
+    Amount: "kubernetes.Quantity",
     Computed: "kubernetes.Quantity",
     Version: "kubernetes.Semver",
     Url: "kubernetes.URL",
@@ -159,7 +147,8 @@ _NAMES: Final[Mapping[type, str]] = {
     Network: "net.CIDR",
     NamedFormat: "kubernetes.NamedFormat",
 }
-_OPAQUE: Final = frozenset({Quantity, Computed, Version, Url, Address, Network, NamedFormat})
+_QUANTITIES: Final = frozenset({Quantity, Amount, Computed})
+_OPAQUE: Final = _QUANTITIES | {Version, Url, Address, Network, NamedFormat}
 _PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
 _NUMBERS: Final = frozenset({int, UInt, float})
 _SMALL: Final = (_PLAIN | _OPAQUE | {bool}) - {str, bytes}
@@ -192,7 +181,7 @@ def equal(left: Value, right: Value) -> bool:
             return left.present == right.present and (not left.present or equal(left.value, right.value))
         if kind is Computed:
             raise no_such_overload()
-    elif kind is Computed and other is Quantity:
+    elif kind in _QUANTITIES and other in _QUANTITIES and other is not Computed:
         return bool(left == right)
     elif kind in _OPAQUE and right is not None:
         raise no_such_overload()

@@ -24,6 +24,10 @@ _EXPONENT_OF: Final = {suffix: 3 * (i - 3) for i, suffix in enumerate(_DECIMAL_S
 _FACTOR_OF: Final = {suffix: 1024**i for i, suffix in enumerate(_BINARY_SUFFIXES) if suffix}
 
 
+class QuantityRangeError(ValueError):
+    """A quantity in upstream's syntax that is too large or too fine for us."""
+
+
 class Format(Enum):
     """The family of suffixes that a quantity was written with, and is printed with."""
 
@@ -52,14 +56,15 @@ class Quantity:
         As upstream, amounts with a binary suffix are capped at 2**63 - 1 in magnitude.
 
         Raises:
-            ValueError: not a quantity, or its exponent is beyond +-300.
+            QuantityRangeError: the exponent is beyond +-300, or there are more than 300 digits.
+            ValueError: not a quantity.
         """
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f'"{_shortened(text)}" is not a quantity')
         sign, whole, fraction, suffix, exponent = match.groups(default="")
         if len(exponent) > 4 or len(whole) + len(fraction) > _MAX_EXPONENT or abs(int(exponent or 0)) > _MAX_EXPONENT:
-            raise ValueError(f'"{_shortened(text)}" is too large or too fine for a quantity')
+            raise QuantityRangeError(f'"{_shortened(text)}" is too large or too fine for a quantity')
         digits = int(whole + fraction or "0")  # upstream takes a text without digits as 0
         if suffix in _FACTOR_OF:
             nano = min(_scaled(digits * _FACTOR_OF[suffix], 9 - len(fraction)), _MAX_BINARY)

@@ -10,6 +10,7 @@ import pytest
 
 from allocator import CompileError, Environment, Quantity, Version, compile_expression
 from allocator.cel import EvaluationError, InternalError
+from allocator.cel.amounts import Computed
 from allocator.cel.functions.declare import Overload
 from allocator.cel.functions.formats import FORMATS
 from allocator.cel.functions.network import LIBRARY as NETWORK
@@ -22,7 +23,6 @@ from allocator.cel.values import (
     NONE,
     UINT_MAX,
     Address,
-    Computed,
     DefaultMap,
     Duration,
     OptionalValue,
@@ -59,7 +59,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "optional_type": (NONE, OptionalValue(present=True, value=None), OptionalValue(present=True, value=1)),
     "kubernetes.Quantity": (
         Quantity.parse("0"), Quantity.parse("-1e300"), Quantity.parse(f"{'9' * 300}e300"),
-        Computed(Quantity.parse("1"), 0),
+        Computed(Quantity.parse("1"), 1, 0, long=False),
     ),
     "kubernetes.Semver": (Version.parse("1.2.3"), Version.parse(f"{2**64 - 1}.0.0-a+b")),
     "kubernetes.URL": (parse_url("https://[::1]:80/a?b=c"),),

@@ -1,7 +1,6 @@
 """Operators and functions of the language that take all types."""
 
 from collections.abc import Callable
-from itertools import product
 from typing import Final
 
 from allocator.cel.cost import BOTH, ELEMENTS, EQUALITY, SHORTER
@@ -29,19 +28,22 @@ from allocator.cel.values import TypeValue, Value, compare, contains, equal, has
 from allocator.model.semver import Version
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
-_NUMBERS: Final = (INT, UINT, DOUBLE)
+_COMPARABLE: Final = {INT: (INT, DOUBLE, UINT), UINT: (UINT, DOUBLE, INT), DOUBLE: (DOUBLE, INT, UINT)}
 
 
 def _relation(name: str, holds: Callable[[int], bool]) -> Function:
-    """An order operator: on two of a type, and on numbers of any two types."""
+    """An order operator: on two of a type, and on numbers of any two types. The overloads are in cel-go's order."""
 
     def call(left: Value, right: Value) -> bool:
         order = compare(left, right)
         return order is not None and holds(order)
 
-    same = [free(t, t, result=BOOL, call=call, cost=SHORTER if t in (STRING, BYTES) else None) for t in _ORDERED]
-    mixed = [free(a, b, result=BOOL, call=call) for a, b in product(_NUMBERS, repeat=2) if a != b]
-    return Function(name, (*same, *mixed), singleton=True)
+    overloads = [
+        free(t, other, result=BOOL, call=call, cost=SHORTER if t in (STRING, BYTES) else None)
+        for t in _ORDERED
+        for other in _COMPARABLE.get(t, (t,))
+    ]
+    return Function(name, tuple(overloads), singleton=True)
 
 
 def _differs(left: Value, right: Value) -> bool:
@@ -75,7 +77,7 @@ def _size(value: Value) -> int:
 
 
 def _sizes() -> tuple[Overload, ...]:
-    sized = (STRING, BYTES, list_of(A), map_of(A, B))
+    sized = (BYTES, list_of(A), map_of(A, B), STRING)
     return tuple(declare(t, result=INT, call=_size) for t in sized for declare in (free, member))
 
 
@@ -112,7 +114,7 @@ def _type(kind: Type) -> Type:
 
 LIBRARY: Final[Library] = (
     function("!_", free(BOOL, result=BOOL, call=_not)),
-    function("@not_strictly_false", free(DYN, result=BOOL, call=_not_strictly_false)),
+    function("@not_strictly_false", free(BOOL, result=BOOL, call=_not_strictly_false)),
     function("_==_", free(A, A, result=BOOL, call=equal, cost=EQUALITY)),
     function("_!=_", free(A, A, result=BOOL, call=_differs, cost=SHORTER)),
     _relation("_<_", lambda order: order < 0),

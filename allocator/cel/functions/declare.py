@@ -40,12 +40,14 @@ class Function:
         cost: the cost of all overloads, if set.
         singleton: upstream has one implementation for all overloads, so the values alone determine the overload.
             Otherwise only an overload that fits the types is called.
+        guarded: upstream compares the values of the arguments with the types of the overload.
     """
 
     name: str
     overloads: tuple[Overload, ...]
     cost: Cost | None = None
     singleton: bool = False
+    guarded: bool = True
 
 
 Library: TypeAlias = tuple[Function, ...]

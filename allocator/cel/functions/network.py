@@ -109,19 +109,19 @@ LIBRARY: Final[Library] = (
     function("masked", member(CIDR, result=CIDR, call=_masked), cost=ONE),
     function(
         "containsIP",
-        member(CIDR, IP, result=BOOL, call=_contains, cost=_comparing(text=False, network=False)),
         member(
             CIDR, STRING, result=BOOL, call=lambda a, b: _contains(a, _parse(b)),
             cost=_comparing(text=True, network=False),
         ),
+        member(CIDR, IP, result=BOOL, call=_contains, cost=_comparing(text=False, network=False)),
     ),
     function(
         "containsCIDR",
-        member(CIDR, CIDR, result=BOOL, call=_contains_network, cost=_comparing(text=False, network=True)),
         member(
             CIDR, STRING, result=BOOL, call=lambda a, b: _contains_network(a, _parse_network(b)),
             cost=_comparing(text=True, network=True),
         ),
+        member(CIDR, CIDR, result=BOOL, call=_contains_network, cost=_comparing(text=False, network=True)),
     ),
     function(
         "string",

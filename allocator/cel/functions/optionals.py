@@ -4,8 +4,8 @@ from typing import Final
 
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Library, free, function, member
-from allocator.cel.types import BOOL, A, optional_of
-from allocator.cel.values import NONE, Duration, OptionalValue, Timestamp, Value
+from allocator.cel.types import BOOL, A, list_of, optional_of
+from allocator.cel.values import NONE, Duration, OptionalValue, Timestamp, Value, shown
 
 
 def _of(value: Value) -> OptionalValue:
@@ -32,10 +32,30 @@ def _value(optional: OptionalValue) -> Value:
     return optional.value
 
 
+def _first(values: tuple[Value, ...]) -> OptionalValue:
+    return _of(values[0]) if values else NONE
+
+
+def _last(values: tuple[Value, ...]) -> OptionalValue:
+    return _of(values[-1]) if values else NONE
+
+
+def _unwrap(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The values of the optionals that have one."""
+    for value in values:
+        if type(value) is not OptionalValue:
+            raise EvaluationError(f"value {shown(value)} is not optional")
+    return tuple(optional.value for optional in values if optional.present)
+
+
 LIBRARY: Final[Library] = (
     function("optional.of", free(A, result=optional_of(A), call=_of)),
     function("optional.ofNonZeroValue", free(A, result=optional_of(A), call=_of_non_zero)),
     function("optional.none", free(result=optional_of(A), call=lambda: NONE)),
     function("hasValue", member(optional_of(A), result=BOOL, call=lambda optional: optional.present)),
     function("value", member(optional_of(A), result=A, call=_value)),
+    function("first", member(list_of(A), result=optional_of(A), call=_first)),
+    function("last", member(list_of(A), result=optional_of(A), call=_last)),
+    function("optional.unwrap", free(list_of(optional_of(A)), result=list_of(A), call=_unwrap)),
+    function("unwrapOpt", member(list_of(optional_of(A)), result=list_of(A), call=_unwrap)),
 )

@@ -104,8 +104,8 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> tuple[str, ...]:
 LIBRARY: Final[Library] = (
     function(
         "matches",
-        member(STRING, STRING, result=BOOL, call=_matches, cost=PATTERN),
         free(STRING, STRING, result=BOOL, call=_matches, cost=PATTERN),
+        member(STRING, STRING, result=BOOL, call=_matches, cost=PATTERN),
     ),
     function("find", member(STRING, STRING, result=STRING, call=_find), cost=PATTERN),
     function(

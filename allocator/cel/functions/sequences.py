@@ -5,7 +5,7 @@ from functools import cmp_to_key
 from typing import Final, TypeAlias
 
 from allocator.cel.cost import LIST_COST, by_values
-from allocator.cel.errors import EvaluationError, GivenUpError
+from allocator.cel.errors import EvaluationError, GivenUpError, no_such_overload
 from allocator.cel.functions.declare import Function, Library, free, function, member
 from allocator.cel.functions.lists import COMPARABLE
 from allocator.cel.functions.sets import check_pairs
@@ -26,13 +26,16 @@ def _slice(values: List, start: int, end: int) -> List:
     return values[start:end]
 
 
-def _flatten(values: List, levels: int = 1) -> List:
+def _flatten(values: Value, levels: Value = 1) -> List:
+    """Takes any values: upstream checks here, not before the call."""
+    if type(values) is not tuple or type(levels) is not int:
+        raise no_such_overload()
     if levels < 0:
         raise EvaluationError("level must be non-negative")
     while levels and any(type(value) is tuple for value in values):
         values = tuple(inner for value in values for inner in (value if type(value) is tuple else (value,)))
         levels -= 1
-    return values
+    return tuple(values)
 
 
 def _range(number: int) -> List:
@@ -112,11 +115,14 @@ LIBRARY: Final[Library] = (
         member(list_of(A), INT, INT, result=list_of(A), call=_slice, grows=True),
         cost=by_values(_by_result, late=True),
     ),
-    function(
+    Function(
         "flatten",
-        member(list_of(list_of(A)), result=list_of(A), call=_flatten, grows=True),
-        member(list_of(DYN), INT, result=list_of(DYN), call=_flatten, grows=True),
+        (
+            member(list_of(list_of(A)), result=list_of(A), call=_flatten, grows=True),
+            member(list_of(DYN), INT, result=list_of(DYN), call=_flatten, grows=True),
+        ),
         cost=by_values(_by_levels),
+        guarded=False,
     ),
     # Where the checker knows the list's type, a call costs as its overload says, otherwise 1 like any call.
     Function(
