@@ -57,7 +57,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, remembered decisions,
 	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_preempt_laws.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
-	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/test_agreement_laws.py
+	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/test_agreement_laws.py tests/extender/test_library_laws.py
 	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_explain_proposals.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py
 
@@ -72,6 +72,7 @@ bench: $(VENV)/.dev  ## run the benchmarks (docs/performance.md)
 	$(BIN)/python -m loadtest.latency_bench
 	$(BIN)/python -m loadtest.hard_bench
 	$(BIN)/python -m loadtest.explain_bench
+	$(BIN)/python -m loadtest.simulate_bench
 	$(BIN)/python -m loadtest.sync_bench
 	$(BIN)/python -m loadtest.memory_bench
 	$(BIN)/python -m loadtest.scaling_bench

@@ -24,6 +24,9 @@ _EXIT_CODES: Final = (
     "2 the command line or a setting is invalid, a file cannot be read, or standard output cannot be written."
 )
 
+_NAME: Final = "dra-extender"
+"""Also if Python runs the package: completion depends on the name."""
+
 _COMMANDS: Final = ("serve", "validate", "simulate", "audit", "explain", "config", "version")
 
 
@@ -51,7 +54,7 @@ class _Commands(TyperGroup):
 
 
 app = command_app(
-    "dra-extender",
+    _NAME,
     help_text=f"A kube-scheduler extender that owns Dynamic Resource Allocation.\n\n{_EXIT_CODES}",
     group=_Commands,
     add_completion=True,
@@ -63,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     open_standard_streams()
     try:
         try:
-            app(args=spread(sys.argv[1:] if arguments is None else arguments, "--manifests", "-m"))
+            given = sys.argv[1:] if arguments is None else arguments
+            app(args=spread(given, "--manifests", "-m"), prog_name=_NAME)
         finally:
             sys.stdout.flush()
     except OutputError as error:

@@ -8,7 +8,7 @@ import json
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from allocator.model.json.fields import is_int64, is_time, shown
 from allocator.model.json.interner import Interner
@@ -25,14 +25,22 @@ class _Table(NamedTuple):
     types: Mapping[str, Mapping[str, str]]
 
 
+_Path: TypeAlias = "tuple[str | int, ...]"
+"""Names of fields (``.name``), keys of maps (``[key]``) and indexes of lists. Most paths are never shown as text."""
+
+
+def _text(path: _Path, *more: str) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else part for part in (*path, *more)).removeprefix(".")
+
+
 class _Outer(NamedTuple):
     """An object around a field: its path, and the fields that objects of its type have."""
 
-    path: str
+    path: _Path
     fields: Mapping[str, str]
 
     def at(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
+        return _text(self.path, f".{name}")
 
 
 def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
@@ -47,7 +55,9 @@ def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
     root = table.kinds.get(f"{version} {obj.get('kind')}")
     if root is None:
         return ()
-    return tuple(_Decoder(table.types, str(version).rpartition("/")[0]).problems(obj, root, "", ()))
+    decoder = _Decoder(table.types, str(version).rpartition("/")[0])
+    decoder.read(obj, root, (), ())
+    return tuple(decoder.problems)
 
 
 @cache
@@ -56,52 +66,60 @@ def _table() -> _Table:
 
 
 class _Decoder:
-    """Compares one object with the table."""
+    """Compares one object with the table.
+
+    Attributes:
+        problems: what was found to be wrong.
+    """
 
     def __init__(self, types: Mapping[str, Mapping[str, str]], group: str) -> None:
+        self.problems: list[Problem] = []
         self._types = types
         self._group = group
         self._interner = Interner()
 
-    def problems(self, value: object, type_: str, path: str, around: tuple[_Outer, ...]) -> Iterator[Problem]:
-        """What is wrong with a value of a type; null stands for an absent value."""
+    def read(self, value: object, type_: str, path: _Path, around: tuple[_Outer, ...]) -> None:
+        """Note what is wrong with a value of a type; null stands for an absent value."""
         if value is None:
             return
-        if type_.startswith("["):
+        if type_ in self._types or type_.startswith("{"):
+            if not isinstance(value, dict):
+                self._wrong(value, path, "an object")
+            elif type_ in self._types:
+                self._fields(value, type_, path, around)
+            else:
+                for key, item in value.items():
+                    self.read(item, type_[1:-1], (*path, f"[{key}]"), around)
+        elif type_.startswith("["):
             if not isinstance(value, list):
-                yield Problem(path, f"{shown(value)} is not a list")
+                self._wrong(value, path, "a list")
                 return
             for index, item in enumerate(value):
-                yield from self.problems(item, type_[1:-1], f"{path}[{index}]", around)
-        elif type_.startswith("{") or type_ in self._types:
-            if not isinstance(value, dict):
-                yield Problem(path, f"{shown(value)} is not an object")
-            elif type_.startswith("{"):
-                for key, item in value.items():
-                    yield from self.problems(item, type_[1:-1], f"{path}[{key}]", around)
-            else:
-                yield from self._fields(value, type_, path, around)
+                self.read(item, type_[1:-1], (*path, index), around)
         elif type_ == "quantity":
-            yield from self._quantity(value, path)
+            self._quantity(value, path)
         elif not _SCALARS[type_].fits(value):
-            yield Problem(path, f"{shown(value)} is not {_SCALARS[type_].words}")
+            self._wrong(value, path, _SCALARS[type_].words)
 
-    def _fields(
-        self, value: Mapping[str, object], type_: str, path: str, around: tuple[_Outer, ...]
-    ) -> Iterator[Problem]:
+    def _wrong(self, value: object, path: _Path, wanted: str) -> None:
+        self.problems.append(Problem(_text(path), f"{shown(value)} is not {wanted}"))
+
+    def _fields(self, value: Mapping[str, object], type_: str, path: _Path, around: tuple[_Outer, ...]) -> None:
         here = _Outer(path, self._types[type_])
+        inside = (here, *around)
         for name, item in value.items():
             known = here.fields.get(name)
             if known is None:
-                yield Problem(here.at(name), f"unknown field{self._hint(name, type_, here, around)}")
+                hint = self._hint(name, type_, here, around)
+                self.problems.append(Problem(here.at(name), f"unknown field{hint}"))
             else:
-                yield from self.problems(item, known, here.at(name), (here, *around))
+                self.read(item, known, (*path, f".{name}"), inside)
 
-    def _quantity(self, value: object, path: str) -> Iterator[Problem]:
+    def _quantity(self, value: object, path: _Path) -> None:
         try:
             self._interner.quantity(value)
         except ValueError as error:
-            yield Problem(path, str(error))
+            self.problems.append(Problem(_text(path), str(error)))
 
     def _hint(self, name: str, type_: str, here: _Outer, around: tuple[_Outer, ...]) -> str:
         """Where a field belongs: too deep or not deep enough, another API version, or a misspelled name."""

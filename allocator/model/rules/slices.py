@@ -20,7 +20,10 @@ _MAX_VALUES: Final = 48
 _MAX_TAINTS: Final = 16
 _MAX_ATTRIBUTE_LENGTH: Final = 64
 _MAX_VALID_VALUES: Final = 10
-_LISTS: Final = tuple(kind for kind in ATTRIBUTE_TYPES if kind.endswith("s"))
+_LISTS: Final = frozenset(kind for kind in ATTRIBUTE_TYPES if kind.endswith("s"))
+_TYPES: Final = frozenset(ATTRIBUTE_TYPES)
+_TEXTS: Final = frozenset({"string", "version"})
+_LISTS_OF_TEXTS: Final = frozenset({"strings", "versions"})
 _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 
 
@@ -76,7 +79,10 @@ def _devices(spec: Fields, *, nested: bool) -> None:
 
 
 def _has_lists(device: Fields) -> bool:
-    return any(attribute.has(kind) for _, attribute in device.entries("attributes") for kind in _LISTS)
+    attributes = device.mapping("attributes").values()
+    return any(
+        each.get(kind) is not None for each in attributes if isinstance(each, dict) for kind in each.keys() & _LISTS
+    )
 
 
 def _device(device: Fields, *, per_device: bool, nested: bool) -> None:
@@ -112,7 +118,7 @@ def _properties(device: Fields) -> None:
     count = len(attributes) + len(capacities)
     if count > _MAX_PROPERTIES:
         device.problem("", f"has {count} attributes and capacities, more than {_MAX_PROPERTIES}")
-    values = sum(max(1, sum(len(each.items(kind)) for kind in _LISTS)) for _, each in attributes)
+    values = sum(max(1, sum(len(each.items(kind)) for kind in each.data if kind in _LISTS)) for _, each in attributes)
     if values > _MAX_VALUES:
         device.problem("", f"has {values} values of attributes, more than {_MAX_VALUES}")
     for name, attribute in attributes:
@@ -127,15 +133,21 @@ def _properties(device: Fields) -> None:
 
 
 def _attribute(attribute: Fields) -> None:
-    if sum(map(attribute.has, ATTRIBUTE_TYPES)) != 1:
+    kinds = [kind for kind in attribute.data if kind in _TYPES and attribute.has(kind)]
+    if len(kinds) != 1:
         attribute.problem("", "must have exactly one value of a known type")
-    for kind in ("string", "version"):
-        rules.text(attribute, kind, _attribute_text, required=False)
-    for kind in ("strings", "versions"):
+    for kind in kinds:
+        if kind in _TEXTS:
+            rules.text(attribute, kind, _attribute_text, required=False)
+        elif kind in _LISTS:
+            _attribute_list(attribute, kind)
+
+
+def _attribute_list(attribute: Fields, kind: str) -> None:
+    if kind in _LISTS_OF_TEXTS:
         rules.texts(attribute, kind, _attribute_text)
-    for kind in _LISTS:
-        if attribute.has(kind) and not attribute.items(kind):
-            attribute.problem(kind, "must not be empty")
+    if not attribute.items(kind):
+        attribute.problem(kind, "must not be empty")
 
 
 def _attribute_text(value: str) -> str:
