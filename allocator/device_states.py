@@ -5,7 +5,7 @@ tolerations and no amounts, on any node that reaches the device? The checks and 
 further share of a device, the claim asks for the smallest amounts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -75,7 +75,7 @@ class Vantage:
 
 def vantages(pool: Pool, nodes: Iterable[Node], features: Features) -> tuple[Vantage, ...]:
     """The different vantages of a pool; ``nodes`` are those that may reach it (`Pool.node_names`)."""
-    published = sum(len(each.devices) for each in pool.newest)
+    devices = _devices(pool)
     found: dict[object, Vantage] = {}
     for node in nodes:
         view = pool.at(node, features)
@@ -83,9 +83,20 @@ def vantages(pool: Pool, nodes: Iterable[Node], features: Features) -> tuple[Van
             continue
         differences = tuple(circumstances(view, node, NO_RULES))
         found.setdefault((view, differences), Vantage(node, view))
-        if not differences and len(view.candidates) == published and len(pool.newest) == len(pool.slices):
+        if not differences and _shows_all(view, devices):
             break  # no other node sees more
     return tuple(found.values())
+
+
+def _devices(pool: Pool) -> list[Device]:
+    return [device for origin in pool.newest for device in origin.devices]
+
+
+def _shows_all(view: NodePool, devices: Sequence[Device]) -> bool:
+    """Whether the candidates of a view are just these devices, in this order."""
+    return len(view.candidates) == len(devices) and all(
+        candidate.device is device for candidate, device in zip(view.candidates, devices, strict=True)
+    )
 
 
 class _Judge:
@@ -126,8 +137,16 @@ class _Judge:
                     return (DeviceState.UNUSABLE, lacking) if lacking is not None else (DeviceState.BLOCKED, refusal)
         return DeviceState.SHARED if is_shared else DeviceState.FREE, None
 
+    def short(self, device: Device, refusal: Refusal) -> tuple[str, ...]:
+        """The counters (``set/counter``) that are short, the refusal's first; none if it is about something else."""
+        if refusal.cause is not SHORT:
+            return ()
+        left = self._counters.left(device.id.pool_id)
+        short = (f"{key[1]}/{key[2]}" for key, amount in counter_demand(device) if left[key] < amount)
+        return tuple(dict.fromkeys((refusal.detail, *short)))
+
     def left(self, name: str, device: Device) -> str:
-        """What is left of a counter (``set/counter``) of a device's pool, and what the device needs of the counter."""
+        """What is left of a counter of a device's pool, and what the device needs of the counter."""
         counter_set, _, counter = name.partition("/")
         full, key = self._view.counter_sets[counter_set][counter], (device.id.pool_id, counter_set, counter)
         need = Quantity.from_nano(dict(counter_demand(device)).get(key, 0), full.format)
@@ -224,9 +243,9 @@ class PoolStates:
             for candidate in vantage.view.candidates:
                 found, refusal = judge.judge(candidate) if candidate.device is device else (None, None)
                 if found is state and refusal is not None:
-                    return Hindrance(
-                        self._words(refusal, judge, origin, device), self._blockers(refusal, device, vantage)
-                    )
+                    short = judge.short(device, refusal)
+                    text = _short_text(short, judge, device) if short else self._words(refusal, origin, device)
+                    return Hindrance(text, self._blockers(refusal, short, device, vantage))
         gate = hiding_gate(origin, self._features)
         if gate:
             return Hindrance(_off(gate))
@@ -236,8 +255,8 @@ class PoolStates:
 
     def _judged(self) -> tuple[DeviceState, ...]:
         """The best state of each device from any vantage."""
-        devices = [device for origin in self._pool.newest for device in origin.devices]
-        if len(self.seen) == 1 and len(self.seen[0].view.candidates) == len(devices):
+        devices = _devices(self._pool)
+        if len(self.seen) == 1 and _shows_all(self.seen[0].view, devices):
             judge = self._judge(self.seen[0]).judge
             return tuple([judge(candidate)[0] for candidate in self.seen[0].view.candidates])
         found: dict[Device, DeviceState] = {}
@@ -257,13 +276,11 @@ class PoolStates:
         used = self._used.get(device.id.device, FREE)
         return _state_of(Refusal(IN_USE.cause), device, used) if used.holders else DeviceState.UNUSABLE
 
-    def _words(self, refusal: Refusal, judge: _Judge, origin: Slice, device: Device) -> str:
+    def _words(self, refusal: Refusal, origin: Slice, device: Device) -> str:
         """What a refusal says of a device that is blocked or unusable."""
         cause, detail = refusal
         if cause in _GATES:
             return _off(_GATES[cause])
-        if cause is SHORT:
-            return judge.left(detail, device)
         if cause is INCOMPATIBLE:
             return "its compatibility groups exclude it while other devices are in use"
         if cause is NODE_OPERATIONS.cause:
@@ -279,16 +296,24 @@ class PoolStates:
         rules = (rule for rule in self._rules.selecting(device.id) if blocks(rule.taint, ()))
         yield from (f"{taint_text(rule.taint)} by DeviceTaintRule {rule.name}" for rule in rules)
 
-    def _blockers(self, refusal: Refusal, device: Device, vantage: Vantage) -> tuple[DeviceId, ...]:
-        """The devices in use that draw on the counter that is short, or that are on counter sets of the device."""
+    def _blockers(
+        self, refusal: Refusal, short: tuple[str, ...], device: Device, vantage: Vantage
+    ) -> tuple[DeviceId, ...]:
+        """The devices in use that draw on a counter that is short, or whose groups exclude the device."""
         sets = {each.counter_set for each in device.consumes_counters} if refusal.cause is INCOMPATIBLE else set()
         others = (*(each.device for each in vantage.view.candidates), *vantage.view.elsewhere)
         in_use = (each for each in others if each.id.device in self._used)
         return tuple(
             each.id
             for each in in_use
-            if refusal.detail in _draws(each) or sets & {c.counter_set for c in each.consumes_counters}
+            if not _draws(each).isdisjoint(short) or sets & {c.counter_set for c in each.consumes_counters}
         )
+
+
+def _short_text(short: tuple[str, ...], judge: _Judge, device: Device) -> str:
+    others = len(short) - 1
+    more = f", and {others} more {'counter is' if others == 1 else 'counters are'} short" if others else ""
+    return judge.left(short[0], device) + more
 
 
 def _off(gate: str) -> str:

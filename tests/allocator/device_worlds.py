@@ -191,6 +191,11 @@ def _pools(draw: st.DrawFn, number: int) -> list[Slice]:
         )
         total = parts + 1 if _almost(draw) else draw(st.integers(1, 4))
         slices.append(Slice(f"slice-{number}-{part}", pool_id(), generation, total, place, own, devices, (), skips))
+    if not _mostly(draw):
+        old = tuple(
+            [draw(_devices(each.id.device, f"old-{each.id.device}", None)) for s in slices for each in s.devices]
+        )
+        slices.append(Slice(f"slice-{number}-old", pool_id(), 0, 1, draw(st.sampled_from(_PLACEMENTS)), devices=old))
     sizes = {counter: Quantity.from_int(draw(st.integers(1, 5))) for counter in COUNTERS}
     slices.append(
         Slice(f"slice-{number}-counters", pool_id(), generation, parts + 1, here, counter_sets=((SET, sizes),))

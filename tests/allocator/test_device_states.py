@@ -87,6 +87,13 @@ NOTHING = Features(
 )
 
 
+REPLACED = [
+    Slice("old", pool_id(), 1, placement=HERE, devices=(PLAIN,)),
+    Slice("new", pool_id(), 2, placement=Placement("node-2"), devices=(replace(PLAIN, taints=(SICK,)),)),
+]
+"""Slices of two generations, on a node each."""
+
+
 def cut(*devices: Device, slices: int = 4) -> list[Slice]:
     return pool(*devices, counters={"gpu": {"slices": slices}})
 
@@ -238,6 +245,18 @@ CASES = [
         DeviceWorld(pool(PLAIN, placement=Placement(node_selector=ZONE_A))),
         DeviceState.UNUSABLE,
         "no known node reaches it",
+    ),
+    Case(
+        "an older generation on another node",
+        DeviceWorld(REPLACED, nodes=(NODE, Node("node-2"))),
+        DeviceState.TAINTED,
+        "sick:NoSchedule",
+    ),
+    Case(
+        "an older generation on the only node",
+        DeviceWorld(REPLACED),
+        DeviceState.UNUSABLE,
+        "node node-2 is not known",
     ),
     Case(
         "a node of its own that is gone",

@@ -81,10 +81,13 @@ async def test_partitions_whose_counters_are_used_up_are_not_free() -> None:
 async def test_a_blocked_partition_names_the_counter_and_the_claims() -> None:
     async with client_of(mig_cluster().app()) as client:
         found = {each["device"]: each for each in await items(client, "/devices?state=blocked")}
+        small = found[partition(1, SMALL, 0)]
+        assert small["claims"] == []
+        assert small["why"] == "0 of 1 left of counter gpu-1/memory-slice-0, 1 needed"
+        assert small["blockedBy"] == ["ns/half"]
         half = found[partition(0, "3g.20gb", 4)]
-        assert half["claims"] == []
-        assert half["why"] == "0 of 1 left of counter gpu-0/memory-slice-4, 1 needed"
-        assert half["blockedBy"] == ["ns/small-4"]
+        assert half["why"] == "0 of 1 left of counter gpu-0/memory-slice-4, 1 needed, and 2 more counters are short"
+        assert half["blockedBy"] == ["ns/small-4", "ns/small-5", "ns/small-6"]
         assert found[partition(1, "7g.40gb", 0)]["blockedBy"] == ["ns/half"]
 
 
