@@ -61,7 +61,7 @@ def request(version: str, fields: object) -> list[str]:
         (
             "v1beta1",
             {"exactly": {}},
-            "REQUEST.exactly: unknown field; resource.k8s.io/v1 and resource.k8s.io/v1beta2 have it",
+            "REQUEST.exactly: unknown field; resource.k8s.io/v1, resource.k8s.io/v1beta2 have it",
         ),
         # of a wrong type
         ("v1", {"exactly": []}, "REQUEST.exactly: [] is not an object"),
@@ -130,10 +130,29 @@ def test_other_kinds_and_versions_are_not_judged(kind: object) -> None:
     assert schema_problems({"apiVersion": "example.com/v1", "kind": kind, "zebra": 1}) == ()
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "problem"),
+    [
+        (
+            "resource.k8s.io/v1beta1",
+            "DeviceTaintRule",
+            'apiVersion: "resource.k8s.io/v1beta1" has no DeviceTaintRule; {0}/v1, {0}/v1alpha3, {0}/v1beta2 have it',
+        ),
+        ("apps/v1beta2", "Deployment", 'apiVersion: "apps/v1beta2" has no Deployment; apps/v1 has it'),
+        ("v2", "Pod", 'apiVersion: "v2" has no Pod; v1 has it'),
+        ("resource.k8s.io/v1", "DeviceClas", "kind: unknown kind; did you mean DeviceClass?"),
+        ("resource.k8s.io/v1", "Zebra", "kind: unknown kind"),
+    ],
+)
+def test_a_kind_that_no_api_server_knows(version: str, kind: str, problem: str) -> None:
+    assert told(version, kind) == [problem.format("resource.k8s.io")]
+
+
 def test_all_kinds_of_the_current_releases_are_in_the_table() -> None:
     missing = {f"{version} {kind}" for version, kinds in KINDS.items() for kind in kinds} - TABLES["kinds"].keys()
     assert missing == {
         "resource.k8s.io/v1beta1 DeviceTaintRule",
+        *(f"resource.k8s.io/{version} ResourcePoolStatusRequest" for version in ("v1", "v1beta1", "v1beta2")),
         *(
             f"resource.k8s.io/v1alpha3 {kind}"
             for kind in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")

@@ -27,11 +27,12 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
         "DeviceTaintRule",
         "ResourceClaim",
         "ResourceClaimTemplate",
+        "ResourcePoolStatusRequest",
         "ResourceSlice",
     )
     for version in ("v1", "v1beta2", "v1beta1", "v1alpha3")
 }
-"""By API version, what commands read from manifests, and what makes pods."""
+"""By API version: what commands read from manifests, what makes pods, and all kinds of resource.k8s.io."""
 
 
 def table_of(documents: Iterable[Mapping[str, Any]]) -> FieldTable:

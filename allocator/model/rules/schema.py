@@ -6,10 +6,11 @@ fields of each type, and the types of their values; ``[T]`` is a list of T, ``{T
 
 import json
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
+from allocator.model.json.common import GROUP
 from allocator.model.json.fields import is_int64, is_time, shown
 from allocator.model.json.interner import Interner
 from allocator.model.problems import Problem
@@ -44,20 +45,37 @@ class _Outer(NamedTuple):
 
 
 def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Unknown fields of a manifest, and values of a wrong type; nothing for kinds that the table does not have.
+    """Unknown fields of a manifest, and values of a wrong type; or that an API version does not have the kind.
 
+    Nothing for kinds of which the table has no version, except for those of resource.k8s.io: the table has them all.
     Only for what people write: objects of a live API server may have fields of a newer release.
 
     Args:
         obj: decoded JSON with apiVersion and kind.
     """
-    version, table = obj.get("apiVersion"), _table()
-    root = table.kinds.get(f"{version} {obj.get('kind')}")
-    if root is None:
+    version, kind, table = obj.get("apiVersion"), obj.get("kind"), _table()
+    if not isinstance(version, str) or not isinstance(kind, str):
         return ()
-    decoder = _Decoder(table.types, str(version).rpartition("/")[0])
+    root, group = table.kinds.get(f"{version} {kind}"), version.rpartition("/")[0]
+    if root is None:
+        return tuple(_kind_problems(version, group, kind, table))
+    decoder = _Decoder(table.types, group)
     decoder.read(obj, root, (), ())
     return tuple(decoder.problems)
+
+
+def _kind_problems(version: str, group: str, kind: str, table: _Table) -> Iterator[Problem]:
+    """Whether the kind is of another version, or, in resource.k8s.io, misspelled."""
+    known = [each.partition(" ") for each in table.kinds if each.rpartition("/")[0] == group]
+    versions = [of for of, _, name in known if name == kind]
+    if versions:
+        yield Problem("apiVersion", f"{shown(version)} has no {kind}; {_have_it(versions)}")
+    elif group == GROUP:
+        yield Problem("kind", f"unknown kind{did_you_mean(nearest(kind, {name for _, _, name in known}))}")
+
+
+def _have_it(versions: Sequence[str]) -> str:
+    return f"{', '.join(versions)} {'has' if len(versions) == 1 else 'have'} it"
 
 
 @cache
@@ -128,7 +146,7 @@ class _Decoder:
             return did_you_mean(f"{inner[0]}.{name}")
         versions = [f"{self._group}/{version}" for version in self._versions_with(name, type_)]
         if versions:
-            return f"; {' and '.join(versions)} {'has' if len(versions) == 1 else 'have'} it"
+            return f"; {_have_it(versions)}"
         outer = [each.at(name) for each in around if name in each.fields]
         return did_you_mean(outer[0] if outer else nearest(name, here.fields))
 
