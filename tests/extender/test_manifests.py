@@ -259,6 +259,26 @@ def test_fields_of_any_kind_that_is_used_are_checked(folder: Path) -> None:
         assert f"{kind} x: zebra: unknown field" in problems(folder, text)
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "problem"),
+    [
+        (
+            "apps/v1",
+            "Deployment",
+            {"template": {"spec": {"container": []}}},
+            "spec.template.spec.container: unknown field; did you mean containers?",
+        ),
+        ("apps/v1beta2", "Deployment", {}, 'apiVersion: "apps/v1beta2" has no Deployment; apps/v1 has it'),
+        ("resource.k8s.io/v1", "DeviceClas", {}, "kind: unknown kind; did you mean DeviceClass?"),
+    ],
+)
+def test_a_kind_that_is_not_used_may_be_wrong_too(
+    folder: Path, version: str, kind: str, spec: object, problem: str
+) -> None:
+    obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    assert problems(folder, json.dumps(obj)) == [f"{kind} x: {problem}"]
+
+
 def test_a_key_that_is_there_twice_is_told_with_its_line(folder: Path) -> None:
     twice = '{"kind": "Pod",\n"metadata": {"name": "a",\n"name": "b"}}'
     for name in ("a.json", "a.yaml"):
