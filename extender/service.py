@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 import anyio
 import anyio.to_thread
 
-from allocator import dns_label, dns_subdomain
+from allocator import InvalidObjectError, dns_label, dns_subdomain
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
@@ -228,7 +228,10 @@ class Service:
         found = await self._asked_for(key)
         if found is None:
             return await anyio.to_thread.run_sync(unknown_pod, key, snapshot.pods, limiter=self._explaining)
-        return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
+        try:
+            return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
+        except InvalidObjectError as error:
+            return f"pod {key} can't be read: {error.summary}"
 
     async def _asked_for(self, key: ObjectKey) -> RawObject | None:
         """The pod as the API server has it; None if there is none. One request at a time, not one for each caller.

@@ -121,9 +121,11 @@ async def test_unknown_pod_is_told_from_one_without_devices(client: AsyncClient,
 async def test_pod_that_the_watch_has_not_shown_or_that_cannot_be_read_is_neither(cluster: Cluster) -> None:
     state = state_of([GPU])
     state.apply(Event(EventType.ADDED, PODS, pod("broken", "c") | {"spec": {"nodeName": 1}}))
+    cluster.load(pod("odd") | {"spec": {"nodeName": 2}})
     async with client_of(Cluster(state, cluster.api).app()) as client:
         for name, error in (
             ("p", "pod ns/p is not known here yet"),
+            ("odd", "pod ns/odd can't be read: spec.nodeName: 2 is not a string"),
             ("broken", "pod ns/broken can't be read: spec.nodeName: 1 is not a string"),
         ):
             reply = await client.get(f"/explain/ns/{name}")
