@@ -57,7 +57,8 @@ def _object(kind: str, name: str, api_version: str = _DRA, **fields: Any) -> Obj
 
 def node(name: str) -> Object:
     """A node with extended resources."""
-    spec = {"taints": [{"key": "k", "effect": "NoSchedule", "value": "v", "timeAdded": _TIME}]}
+    taint = {"key": "k", "effect": "NoSchedule", "value": "v", "timeAdded": _TIME}
+    spec = {"taints": [taint], "unschedulable": False}
     allocatable = {"cpu": "8", "pods": "110", "example.com/gpu": "2"}
     status = {"allocatable": allocatable, "capacity": allocatable, "declaredFeatures": ["Feature"]}
     metadata = {"labels": {"kubernetes.io/hostname": name, "zone": "a"}}
@@ -235,11 +236,13 @@ def _template(name: str) -> Object:
 def _container(**more: Any) -> Object:
     amounts = {"cpu": "1", "example.com/gpu": "1"}
     resources = {"requests": amounts, "limits": amounts, "claims": [{"name": "gpu"}]}
-    return {"name": "main", "image": "i", "resources": resources, **more}
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    return {"name": "main", "image": "i", "resources": resources, "ports": ports, **more}
 
 
 def pod(name: str) -> Object:
     """A pod with claims, extended resources, volumes and everything that an estimate looks at."""
+    between = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     preferred = {"requiredDuringSchedulingIgnoredDuringExecution": _selector()}
     spec = {
         "nodeName": "no-such-node",
@@ -256,7 +259,8 @@ def pod(name: str) -> Object:
             {"name": "e", "ephemeral": {"volumeClaimTemplate": {}}},
         ],
         "nodeSelector": {"zone": "a"},
-        "affinity": {"nodeAffinity": preferred},
+        "affinity": {"nodeAffinity": preferred, "podAffinity": between, "podAntiAffinity": between},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "tolerations": [_toleration()],
         "overhead": {"cpu": "1"},
         "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
