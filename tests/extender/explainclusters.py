@@ -12,6 +12,7 @@ from extender.state.objects import POD_CLAIM_NAME
 from tests.extender.explaining import MEMORY, MODEL, held, pool
 from tests.kit.clusters import DRIVER, Object, claim, claim_template, device_class, node, pod, request, taint_rule
 
+EXTENDED = "example.com/gpu"
 OF_DRIVER = f'device.driver == "{DRIVER}"'
 _OWN = f'device.attributes["{DRIVER}"]'
 CONDITIONS = (
@@ -74,6 +75,8 @@ def _devices(draw: st.DrawFn, name: str) -> Object:
         found["consumesCounters"] = [{"counterSet": counter_set, "counters": amount}]
     if _rarely(draw):
         found["bindsToNode"] = True
+    if draw(st.integers(0, 9)) == 9:
+        found |= {"bindingConditions": ["attached"], "bindingFailureConditions": ["failed"]}
     return found
 
 
@@ -127,7 +130,9 @@ def _requests(draw: st.DrawFn, name: str) -> Object:
 
 @st.composite
 def _asking(draw: st.DrawFn) -> list[Object]:
-    """The pod and its claim, a template, or both."""
+    """The pod and its claim, a template, or both; or a pod with an extended resource."""
+    if _rarely(draw):
+        return [pod("p", resources={EXTENDED: str(draw(st.integers(1, 2)))})]
     requests = [draw(_requests(f"r{number}")) for number in range(draw(st.sampled_from((1, 1, 1, 2))))]
     mine = claim("mine", *requests)
     if _sometimes(draw) and not any(each.get("allocationMode") == "All" for each in _parts(requests)):
@@ -191,7 +196,10 @@ def _drawn(device: Object) -> int:
 def worlds(draw: st.DrawFn) -> World:
     """A cluster of one to three nodes."""
     picky = draw(st.sampled_from((f'{MODEL} == "a100"', f'{_OWN}.modle == "a100"', f"{_OWN}.index < 2")))
-    objects = [device_class(selectors=[OF_DRIVER]), device_class("picky", selectors=[OF_DRIVER, picky])]
+    objects = [
+        device_class(selectors=[OF_DRIVER], extended=EXTENDED),
+        device_class("picky", selectors=[OF_DRIVER, picky]),
+    ]
     objects += draw(_asking())
     for at in ("a", "b", "c")[: draw(st.integers(1, 3))]:
         slices = draw(_pools(at))
@@ -202,6 +210,10 @@ def worlds(draw: st.DrawFn) -> World:
             found = draw(_holders(at, device)) if left >= 0 else []
             left += 0 if found else drawn
             objects += found
+    if _rarely(draw):
+        objects += [
+            each | {"spec": each["spec"] | {"nodeName": None, "allNodes": True}} for each in draw(_pools("net"))
+        ]
     if _rarely(draw):
         objects.append(taint_rule("maintenance", pool=draw(st.sampled_from(("a", "b")))))
     gates = {draw(st.sampled_from(sorted(GATES))): draw(st.booleans())} if _rarely(draw) else {}
