@@ -1,6 +1,6 @@
 """The states of a cluster's devices, worked out again only for pools where something has changed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -63,10 +63,15 @@ class DeviceStates:
         self._known: dict[PoolId, _Judged] = {}
         self._nodes: tuple[_Nodes, _Nodes] = (Map(), Map())
 
-    def of_pool(self, pool_id: PoolId, snapshot: Snapshot) -> PoolStates:
-        """The states of the devices of a pool."""
-        judged = self._known[pool_id] = self._judged(pool_id, snapshot, self._lasting(snapshot.nodes))
-        return judged.states
+    def at(self, snapshot: Snapshot) -> Callable[[PoolId], PoolStates]:
+        """The states of the devices of each pool of a snapshot."""
+        nodes = self._lasting(snapshot.nodes)
+
+        def states_of(pool_id: PoolId) -> PoolStates:
+            judged = self._known[pool_id] = self._judged(pool_id, snapshot, nodes)
+            return judged.states
+
+        return states_of
 
     def count(self, snapshot: Snapshot) -> Mapping[tuple[str, DeviceState], int]:
         """How many devices each driver has in each state."""

@@ -265,7 +265,8 @@ class Remembered:
 
     def found(self) -> dict[str, PoolStates]:
         snapshot = self.state.snapshot
-        return {each.pool: self.states.of_pool(each, snapshot) for each in sorted(snapshot.inventory.pools)}
+        states_of = self.states.at(snapshot)
+        return {each.pool: states_of(each) for each in sorted(snapshot.inventory.pools)}
 
     def changed(self) -> set[str]:
         before, self.before = self.before, self.found()

@@ -96,8 +96,9 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
     """The devices, with attributes and capacities if the table is ``wide``."""
 
     def rows() -> Iterator[Row]:
+        states_of = states.at(snapshot)
         for pool_id in sorted(filter(wanted.has_pool, snapshot.inventory.pools)):
-            of_pool = _PoolRows(pool_id, snapshot, states.of_pool(pool_id, snapshot), wide=wide)
+            of_pool = _PoolRows(pool_id, snapshot, states_of(pool_id), wide=wide)
             for origin, device, state in sorted(of_pool.states, key=_order):
                 if wanted.has(origin, device, state):
                     yield Row((*device.id, origin.name), partial(of_pool.item, origin, device, state))
@@ -111,8 +112,9 @@ def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilte
 
     def rows() -> Iterator[Row]:
         numbers: Counter[DeviceState] = Counter()
+        states_of = states.at(snapshot)
         for pool_id in filter(wanted.has_pool, snapshot.inventory.pools):
-            found = states.of_pool(pool_id, snapshot)
+            found = states_of(pool_id)
             numbers.update(state for origin, device, state in found if wanted.has(origin, device, state))
         for rank, state in enumerate(DeviceState):
             if wanted.has_state(state) and (numbers[state] or state is DeviceState.FREE):

@@ -1,9 +1,9 @@
 """The table of pools, and how many of their devices are in each state."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from allocator import JSON, DeviceState, Features, Pool, PoolId
+from allocator import JSON, DeviceState, Features, Pool, PoolId, PoolStates
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import node_of
 from extender.observe.tables.table import Item, Row, View, matches
@@ -15,8 +15,8 @@ def pools(snapshot: Snapshot, features: Features, states: DeviceStates, *, drive
     columns = ("driver", "pool", "generation", "slices", "node", "devices", "free", "states", "problem")
     local: Collection[PoolId] = snapshot.inventory.local.get(node, ()) if node else ()
 
-    def item(pool: Pool) -> Item:
-        newest, found = pool.newest, states.of_pool(pool.id, snapshot)
+    def item(pool: Pool, states_of: Callable[[PoolId], PoolStates]) -> Item:
+        newest, found = pool.newest, states_of(pool.id)
         nodes = sorted({node_of(device, origin) for origin in newest for device in origin.devices})
         numbers: dict[str, JSON] = {state.value: found.count(state) for state in DeviceState if found.count(state)}
         return {
@@ -32,8 +32,9 @@ def pools(snapshot: Snapshot, features: Features, states: DeviceStates, *, drive
         }
 
     def rows() -> Iterator[Row]:
+        states_of = states.at(snapshot)
         for pool_id in sorted(snapshot.inventory.pools):
             if matches(driver, pool_id.driver) and (not node or pool_id in local):
-                yield Row(pool_id, partial(item, snapshot.inventory.pools[pool_id]))
+                yield Row(pool_id, partial(item, snapshot.inventory.pools[pool_id], states_of))
 
     return View(columns, rows())
