@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 from json import dumps
 from typing import Any, Final
 
@@ -27,6 +28,9 @@ from extender.observe.tables.table import Item, QueryError, Row, View, matches
 from extender.state.snapshot import Snapshot
 
 _COLUMNS: Final = ("driver", "pool", "device", "node", "state", "claims", "taints", "blockedBy", "why")
+_MOST_NAMES: Final = 500
+"""Names of classes among which the nearest one is looked for."""
+
 _WIDE: Final = ("attributes", "capacity")
 
 
@@ -77,7 +81,8 @@ class UnknownClassError(QueryError):
     """A device class that does not exist."""
 
     def __init__(self, name: str, snapshot: Snapshot) -> None:
-        super().__init__(f'class: there is no device class "{name}"{did_you_mean(nearest(name, snapshot.classes))}')
+        meant = nearest(name, islice(snapshot.classes, _MOST_NAMES))
+        super().__init__(f'class: there is no device class "{name}"{did_you_mean(meant)}')
 
 
 def class_of(name: str, snapshot: Snapshot) -> DeviceClass:
