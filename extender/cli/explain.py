@@ -98,7 +98,7 @@ def explain(
             answer = explained_in(_cluster(paths), inquiry)
         else:
             origin = find_origin(kubeconfig, context, os.environ)
-            answer = asyncio.run(_explained_live(origin, settings_of(None, {}), inquiry))
+            answer = asyncio.run(explained_live(origin, settings_of(None, {}), inquiry))
     except (InquiryError, ApiError, OutcomeUnknownError) as error:
         fail(str(error))
     except ConnectError as error:
@@ -133,7 +133,7 @@ def _cluster(paths: list[Path]) -> Cluster:
         raise
 
 
-async def _explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -> Answer:
+async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -> Answer:
     """The explanation of a pod of a live cluster as it is now.
 
     Raises:

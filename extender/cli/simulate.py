@@ -1,6 +1,5 @@
 """`dra-extender simulate`: gives the pending pods of manifests their nodes and devices."""
 
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,7 +24,7 @@ from extender.config.settings import Settings
 from extender.explain.document import as_json
 from extender.observe import logs
 from extender.observe.tables.terminal import Table, print_table
-from extender.serving.garbage import sparing_survivors
+from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
 from extender.simulation.placement import Placement
 from extender.simulation.workloads.expand import Skipped
@@ -69,13 +68,15 @@ def simulate(
     settings = settings_of(config, {"scheduling.policy": policy})
     given = [*(paths or ()), *(manifests or ())]
     check_given("simulate", given)
-    logs.configure(settings.log)
-    problems: list[str] = []
-    with shown_progress() as bar, sparing_survivors(time.monotonic):
-        cluster = read_cluster(given, settings, problems)
-        placements = () if explain else cluster.schedule(progress=bar.advance)
     if explain:
         check_pod_name(explain)
+    logs.configure(settings.log)
+    problems: list[str] = []
+    with shown_progress() as bar:
+        with undisturbed():
+            cluster = read_cluster(given, settings, problems)
+        placements = () if explain else cluster.schedule(progress=bar.advance)
+    if explain:
         _explain(cluster, explain, output)
     else:
         _print(cluster, placements, output)

@@ -229,27 +229,30 @@ class MemoryApi:
         old = self._objects[resource.kind].get(key)
         if old is not None and loads(old) == obj:
             return obj
-        self._put(resource, key, obj, event)
-        return _copy(obj)
+        return _decoded(self._put(resource, key, obj, event))
 
-    def _put(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> None:
+    def _put(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> bytes:
+        """Store an object with the next revision; returns its text."""
         self._revision += 1
         obj["metadata"]["resourceVersion"] = str(self._revision)
-        self._objects[resource.kind][key] = dumps(obj)
-        self._tell(Event(event, resource, obj))
+        text = self._objects[resource.kind][key] = dumps(obj)
+        self._tell(event, resource, text)
+        return text
 
     def _remove(self, resource: Resource, key: ObjectKey, last: RawObject) -> RawObject:
         self._revision += 1
         last["metadata"]["resourceVersion"] = str(self._revision)
         del self._objects[resource.kind][key]
-        self._tell(Event(EventType.DELETED, resource, last))
-        return _copy(last)
+        text = dumps(last)
+        self._tell(EventType.DELETED, resource, text)
+        return _decoded(text)
 
-    def _tell(self, event: Event) -> None:
-        if event.resource.kind not in self._kinds:
-            return
-        for sink in self._sinks:
-            sink.apply(Event(event.type, event.resource, _copy(event.object)))
+    def _tell(self, type_: EventType, resource: Resource, text: bytes) -> None:
+        """Give all followers one event; they do not change its object."""
+        if resource.kind in self._kinds and self._sinks:
+            event = Event(type_, resource, _decoded(text))
+            for sink in self._sinks:
+                sink.apply(event)
 
     def _check_readable(self, resource: Resource, key: ObjectKey, obj: RawObject) -> None:
         kind = self._kinds.get(resource.kind)
@@ -278,8 +281,12 @@ def merge_patch(target: object, patch: object) -> object:
 
 
 def _copy(obj: Mapping[str, object]) -> RawObject:
-    copied: RawObject = loads(dumps(obj))
-    return copied
+    return _decoded(dumps(obj))
+
+
+def _decoded(text: bytes) -> RawObject:
+    obj: RawObject = loads(text)
+    return obj
 
 
 def _field(obj: RawObject, path: str) -> object:

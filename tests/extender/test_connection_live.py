@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from extender.cli.audit import AUDITED, listed_live
-from extender.cli.explain import EXPLAINED
+from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, explained_live
 from extender.config.sources import load
-from extender.kube.api import CLAIMS, RESOURCES, ConnectError, Resource
+from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, ConnectError, Resource
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.transport import Request
 from extender.serving.run import live
@@ -105,3 +105,15 @@ async def test_the_setting_says_after_how_much_silence_nothing_is_relied_on(
         for follower in cluster.live.followers:
             follower.check(now() + 80)
         assert (cluster.state.doubt_of(CLAIMS) == "") is is_ready
+
+
+async def test_an_unknown_pod_of_a_live_cluster_is_told_from_one_without_devices(tmp_path: Path) -> None:
+    fake = FakeApi()
+    fake.put(NODES, {"metadata": {"name": "a"}})
+    fake.put(PODS, {"metadata": {"namespace": "default", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}})
+    async with served_over_http(fake) as url:
+        origin = kubeconfig(tmp_path, url, {"token": "t"})
+        plain = await explained_live(origin, load(), Inquiry(default("plain")))
+        assert plain.document["verdict"] == "needs no devices"
+        with pytest.raises(InquiryError, match=r"pod default/plane does not exist; did you mean default/plain\?"):
+            await explained_live(origin, load(), Inquiry(default("plane")))

@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from extender.serving.garbage import sparing_survivors
+from extender.serving.garbage import sparing_survivors, undisturbed
 
 
 class Cycle:
@@ -63,3 +63,17 @@ def test_afterwards_the_collector_is_as_it_was() -> None:
         assert gc.get_freeze_count() > 0
     assert gc.callbacks == before
     assert gc.get_freeze_count() == 0
+
+
+def test_what_is_made_undisturbed_is_neither_collected_nor_looked_at_later() -> None:
+    with undisturbed():
+        kept = Cycle()
+        alive = ref(kept)
+        del kept
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.collect()
+    assert alive() is not None
+    gc.unfreeze()
+    gc.collect()
+    assert alive() is None
