@@ -56,7 +56,7 @@ async def _place(
     service: Service, cluster: EmbeddedCluster, checks: SchedulerChecks, nodes: Sequence[str], pod: Pod
 ) -> Placement:
     reasons = checks.rejections(pod)
-    names = [name for name in nodes if name not in reasons]
+    names = [name for name in nodes if name not in reasons] if reasons else nodes
     args = FilterArgs(pod, names)
     try:
         result = await service.filter(args)
