@@ -11,6 +11,8 @@ from allocator.audit.cluster import Evidence as Evidence
 from allocator.audit.cluster import audit as audit
 from allocator.audit.cluster import device_findings as device_findings
 from allocator.audit.finding import Finding as Finding
+from allocator.audit.pods import BoundPod as BoundPod
+from allocator.audit.pods import pod_findings as pod_findings
 from allocator.cel import CompileError as CompileError
 from allocator.cel import CostLimitError as CostLimitError
 from allocator.cel import Environment as Environment

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from allocator.audit.claim import ClaimAudit, Published
 from allocator.audit.finding import Finding, Rule
+from allocator.audit.pods import BoundPod, pod_findings
 from allocator.cel.selectors import Selectors
 from allocator.model.claims import Claim, DeviceClass, DeviceResult
 from allocator.model.devices import CounterConsumption, DeviceId, Node, PoolId, Slice
@@ -22,12 +23,14 @@ class Evidence:
     Attributes:
         claims: all claims of the cluster; claims without an allocation are passed over.
         nodes: node name to node, to judge the node selectors of claims.
+        pods: that have a node, and use claims.
     """
 
     slices: Sequence[Slice]
     classes: Mapping[str, DeviceClass]
     claims: Sequence[Claim]
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    pods: Sequence[BoundPod] = ()
 
 
 Held = dict[DeviceId, list[tuple[Claim, DeviceResult]]]
@@ -41,6 +44,7 @@ def audit(evidence: Evidence, selectors: Selectors) -> tuple[Finding, ...]:
     for claim in evidence.claims:
         if claim.allocation is not None:
             findings.extend(judge.findings(claim, claim.allocation))
+    findings.extend(pod_findings(evidence.pods, {str(claim): claim for claim in evidence.claims}, evidence.nodes))
     return tuple(findings)
 
 

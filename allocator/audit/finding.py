@@ -19,6 +19,8 @@ class Rule(Enum):
     NODE_SELECTOR = "wrong node selector"
     CONSUMPTION = "wrong consumption"
     RESULT = "result without request"
+    ALLOCATION = "bound pod without allocation"
+    RESERVATION = "bound pod without reservation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +33,6 @@ class Finding:
     message: str
 
     def __str__(self) -> str:
+        of = f"claim {', '.join(self.claims)}" if self.claims else ""
         on = f", device {self.device}" if self.device else ""
-        return f"{self.rule.value}: claim {', '.join(self.claims)}{on}: {self.message}"
+        return ": ".join(filter(None, (self.rule.value, f"{of}{on}", self.message)))

@@ -64,7 +64,10 @@ class LostClaims(BackgroundTask):
     def _found(self, pod: Pod, key: ObjectKey) -> None:
         self._told.add((pod.uid, key))
         self._count()
-        text = f"the pod is bound, and claim {key.name} is not allocated and reserved for it: others have changed it"
+        text = (
+            f"the pod has node {pod.node_name}, and claim {key.name} is not allocated and reserved for it: others have "
+            "changed the claim, or have given the pod its node without its claims"
+        )
         self._tell(pod, Note("ClaimLost", text, "Binding"))
         logger.warning("claim lost", pod=str(pod), claim=str(key))
 

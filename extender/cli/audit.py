@@ -26,6 +26,7 @@ from extender.kube.api import (
     CLAIMS,
     CLASSES,
     NODES,
+    PODS,
     SLICES,
     Api,
     ApiError,
@@ -37,12 +38,13 @@ from extender.kube.api import (
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
 from extender.observe.tables.terminal import Table, print_table
+from extender.pods.claims import bound_pod
 from extender.state.live import connect
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 
-AUDITED = (NODES, SLICES, CLASSES, CLAIMS)
-"""The kinds that the audit reads."""
+AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
+"""The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""
 
 app = command_app()
 
@@ -62,7 +64,7 @@ def audit_command(
     context: ContextOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the allocated claims of manifests or of a live cluster: which claims break which rule?"""
+    """Check allocated claims, and pods on nodes: which of them break which rule? Of manifests, or of a live cluster."""
     given = [*(paths or ()), *(manifests or ())]
     if given and (kubeconfig or context):
         fail("manifests name a cluster in memory, --kubeconfig and --context name a live one: give only one of them")
@@ -70,15 +72,16 @@ def audit_command(
         snapshot = EmbeddedCluster(one_cluster("audit", given).objects).state.snapshot
     else:
         snapshot = _listed_now(kubeconfig, context)
-    findings = audit_snapshot(snapshot)
+    findings, judged = audit_snapshot(snapshot), _judged(_evidence(snapshot))
     if output is Output.NAME:
         print_lines(sorted({claim for finding in findings for claim in finding.claims}))
     elif output is not Output.TABLE:
         print_data([finding_json(finding) for finding in findings], output)
     elif findings:
         print_table(finding_table(findings), stdout())
+        typer.echo(judged)
     else:
-        typer.echo("every rule holds")
+        typer.echo(f"every rule holds; {judged}")
     if findings:
         raise typer.Exit(FOUND_PROBLEMS)
 
@@ -123,14 +126,25 @@ async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED)
 
 
 def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """All rules that allocated claims of a cluster break."""
-    evidence = Evidence(
+    """All rules that claims and pods of a cluster break."""
+    return audit(_evidence(snapshot), Selectors())
+
+
+def _evidence(snapshot: Snapshot) -> Evidence:
+    bound = map(bound_pod, (snapshot.pods[key] for key in sorted(snapshot.pods)))
+    return Evidence(
         slices=tuple(snapshot.inventory.slices.values()),
         classes=snapshot.classes,
         claims=tuple(snapshot.claims[key].claim for key in sorted(snapshot.claims)),
         nodes={name: node.node for name, node in snapshot.nodes.items()},
+        pods=tuple(pod for pod in bound if pod is not None and (pod.claims or pod.unmade)),
     )
-    return audit(evidence, Selectors())
+
+
+def _judged(evidence: Evidence) -> str:
+    allocated = sum(claim.allocation is not None for claim in evidence.claims)
+    pods = f"{len(evidence.pods)} {'pod' if len(evidence.pods) == 1 else 'pods'} with claims on nodes"
+    return f"judged: {allocated} allocated of {len(evidence.claims)} claims, {pods}"
 
 
 def finding_table(findings: Iterable[Finding]) -> Table:

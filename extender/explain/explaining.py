@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from allocator import hint
+from allocator import hint, pod_findings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.explain.absence import needs_no_devices
@@ -14,7 +14,7 @@ from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.pods.case import held_for_nominated, open_case
-from extender.pods.claims import Blocked, claim_keys, unready
+from extender.pods.claims import Blocked, bound_pod, claim_keys, unready
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
@@ -135,8 +135,18 @@ class Explainer:
             if claim.claim.allocation is not None
             for result in claim.claim.allocation.results
         )
-        text = f"pod {pod} is bound to node {pod.node_name}"
-        return Explanation(str(pod), Verdict.BOUND, text, places=(Place(pod.node_name, None, devices, ""),))
+        text, places = f"pod {pod} is bound to node {pod.node_name}", (Place(pod.node_name, None, devices, ""),)
+        if lacks := self._lacks(pod):
+            cause = f"kubelet does not start it: {'; '.join(lacks)}"
+            return Explanation(str(pod), Verdict.BOUND_WITHOUT_CLAIMS, f"{text}, and {cause}", cause, places=places)
+        return Explanation(str(pod), Verdict.BOUND, text, places=places)
+
+    def _lacks(self, pod: Pod) -> list[str]:
+        """What a pod on a node lacks, as the audit finds it."""
+        bound, node = bound_pod(pod), self.snapshot.node(pod.node_name)
+        claims = {str(key): self.snapshot.claims[key].claim for key in claim_keys(pod) if key in self.snapshot.claims}
+        found = pod_findings([] if bound is None else [bound], claims, {} if node is None else {node.name: node})
+        return [each.message.partition(": ")[2] for each in found]
 
 
 def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanation | None:

@@ -16,6 +16,7 @@ class Verdict(Enum):
     FITS_NOWHERE = "fits nowhere"
     BLOCKED = "blocked"
     BOUND = "bound"
+    BOUND_WITHOUT_CLAIMS = "bound without its claims"
     NEEDS_NOTHING = "needs no devices"
 
 

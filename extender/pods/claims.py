@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import Claim, ClaimSpec, Features
+from allocator import BoundPod, Claim, ClaimSpec, Features
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
@@ -134,6 +134,14 @@ def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:
     if pod.extended_claim is not None:
         names.append(pod.extended_claim.claim_name)
     return tuple(ObjectKey(pod.namespace, name) for name in names if name)
+
+
+def bound_pod(pod: Pod) -> BoundPod | None:
+    """A pod that has a node, for the audit of its claims; None if kubelet does not run it."""
+    if not pod.node_name or pod.deleting or pod.is_finished:
+        return None
+    unmade = tuple(each.name for each in pod.claims if each.template_name and each.name not in pod.claim_statuses)
+    return BoundPod(str(pod), pod.uid, pod.node_name, tuple(map(str, claim_keys(pod))), unmade)
 
 
 def _claim_name(pod: Pod, reference: PodClaim) -> str | None:

@@ -388,6 +388,20 @@ EXPLAINED: Mapping[str, Case] = {
             pod("p", resources={"example.com/gpu": "1"}),
         )
     ),
+    # of pods on nodes
+    "bound without its claims": Case(
+        (
+            GPU,
+            node("a"),
+            pool("a", *gpus(1)),
+            node("b"),
+            pool("b", *gpus(1)),
+            claim("free"),
+            claim("held", allocated=["a/gpu-0"], at="a"),
+            claim("elsewhere", allocated=["b/gpu-0"], at="b"),
+            pod("p", "free", "held", "elsewhere", "gone", on="a"),
+        )
+    ),
     # of kube-scheduler
     "a cordoned node": Case((*asking(), node("a"), unschedulable(node("b")), pool("b", *gpus(2)))),
     "nodes that the scheduler rejects, and one where the pod fits": Case(

@@ -1,6 +1,7 @@
 """`dra-extender audit`: what is in order, and planted faults."""
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -44,7 +45,8 @@ def planted(tmp_path: Path) -> Path:
 
 
 def test_the_example_is_in_order() -> None:
-    assert run(str(EXAMPLE)) == (0, "every rule holds\n")
+    judged = "judged: 1 allocated of 4 claims, 1 pod with claims on nodes"
+    assert run(str(EXAMPLE)) == (0, f"every rule holds; {judged}\n")
     assert run(str(EXAMPLE), "--output", "json") == (0, "[]\n")
 
 
@@ -55,6 +57,38 @@ def test_faults_are_named_and_end_in_1(planted: Path) -> None:
     assert "demo/one, demo/two" in text
     assert "wrong number of devices" in text
     assert "request gpu: 1 devices instead of 2" in text
+
+
+def pod(name: str, claim_name: str, **status: object) -> dict[str, object]:
+    """A pod on the example's gpu-west-1."""
+    claims = [{"name": "gpu", "resourceClaimName": claim_name}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "demo", "uid": name},
+        "spec": {"nodeName": "gpu-west-1", "containers": [{"name": "c", "image": "i"}], "resourceClaims": claims},
+        "status": {"phase": "Running", **status},
+    }
+
+
+def test_pods_on_nodes_without_their_claims_are_named(tmp_path: Path) -> None:
+    spec: Any = claim("free", "gpu-3")
+    free = {**spec, "status": {}}
+    pods = [pod("forgotten", "held"), pod("early", "free"), pod("lost", "gone"), pod("done", "gone", phase="Failed")]
+    path = tmp_path / "pods.yaml"
+    path.write_text(yaml.safe_dump_all([claim("held", "gpu-2"), free, *pods]))
+    code, text = run(str(EXAMPLE), str(path), "--output", "json")
+    assert code == 1
+    assert [(each["rule"], each["message"]) for each in orjson.loads(text)] == [
+        ("bound pod without allocation", "pod demo/early on node gpu-west-1: claim demo/free is not allocated"),
+        (
+            "bound pod without reservation",
+            "pod demo/forgotten on node gpu-west-1: claim demo/held is not reserved for the pod",
+        ),
+        ("bound pod without allocation", "pod demo/lost on node gpu-west-1: claim demo/gone does not exist"),
+    ]
+    _, table = run(str(EXAMPLE), str(path))
+    assert table.splitlines()[-1] == "judged: 2 allocated of 6 claims, 4 pods with claims on nodes"
 
 
 def test_findings_are_printed_as_json_if_asked(planted: Path) -> None:

@@ -49,7 +49,7 @@ OBJECTS = (
     *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
     claim("c"),
     claim("taken", allocated=["a/gpu-0"], at="a", users=["somebody"], metadata=ALLOCATED),
-    claim("taken-too", allocated=["b/gpu-0"], at="b", users=["somebody"], metadata=ALLOCATED),
+    claim("taken-too", allocated=["b/gpu-0"], users=["somebody"], metadata=ALLOCATED),
     pod("p", "c"),
     pod("somebody", "taken", "taken-too", on="a"),
     pod("plain"),
