@@ -74,8 +74,9 @@ def simulate(
     problems: list[str] = []
     with shown_progress() as bar:
         with undisturbed():
-            cluster = read_cluster(given, settings, problems)
+            cluster = _read(given, settings, problems)
         placements = () if explain else cluster.schedule(progress=bar.advance)
+    _say_what_is_left_out(cluster, problems)
     if explain:
         _explain(cluster, explain, output)
     else:
@@ -85,21 +86,20 @@ def simulate(
         raise typer.Exit(FOUND_PROBLEMS)
 
 
-def read_cluster(paths: Sequence[Path], settings: Settings, problems: list[str]) -> Cluster:
-    """The cluster of some manifests; problems of objects are said, and added to a list."""
-
-    def refused(problem: str) -> None:
-        say(problem)
-        problems.append(problem)
-
+def _read(paths: Sequence[Path], settings: Settings, problems: list[str]) -> Cluster:
+    """The cluster of some manifests; problems of objects are added to a list."""
     try:
-        cluster = Cluster.from_manifests(paths, settings=settings, refused=refused)
+        return Cluster.from_manifests(paths, settings=settings, refused=problems.append)
     except UnreadableFilesError as error:
         fail(*error.problems)
+
+
+def _say_what_is_left_out(cluster: Cluster, problems: Sequence[str]) -> None:
+    """Not while the progress is shown: it would be written over."""
+    say(*problems)
     if cluster.ignored:
         warn(f"ignored: {', '.join(cluster.ignored)}")
     _say_skipped(cluster.skipped)
-    return cluster
 
 
 def _say_skipped(skipped: Iterable[Skipped]) -> None:
