@@ -149,7 +149,7 @@ def _judged(evidence: Evidence) -> str:
 
 def finding_table(findings: Iterable[Finding]) -> Table:
     """A row per finding."""
-    rows = [(f.rule.value, ", ".join(f.claims), str(f.device or "-"), f.message) for f in findings]
+    rows = [(f.rule.value, ", ".join(f.claims) or "-", str(f.device or "-"), f.message) for f in findings]
     return Table(("rule", "claims", "device", "what is wrong"), rows)
 
 

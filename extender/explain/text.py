@@ -43,7 +43,11 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for block in (
         *map(_request_lines, explanation.requests),
         *map(_clash_lines, explanation.clashes),
-        *([_proposal_lines(explanation)] if explanation.proposals or explanation.requests else []),
+        *(
+            [_proposal_lines(explanation)]
+            if explanation.proposals or (explanation.requests and not explanation.advice)
+            else []
+        ),
     ):
         yield ""
         yield from block
