@@ -144,11 +144,9 @@ def implementation(call: Invoke) -> Implementation:
 
 
 def cost_of(call: Invoke) -> Cost:
-    """The cost of the function, or else of the overload if types tell which one it is."""
-    if call.function.cost is not None:
-        return call.function.cost
+    """The cost of the overload if types tell which one it is, or else of the function."""
     only = call.candidates[0].cost if len(call.candidates) == 1 else None
-    return ONE if only is None else only
+    return only or call.function.cost or ONE
 
 
 def folded(call: Invoke) -> Constant | None:

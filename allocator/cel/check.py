@@ -44,11 +44,14 @@ from allocator.cel.types import (
     map_of,
     optional_of,
 )
-from allocator.cel.values import TypeValue, type_name
+from allocator.cel.values import TypeValue, UInt, type_name
 
 _LITERALS: Final[Mapping[str, Type]] = {
     name: Type(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "null_type")
 }
+_INDEXES: Final = frozenset({bool, int, UInt, float, str})
+"""Types of constants that can be an index; cel-go refuses others when it plans an expression."""
+
 _LONGEST_NAME: Final = 64
 """Longer names get no suggestion: the time to compare two names grows with the product of their lengths."""
 
@@ -151,6 +154,8 @@ class _Checker:
             key: Plan = Constant(node.field, STRING)
         else:
             key = self.visit(node.key, scope)
+            if isinstance(key, Constant) and type(key.value) not in _INDEXES:
+                raise self._error(node.key.position, f"invalid qualifier type: {type_name(key.value)}")
             kind = self._special("_[?_]" if node.optional else "_[_]", node.position, (operand, key))
         test = isinstance(node, ast.Select) and node.test
         return Path(root, (*keys, Key(key, node.optional)), BOOL if test else kind, test)

@@ -290,7 +290,5 @@ def constant_map(keys: Sequence[Plan], values: Sequence[Plan]) -> dict[Hashable,
             name = to_key(key.value)
         except EvaluationError:
             return None
-        if name in found:
-            return None
         found[name] = value.value
     return found

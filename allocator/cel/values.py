@@ -262,6 +262,8 @@ def size(value: Value) -> int:
         return 4 if value.ip.version == 4 else 16
     if kind is Network:
         return math.ceil(int(value.net.prefixlen) / 8)
+    if kind is OptionalValue and value.present:
+        return size(value.value)
     return 1
 
 
@@ -352,10 +354,10 @@ def is_container(value: Value) -> bool:
 
 
 def present(container: Value, key: Value) -> bool:
-    """Whether ``container[key]`` would yield a value.
+    """Whether ``container[key]`` would yield a value; a value that is no container has none.
 
     Raises:
-        EvaluationError: not a container, or not a valid index of a list.
+        EvaluationError: not a valid index of a list.
     """
     if isinstance(container, dict):
         return type(container) is DefaultMap or has_key(container, key)
@@ -365,7 +367,7 @@ def present(container: Value, key: Value) -> bool:
         if type(key) is float and not key.is_integer():
             raise EvaluationError(f"unsupported index value {key} in list")
         return bool(0 <= key < len(container))
-    raise no_such_overload()
+    return False
 
 
 def has_key(container: Mapping[Hashable, Value], key: Value) -> bool:

@@ -56,6 +56,11 @@ def test_list_or_map_of_two_types_does_not_compile(expression: str) -> None:
     assert "expected type" in outcome(expression)
 
 
+@pytest.mark.parametrize("key", ["null", "b'a'", "[1]", "{}", "int", "timestamp(0)", "dyn(b'a')"])
+def test_constant_that_is_no_index_does_not_compile(key: str) -> None:
+    assert "invalid qualifier type" in outcome(f"dyn({{}})[{key}] == 1")
+
+
 @pytest.mark.parametrize("name", ["kubernetes.Quantity", "kubernetes.Semver", "kubernetes.URL", "net.Ip", "dyn"])
 def test_name_of_a_type_that_upstream_does_not_declare_does_not_compile(name: str) -> None:
     assert "undeclared reference" in outcome(f"type(1) == {name}")

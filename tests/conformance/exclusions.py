@@ -62,6 +62,12 @@ CASES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "in the environment of devices, a field of a value without fields is absent": {
         "optionals/optionals": ("map_null_entry_no_such_key", "map_present_key_invalid_field"),
     },
+    "of entries of a map with equal keys, the last one counts": {
+        "fields/qualified_identifier_resolution": ("map_value_repeat_key",),
+    },
+    "an index that is a constant of a wrong type does not compile": {
+        "fields/map_fields": ("map_bad_key_type_or_true", "map_bad_key_type_and_false"),
+    },
     "older than cel-go 0.29": {
         "string_ext/value_errors": ("indexof_out_of_range", "lastindexof_out_of_range"),
     },

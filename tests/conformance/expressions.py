@@ -4,6 +4,8 @@ import re
 from random import Random
 from typing import Any, Final
 
+from tests.conformance.declared import call
+
 Json = dict[str, Any]
 
 _DEVICE: Final[Json] = {
@@ -87,6 +89,11 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
         ),
         *("{duration} < {duration}", "{bytes} == {bytes}", "format.dns1123Label().validate({string}).hasValue()"),
         *("{strings} == {strings}.distinct()", "bool({string})", "{ints}.sort() == {ints}"),
+        *("{map}.exists_one(k, {bool|k:string})", "{ints}.exists_one(i, v, {bool|i:int,v:int})"),
+        *("{ints}.exists(i, v, {bool|i:int,v:int})", "{dyn}.all(v, {bool|v:dyn})", "{dyn}.exists(k, v, {bool|v:dyn})"),
+        *("{timestamp} < {timestamp}", "{dyn}.map(v, {int|v:dyn}) == {ints}", "has({dyn}.a)", "{map} == {'a': {dyn}}"),
+        *("{optional}.optFlatMap(v, {optional|v:int}) == {optional}", "[?{optional}] == {ints}"),
+        *("{'a': 1, ?{string}: {optional}} == {map}", "{strings}.exists(v, v in {strings|v:string})"),
     ),
     "int": (
         *("0", "1", "3", "-2", "9223372036854775807", f"{_A}.index", f"{_A}.neg", f"{_A}.big", f"{_A}.nope"),
@@ -150,6 +157,7 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
     "string": (
         *("''", "'a'", "'a100'", "'10.0.0.1'", "'1.2.3'", "'10.0.0.0/8'", "'1Gi'", "'12'", "'Über'", "'true'", "'3s'"),
         *("'https://example.com:80/p?q=1'", "device.driver", f"{_A}.model", f"{_A}.uni", f"{_A}.empty"),
+        *("'2024-02-29T23:59:59.5Z'", "'Europe/Berlin'", "'-08:30'", "'::1'", "'-1.5h'", "'1.0'", "'-2.50'", "'1e3'"),
         *('device.attributes["other.example.com"].model', 'device.attributes["nope"].x'),
         *(
             "{string} + {string}",
@@ -208,6 +216,7 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
         *("[]", "[1, 2, 3]", "[3, 3]", f"{_A}.ints", "[{int}, {int}]", "{ints} + {ints}", "{ints}.map(v, {int|v:int})"),
         *("{ints}.filter(v, {bool|v:int})", "{ints}.map(v, {bool|v:int}, {int|v:int})", "({bool} ? {ints} : {ints})"),
         *("{ints}.transformList(i, v, {int|i:int,v:int})", "{map}.transformList(k, v, {int|k:string,v:int})"),
+        "{ints}.transformList(i, v, {bool|i:int,v:int}, {int|i:int,v:int})",
         *(
             "{ints}.reverse()",
             "{ints}.slice({int}, {int})",
@@ -243,6 +252,8 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
     "map": (
         *("{'a': 1, 'b': 2}", "{'a': {int}, 'b': {int}}", "{{key}: {int}}", "{'a': 1, ?'c': optional.of({int})}"),
         *("{map}.transformMap(k, v, {int|k:string,v:int})", "{map}.transformMap(k, v, {bool|k:string,v:int}, v)"),
+        "{map}.transformMapEntry(k, v, {{string|k:string}: {int|v:int}})",
+        "{map}.transformMapEntry(k, v, {bool|v:int}, {k: {int|v:int}})",
     ),
     "key": ("'a'", "'b'", f"{_A}.model"),
     "quantity": (
@@ -290,7 +301,22 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
         "{_A}[{string}]",
     ),
     "duration": ("duration('3s')", "duration({string})", "duration('1h') + {duration}"),
-    "bytes": ("b'abc'", "bytes({string})", "{bytes} + {bytes}"),
+    "bytes": ("b'abc'", "b''", "bytes({string})", "{bytes} + {bytes}"),
+    "timestamp": (
+        *("timestamp('2024-02-29T23:59:59.5Z')", "timestamp(0)", "timestamp({string})", "timestamp({int})"),
+        *("{timestamp} + {duration}", "{timestamp} - {duration}"),
+    ),
+    "format": (
+        *(
+            "format.dns1123Label()",
+            "format.uuid()",
+            "format.uri()",
+            "format.byte()",
+            "format.date()",
+            "format.datetime()",
+        ),
+        "format.named('dns1123Subdomain').value()",
+    ),
 }
 _HOLE: Final = re.compile(r"\{([a-z_A]+)(?:\|([a-z:,]+))?\}")
 _LEAF: Final = {
@@ -332,6 +358,9 @@ def _grown(random: Random, kind: str, depth: int, scope: Scope) -> str:
     variables = [name for name, of in scope if of == kind]
     if variables and random.random() < 0.5:
         return random.choice(variables)
+    if kind == "bool" and depth > 0 and random.random() < 0.3:
+        result, other = call(random, lambda of: _grown(random, of, depth - 1, scope))
+        return random.choice(("({}) == ({})", "type({}) == type({})", "dyn({}) == {}")).format(result, other)
     template = random.choice((depth > 0 and _TEMPLATES[kind]) or _LEAF[kind])
 
     def hole(match: re.Match[str]) -> str:

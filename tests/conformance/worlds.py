@@ -1,5 +1,7 @@
 """Random allocator cases, from a seed: small crowded worlds in which features meet."""
 
+import json
+from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
 
@@ -50,6 +52,41 @@ _FEATURES: Final = (
     "PartitionableDevices",
     "PrioritizedList",
 )
+
+
+FEATURES: Final[Mapping[str, str]] = {
+    "admin access": '"adminAccess": true',
+    "all devices": '"allocationMode": "All"',
+    "binding conditions": '"bindingConditions"',
+    "claim configuration": '"config": [{',
+    "compatibility groups": '"compatibilityGroups"',
+    "consumable capacity": '"allowMultipleAllocations": true',
+    "derived attributes": '"derivedAttributes"',
+    "distinctAttribute": '"distinctAttribute"',
+    "held devices": '"allocatedDevices": [{',
+    "list attributes": '"strings"',
+    "matchAttribute": '"matchAttribute"',
+    "node operations": '"skipNodeOperations"',
+    "node selectors": '"nodeSelectorTerms"',
+    "per-device nodes": '"perDeviceNodeSelection": true',
+    "prioritized list": '"firstAvailable"',
+    "request policy": '"requestPolicy"',
+    "requested capacity": '"capacity": {"requests"',
+    "selectors": '"selectors": [{',
+    "shared counters": '"consumesCounters"',
+    "shares": '"aggregatedCapacity": [{',
+    "taints": '"taints"',
+    "tolerations": '"tolerations"',
+    "two claims": '"name": "claim-1"',
+    "two generations": '"generation": 1',
+}
+"""Features of the allocator, and the text by which the JSON of a case shows each."""
+
+
+def features_of(case: Json) -> set[str]:
+    """The features that meet in a case."""
+    text = json.dumps(case)
+    return {name for name, sign in FEATURES.items() if sign in text}
 
 
 class Dice:

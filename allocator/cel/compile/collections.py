@@ -1,7 +1,7 @@
 """Steps that build lists and maps."""
 
 from allocator.cel.compile.frame import Frame, Step
-from allocator.cel.compile.loops import append, insert
+from allocator.cel.compile.loops import append, insert, literal_key
 from allocator.cel.cost import LIST_COST, MAP_COST
 from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.cel.values import OptionalValue, Value
@@ -34,7 +34,7 @@ def make_list(parts: list[tuple[Step, bool]]) -> Step:
 
 
 def make_map(parts: list[tuple[Step, Step, bool]]) -> Step:
-    """A map; each entry may be optional."""
+    """A map; each entry may be optional. Of entries with equal keys the last one counts, even if it is absent."""
 
     def build(frame: Frame) -> Value:
         values: dict[object, Value] = {}
@@ -43,16 +43,16 @@ def make_map(parts: list[tuple[Step, Step, bool]]) -> Step:
             value = key if isinstance(key, EvaluationError) else value_part(frame)
             if isinstance(value, EvaluationError):
                 return value
-            if optional:
-                if type(value) is not OptionalValue:
-                    return EvaluationError("cannot initialize optional entry from non-optional value")
-                if not value.present:
-                    continue
-                value = value.value
+            if optional and type(value) is not OptionalValue:
+                return EvaluationError("cannot initialize optional entry from non-optional value")
             try:
-                insert(values, key, value, what="map literal")
+                name = literal_key(key)
             except EvaluationError as error:
                 return error.with_traceback(None)
+            if not optional or value.present:
+                values[name] = value.value if optional else value
+            else:
+                values.pop(name, None)
         return values
 
     def step(frame: Frame) -> Value:
@@ -102,9 +102,9 @@ def insert_step(parts: list[Step]) -> Step:
 
 def _inserted(target: Value, *entry: Value) -> Value:
     if len(entry) == 2:
-        return insert(target, entry[0], entry[1], what="map")
+        return insert(target, entry[0], entry[1])
     if not isinstance(entry[0], dict):
         raise no_such_overload()
     for key, value in entry[0].items():
-        target = insert(target, key, value, what="map", native=True)
+        target = insert(target, key, value, native=True)
     return target

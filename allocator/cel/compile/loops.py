@@ -41,17 +41,27 @@ def append(values: Value, value: Value) -> list[Value]:
     return building
 
 
-def insert(values: Value, key: Value, value: Value, *, what: str, native: bool = False) -> Value:
+def literal_key(key: Value) -> Hashable:
+    """The key of an entry of a map.
+
+    Raises:
+        EvaluationError: its type is not allowed.
+    """
+    if type(key) is float:
+        raise EvaluationError(f"map key {shown(key)} has a type that is not allowed for keys")
+    return to_key(key)
+
+
+def insert(values: Value, key: Value, value: Value, *, native: bool = False) -> Value:
     """Insert in place into a map that is being built; the initial map, a constant, is copied first.
 
     Raises:
         EvaluationError: the key exists already, or its type is not allowed.
     """
-    building = Building(values) if type(values) is dict and what == "map" else values
-    name = key if native else to_key(key)
-    if name in building or (type(key) is float and not native):
-        problem = "already exists" if name in building else "has a type that is not allowed for keys"
-        raise EvaluationError(f"{what} key {shown(key)} {problem}")
+    building = Building(values) if type(values) is dict else values
+    name = key if native else literal_key(key)
+    if name in building:
+        raise EvaluationError(f"map key {shown(key)} already exists")
     building[name] = value
     return building
 

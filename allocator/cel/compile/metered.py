@@ -132,9 +132,10 @@ def _repeated(plan: Invoke, result: Constant) -> Step:
 def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> Step:
     """One or two arguments are always evaluated and charged; of more, none after a failed one.
 
-    The same holds for a constant pattern, which is compiled with the expression, and for several possible overloads.
+    The same holds for ``format``, for a constant pattern, which is compiled with the expression, and for several
+    possible overloads.
     """
-    prepared = constant_pattern(plan) is not None
+    prepared = constant_pattern(plan) is not None or plan.function.name == "format"
     searched = len(plan.candidates) > 1 and not plan.function.singleton
     formula, early = cost_of(plan), len(arguments) > 2 or prepared or searched
     price, late = formula.of, formula.late

@@ -1,7 +1,6 @@
 """Conversions between types: ``int("42")``, ``string(1.5)``, ``timestamp("...")``."""
 
 import math
-from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -100,7 +99,7 @@ def _from(source: Type, target: Type, call: Implementation) -> Overload:
     return free(source, result=target, call=call)
 
 
-_CONVERSIONS: Final[Library] = (
+LIBRARY: Final[Library] = (
     function("bool", _from(BOOL, BOOL, _same), _from(STRING, BOOL, _bool)),
     function(
         "int",
@@ -153,8 +152,6 @@ _CONVERSIONS: Final[Library] = (
         _from(STRING, DURATION, parse_duration),
     ),
 )
-
-LIBRARY: Final[Library] = tuple(replace(each, singleton=True) for each in _CONVERSIONS)
 
 CONVERSIONS: Final = frozenset({*(function.name for function in LIBRARY), "dyn", "type"})
 """Functions whose call with a constant is a constant."""

@@ -37,7 +37,7 @@ class Function:
     """A function or operator with its overloads.
 
     Attributes:
-        cost: the cost of all overloads, if set.
+        cost: the cost of overloads without their own, and of a call if types leave several overloads.
         singleton: upstream has one implementation for all overloads, so the values alone determine the overload.
             Otherwise only an overload that fits the types is called.
         guarded: upstream compares the values of the arguments with the types of the overload.

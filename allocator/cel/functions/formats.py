@@ -117,7 +117,7 @@ FORMATS: Final[Mapping[str, NamedFormat]] = {
     "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", 60, _subdomain(prefix=True)),
     "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", 30, _dns1035(prefix=True)),
     "labelValue": NamedFormat("LabelValue", 40, _label_value),
-    "uri": NamedFormat("URI", 1080, _checked(parse_url, "invalid URI")),
+    "uri": NamedFormat("URI", 1103, _checked(parse_url, "invalid URI")),
     "uuid": NamedFormat("uuid", 70, _checked(_UUID.fullmatch, "does not match the UUID format")),
     "byte": NamedFormat("byte", 84, _checked(_base64, "invalid base64")),
     "date": NamedFormat("date", 71, _checked(_date, "invalid date")),

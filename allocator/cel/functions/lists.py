@@ -10,7 +10,7 @@ from allocator.cel.functions.declare import Function, Library, Overload, functio
 from allocator.cel.functions.numbers import checked_int, checked_uint
 from allocator.cel.functions.times import checked_duration
 from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, list_of
-from allocator.cel.values import Duration, UInt, Value, compare, contains, equal
+from allocator.cel.values import Duration, UInt, Value, compare, contains
 
 COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 """Types whose values have an order."""
@@ -34,11 +34,11 @@ def _extreme(name: str, wanted: int) -> Callable[[tuple[Value, ...]], Value]:
 
 
 def _index_of(values: tuple[Value, ...], wanted: Value) -> int:
-    return next((index for index, value in enumerate(values) if equal(value, wanted)), -1)
+    return next((index for index, value in enumerate(values) if contains((value,), wanted)), -1)
 
 
 def _last_index_of(values: tuple[Value, ...], wanted: Value) -> int:
-    return next((index for index in reversed(range(len(values))) if equal(values[index], wanted)), -1)
+    return next((index for index in reversed(range(len(values))) if contains((values[index],), wanted)), -1)
 
 
 def _sum_int(values: tuple[int, ...]) -> int:

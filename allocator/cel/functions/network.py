@@ -113,7 +113,8 @@ LIBRARY: Final[Library] = (
             CIDR, STRING, result=BOOL, call=lambda a, b: _contains(a, _parse(b)),
             cost=_comparing(text=True, network=False),
         ),
-        member(CIDR, IP, result=BOOL, call=_contains, cost=_comparing(text=False, network=False)),
+        member(CIDR, IP, result=BOOL, call=_contains),
+        cost=_comparing(text=False, network=False),
     ),
     function(
         "containsCIDR",
@@ -121,7 +122,8 @@ LIBRARY: Final[Library] = (
             CIDR, STRING, result=BOOL, call=lambda a, b: _contains_network(a, _parse_network(b)),
             cost=_comparing(text=True, network=True),
         ),
-        member(CIDR, CIDR, result=BOOL, call=_contains_network, cost=_comparing(text=False, network=True)),
+        member(CIDR, CIDR, result=BOOL, call=_contains_network),
+        cost=_comparing(text=False, network=True),
     ),
     function(
         "string",

@@ -175,22 +175,12 @@ def _with_duration(function: Function, unit: int) -> Function:
 
 
 def _milliseconds() -> Function:
-    def of_timestamp(value: Timestamp, zone: str = "UTC") -> int:
+    def call(value: Timestamp, zone: str = "UTC") -> int:
         _offset(zone, value.nanos // SECOND)
         return value.nanos % SECOND // 10**6
 
-    def of_duration(value: Duration) -> int:
-        whole = abs(value.nanos) % SECOND // 10**6
-        return -whole if value.nanos < 0 else whole
-
-    return Function(
-        "getMilliseconds",
-        (
-            member(TIMESTAMP, result=INT, call=of_timestamp),
-            member(TIMESTAMP, STRING, result=INT, call=of_timestamp),
-            member(DURATION, result=INT, call=of_duration),
-        ),
-    )
+    of_timestamp = (member(TIMESTAMP, result=INT, call=call), member(TIMESTAMP, STRING, result=INT, call=call))
+    return _with_duration(Function("getMilliseconds", of_timestamp), 10**6)
 
 
 ADDITION: Final = (

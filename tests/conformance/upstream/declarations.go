@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -23,17 +24,11 @@ type overload struct {
 	Result     string   `json:"result"`
 }
 
-type macro struct {
-	Function string `json:"function"`
-	Member   bool   `json:"member"`
-	// Arguments is the number of arguments.
-	Arguments int `json:"arguments"`
-}
-
 type declared struct {
 	// Overloads of a function are in the order in which the checker tries them.
 	Overloads []overload `json:"overloads"`
-	Macros    []macro    `json:"macros"`
+	// Macros are written as the function, the number of arguments, and whether there is a target.
+	Macros []string `json:"macros"`
 }
 
 // declarations answers what expressions of an environment may use.
@@ -59,7 +54,7 @@ func declarations(text json.RawMessage) (any, error) {
 		}
 	}
 	for _, m := range env.Macros() {
-		answer.Macros = append(answer.Macros, macro{m.Function(), m.IsReceiverStyle(), m.ArgCount()})
+		answer.Macros = append(answer.Macros, macroName(m.Function(), m.ArgCount(), m.IsReceiverStyle()))
 	}
 	return answer, nil
 }
@@ -71,4 +66,31 @@ func environmentOf(c environmentCase) (*celgo.Env, error) {
 		return nil, compiled.Error
 	}
 	return compiled.Environment, nil
+}
+
+func macroName(function string, arguments int, member bool) string {
+	return fmt.Sprintf("macro %s/%d/%t", function, arguments, member)
+}
+
+// usesOf names the overloads and macros of an expression that compiles.
+func usesOf(env *celgo.Env, expression string) ([]string, error) {
+	tracking, err := env.Extend(celgo.EnableMacroCallTracking())
+	if err != nil {
+		return nil, err
+	}
+	compiled, issues := tracking.Compile(expression)
+	if issues != nil {
+		return nil, issues.Err()
+	}
+	found := map[string]bool{}
+	for _, reference := range compiled.NativeRep().ReferenceMap() {
+		for _, id := range reference.OverloadIDs {
+			found[id] = true
+		}
+	}
+	for _, expanded := range compiled.NativeRep().SourceInfo().MacroCalls() {
+		call := expanded.AsCall()
+		found[macroName(call.FunctionName(), len(call.Args()), call.IsMemberFunction())] = true
+	}
+	return slices.Sorted(maps.Keys(found)), nil
 }

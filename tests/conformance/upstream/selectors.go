@@ -19,6 +19,8 @@ type selectorCase struct {
 	Features         cel.Features     `json:"features"`
 	Device           celDevice        `json:"device"`
 	DerivedAttribute bool             `json:"derivedAttribute"`
+	// Trace asks for the overloads and macros that the expression uses.
+	Trace bool `json:"trace"`
 }
 
 type celDevice struct {
@@ -36,6 +38,7 @@ type selectorAnswer struct {
 	ActualCost   uint64                       `json:"actualCost"`
 	CostVaries   bool                         `json:"costVaries,omitempty"`
 	Varies       bool                         `json:"varies,omitempty"`
+	Uses         []string                     `json:"uses,omitempty"`
 }
 
 // selectors answers a selector case, or one of a derived attribute.
@@ -52,6 +55,13 @@ func selectors(text json.RawMessage) (any, error) {
 		return selectorAnswer{CompileError: compiled.Error.Error()}, nil
 	}
 	first := evaluate(&c, &compiled)
+	if c.Trace {
+		uses, err := usesOf(compiled.Environment, c.Expression)
+		if err != nil {
+			return nil, err
+		}
+		first.Uses = uses
+	}
 	for range evaluations - 1 {
 		other := evaluate(&c, &compiled)
 		first.CostVaries = first.CostVaries || other.ActualCost != first.ActualCost
