@@ -15,6 +15,10 @@ _LEAST_OTHER: Final = 5
 """Letters of a word in which one may be another: ``cpu`` is not a misspelling of ``gpu``."""
 
 
+_LONGEST: Final = 1024
+"""Characters of a word that is compared. Names are far shorter, and to compare a megabyte with each takes seconds."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known name that is most similar to a word, ignoring case; empty if no name is similar."""
     return next(iter(_similar(word, known, 1)), "")
@@ -22,7 +26,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def meant_by(word: str, known: Iterable[str]) -> str:
     """The known name that a word misspells; empty if there is none."""
-    return next((name for name in sorted(known) if is_misspelled(word, name)), "")
+    names = () if len(word) > _LONGEST else sorted(known)
+    return next((name for name in names if is_misspelled(word, name)), "")
 
 
 def is_misspelled(word: str, name: str) -> bool:
@@ -85,6 +90,8 @@ def hint(word: str, known: Iterable[str]) -> str:
 
 
 def _similar(word: str, known: Iterable[str], count: int) -> list[str]:
+    if len(word) > _LONGEST:
+        return []
     folded: dict[str, str] = {}
     for name in sorted(known):
         folded.setdefault(name.lower(), name)
