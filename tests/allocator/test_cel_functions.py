@@ -123,6 +123,8 @@ TRUE = {
         "{'a': 1}.?a.orValue(0) == 1 && {'a': 1}[?'b'].orValue(7) == 7 && [1][?3].orValue(9) == 9",
         "{'a': {'b': 1}}.?a.b == optional.of(1) && {?'a': optional.none()} == {} && [?optional.of(1)] == [1]",
         "optional.unwrap([optional.of(1), optional.none()]) == [1] && [optional.of('a')].unwrapOpt() == ['a']",
+        "optional.ofNonZeroValue(timestamp(0)).hasValue() && !optional.ofNonZeroValue(duration('0s')).hasValue()",
+        "!optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')).hasValue()",
         "!has(dyn(1).a) && !has(dyn('a').b) && !has(dyn({'a': 1}).a.b)",
         "{'a': 1, 'a'.trim(): 2} == {'a': 2} && {'a': 1, 'a': 2} == {'a': 2} && {'a': 1, ?'a': optional.none()} == {}",
         "optional.of(2).optMap(x, x * 2) == optional.of(4)",

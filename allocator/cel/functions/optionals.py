@@ -7,6 +7,9 @@ from allocator.cel.functions.declare import Library, free, function, member
 from allocator.cel.types import BOOL, A, list_of, optional_of
 from allocator.cel.values import NONE, Duration, OptionalValue, Timestamp, Value, shown
 
+_ZERO_TIME: Final = -62_135_596_800 * 10**9
+"""Go's zero time, the first moment of the year 1."""
+
 
 def _of(value: Value) -> OptionalValue:
     return OptionalValue(present=True, value=value)
@@ -18,7 +21,7 @@ def _of_non_zero(value: Value) -> OptionalValue:
 
 def _is_zero(value: Value) -> bool:
     if isinstance(value, Timestamp | Duration):
-        return value.nanos == 0
+        return value.nanos == (_ZERO_TIME if isinstance(value, Timestamp) else 0)
     if isinstance(value, OptionalValue):
         return not value.present
     if value is None or isinstance(value, bool | int | float | str | bytes | tuple | dict):
