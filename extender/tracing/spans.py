@@ -76,9 +76,12 @@ class Spans:
         return (_with_trace,)
 
     def off_loop(self, off_loop: Offload) -> Offload:
-        """A span around the work, without the wait for a thread."""
+        """A span around the work of a verb, without the wait for a thread. Other work, such as for tables, has none."""
 
         async def solving(work: Callable[[], _T]) -> _T:
+            if not trace.get_current_span().is_recording():
+                return await off_loop(work)
+
             def solve() -> _T:
                 with _span(self._tracer, "solve"):
                     return work()

@@ -24,7 +24,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "bool": (
         "true", "false", "@.yes", "@.no", "@.missing", "has(@.one)", "has(@.missing)", "'one' in @",
         "has(#.memory)", "'memory' in #", "size(#) == {int}", "#.missing == #.memory",
-        "({bool} && {bool})", "({bool} || {bool})", "!{bool}", "({bool} ? {bool} : {bool})",
+        "({bool} && {bool})", "({bool} || {bool})", "!({bool})", "({bool} ? {bool} : {bool})",
         "({int} == {int})", "({int} != {int})", "({int} < {int})", "({int} >= {int})", "({uint} < {uint})",
         "({double} <= {double})", "({double} == {double})", "({string} == {string})", "({string} < {string})",
         "({bytes} == {bytes})", "({ints} == {ints})", "({map} == {map})",

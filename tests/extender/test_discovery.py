@@ -190,7 +190,7 @@ def test_who_only_reads_is_told_what_of_that_is_missing() -> None:
         served=serving(v1=PLURALS - {CLASSES.plural, TEMPLATES.plural}), denied=frozenset({("list", "nodes")})
     )
     assert [text.split()[1] for text in problems(fake, AUDITED)] == [CLASSES.plural]
-    fake = FakeApi(denied=frozenset({("list", "nodes"), ("list", "pods"), ("watch", "nodes")}))
+    fake = FakeApi(denied=frozenset({("list", "nodes"), ("list", "resourceclaimtemplates"), ("watch", "nodes")}))
     assert problems(fake, AUDITED) == (f"{URL}: not allowed: list nodes (RBAC of our account)",)
 
 

@@ -165,10 +165,6 @@ NOT_RUN: dict[str, tuple[list[Object], str]] = {
         [workload("Rollout", "argoproj.io/v1alpha1", template=template())],
         "Rollout ns/w: pods of this kind are not made",
     ),
-    "an unknown version": (
-        [workload("Deployment", "apps/v1beta1", template=template())],
-        "Deployment ns/w: pods of this kind are not made",
-    ),
     "a kind without pods": ([workload("Service", "v1")], "Service ns/w"),
 }
 
@@ -187,6 +183,10 @@ WRONG: dict[str, tuple[Object, str]] = {
     "a field": (
         replicated("Deployment", replica=2),
         "objects: Deployment w: spec.replica: unknown field; did you mean replicas?",
+    ),
+    "the version": (
+        workload("Deployment", "apps/v1beta1", template=template()),
+        'objects: Deployment w: apiVersion: "apps/v1beta1" has no Deployment; apps/v1 has it',
     ),
     "the template": (
         job_set({"name": "g", "template": {"spec": {"template": {"spec": {"containers": "x"}}}}}),
