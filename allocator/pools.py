@@ -7,7 +7,6 @@ gathering of pools).
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar
 
@@ -44,7 +43,7 @@ class Candidate:
     unsupported: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class NodePool:
     """What one node sees of a pool.
 
@@ -66,10 +65,16 @@ class NodePool:
     elsewhere: tuple[Device, ...] = ()
     counter_sets: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
     has_binding_conditions: bool = False
+    _fields: frozenset[str] | None = field(default=None, init=False, repr=False)
 
-    @cached_property
+    @property
     def fields(self) -> frozenset[str]:
-        """The fields that are set and not empty in any candidate, or in the slice of any."""
+        """The fields that are set and not empty in any candidate, or in the slice of any; found out once."""
+        if self._fields is None:
+            self._fields = self._fields_set()
+        return self._fields
+
+    def _fields_set(self) -> frozenset[str]:
         slices = dict.fromkeys(c.slice for c in self.candidates)
         devices = zip(*(_DEVICE_FIELDS(c.device) for c in self.candidates), strict=True)
         columns = (*devices, *zip(*map(_SLICE_FIELDS, slices), strict=True))

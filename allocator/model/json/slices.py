@@ -85,14 +85,6 @@ class _Devices:
         self._pool = interner.text(pool.pool)
         self._interner = interner
         self._nested = nested
-        scalars: dict[str, Callable[[object], Any]] = {
-            "string": self._text,
-            "int": _integer,
-            "bool": _boolean,
-            "version": self._version,
-        }
-        lists = {f"{kind}s": partial(_list, read) for kind, read in scalars.items()}
-        self._readers: Mapping[str, Callable[[object], Any]] = scalars | lists
 
     def device(self, outer: Fields) -> Device:
         """One device."""
@@ -144,7 +136,7 @@ class _Devices:
                 continue
             kind, raw = known[0]
             try:
-                value: AttributeValue = self._readers[kind](raw)
+                value: AttributeValue = _READERS[kind](self._interner, raw)
             except ValueError as error:
                 fields.problem(f"attributes[{name}].{kind}", str(error))
                 continue
@@ -153,14 +145,6 @@ class _Devices:
                 found[qualified] = value
                 source += (qualified, kind, str(value) if kind.startswith("version") else value)
         return self._interner.attributes.setdefault(tuple(source), found)
-
-    def _text(self, raw: object) -> str:
-        if not isinstance(raw, str):
-            raise _not(raw, "a string")
-        return self._interner.text(raw)
-
-    def _version(self, raw: object) -> Version:
-        return self._interner.version(self._text(raw))
 
     def _capacities(self, fields: Fields) -> Capacities:
         capacity: dict[str, Capacity] = {}
@@ -206,23 +190,47 @@ def _known_values(attribute: object) -> list[tuple[str, object]]:
     return [(kind, value) for kind, value in attribute.items() if kind in _KNOWN and value is not None]
 
 
-def _integer(raw: object) -> int:
+def _text(interner: Interner, raw: object) -> str:
+    if not isinstance(raw, str):
+        raise _not(raw, "a string")
+    return interner.text(raw)
+
+
+def _integer(_: Interner, raw: object) -> int:
     if not is_int64(raw):
         raise _not(raw, "a whole number of 64 bits")
     return raw
 
 
-def _boolean(raw: object) -> bool:
+def _boolean(_: Interner, raw: object) -> bool:
     if not isinstance(raw, bool):
         raise _not(raw, "true or false")
     return raw
+
+
+def _version(interner: Interner, raw: object) -> Version:
+    return interner.version(_text(interner, raw))
+
+
+def _list(read: Callable[[Interner, object], Any], interner: Interner, raw: object) -> tuple[Any, ...]:
+    if not isinstance(raw, list):
+        raise _not(raw, "a list")
+    return tuple([read(interner, each) for each in raw])
 
 
 def _not(raw: object, what: str) -> ValueError:
     return ValueError(f"{shown(raw)} is not {what}")
 
 
-def _list(read: Callable[[object], Any], raw: object) -> tuple[Any, ...]:
-    if not isinstance(raw, list):
-        raise _not(raw, "a list")
-    return tuple(map(read, raw))
+_SCALARS: Final[Mapping[str, Callable[[Interner, object], Any]]] = {
+    "string": _text,
+    "int": _integer,
+    "bool": _boolean,
+    "version": _version,
+}
+_READERS: Final[Mapping[str, Callable[[Interner, object], Any]]] = {
+    **_SCALARS,
+    **{f"{kind}s": partial(_list, read) for kind, read in _SCALARS.items()},
+}
+"""What reads a value of each type. Bound methods of `_Devices` in a table of its own would be garbage in cycles. Until
+it is collected, the attributes of devices would be scattered over the memory, and first pods take a fifth longer."""
