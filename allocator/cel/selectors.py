@@ -12,7 +12,9 @@ from allocator.cel import (
     Environment,
     EvaluationError,
     Expired,
+    InternalError,
     Kind,
+    OutOfTimeError,
     Program,
     Reads,
     as_evaluation_error,
@@ -41,7 +43,7 @@ class Selectors:
         self._selectors: Recent[Program] = Recent(max_programs)
         self._derivations: Recent[Program] = Recent(max_programs)
         self._faults: Recent[tuple[int, str]] = Recent(max_programs)
-        self._results: Recent[bool] = Recent(max_results)
+        self._results: Recent[bool | str] = Recent(max_results)  # a text: why it fails
 
     def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
         """Whether a device satisfies a selector.
@@ -69,7 +71,11 @@ class Selectors:
             return as_bool(program.evaluate_until(device, expired))
         key = _key(program, device)
         found = self._results.find(key)
-        return self._results.keep(key, as_bool(program.evaluate_until(device, expired))) if found is None else found
+        if found is None:
+            found = self._results.keep(key, _result(program, device, expired))
+        if isinstance(found, str):
+            raise EvaluationError(found)
+        return found
 
     def derive(self, expression: str, device: Device, expired: Expired = never) -> AttributeValue:
         """The value of a derived attribute for a device.
@@ -168,6 +174,21 @@ def as_bool(value: object) -> bool:
     if value is True or value is False:
         return bool(value)
     raise EvaluationError(f"CEL result of type {_shown(value)} could not be converted to bool")
+
+
+def _result(program: Program, device: Device, expired: Expired) -> bool | str:
+    """A selector's result, or why it fails: a failure can cost as much as the limit allows.
+
+    Raises:
+        OutOfTimeError: time was up.
+        InternalError: a fault of ours.
+    """
+    try:
+        return as_bool(program.evaluate_until(device, expired))
+    except (OutOfTimeError, InternalError):
+        raise
+    except EvaluationError as error:
+        return error.message
 
 
 def as_attribute(value: Any) -> AttributeValue:  # noqa: ANN401  # a value of CEL

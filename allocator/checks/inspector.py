@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
-from allocator.cel import Reads
+from allocator.cel import Expired, Reads, never
 from allocator.cel.selectors import Selectors
 from allocator.checks.capacity import has_shares
 from allocator.checks.check import Asked, Situation, selectors_of
@@ -51,14 +51,19 @@ def ways_to_serve(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass])
 
 
 class Inspector:
-    """Judges devices for one explanation, and remembers what it has worked out."""
+    """Judges devices for one explanation, and remembers what it has worked out.
 
-    def __init__(self, usage: Usage, rules: TaintRules, features: Features, selectors: Selectors) -> None:
+    `obstacles` and `may_come_from` raise `TimeoutError` when the time of the explanation is up.
+    """
+
+    def __init__(
+        self, usage: Usage, rules: TaintRules, features: Features, selectors: Selectors, expired: Expired = never
+    ) -> None:
         self.usage = usage
         self._rules = rules
         self._features = features
         self._selectors = selectors
-        self._expressions = Expressions(selectors)
+        self._expressions = Expressions(selectors, expired)
         self._books: dict[NodePool, tuple[Book, ...]] = {}
 
     def obstacles(self, wanted: Wanted, candidate: Candidate, pool: NodePool, node: Node) -> Iterator[Seen]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from allocator.cel import CelError, Reads
+from allocator.cel import CelError, Expired, OutOfTimeError, Reads, never
 from allocator.cel.selectors import Selectors
 from allocator.explain.comparisons import Rewritten, rewritten, wanted
 from allocator.explain.conditions import (
@@ -35,17 +35,23 @@ class Selector(NamedTuple):
 
 
 class Expressions:
-    """Remembers, for one explanation, what selectors say of devices with the same values."""
+    """Remembers, for one explanation, what selectors say of devices with the same values.
 
-    def __init__(self, selectors: Selectors) -> None:
+    Each method that evaluates a selector raises `TimeoutError` when the time of the explanation is up.
+    """
+
+    def __init__(self, selectors: Selectors, expired: Expired = never) -> None:
         self._selectors = selectors
+        self._expired = expired
         self._reads: dict[str, Reads] = {}
         self._known: dict[Hashable, tuple[Seen, ...]] = {}
 
     def error(self, expression: str, device: Device) -> str | None:
         """None: the expression holds; empty: it does not; else why it fails."""
         try:
-            return None if self._selectors.matches(expression, device) else ""
+            return None if self._selectors.matches(expression, device, self._expired) else ""
+        except OutOfTimeError:
+            raise TimeoutError from None
         except CelError as error:
             return str(error).partition("\n")[0]
 

@@ -76,7 +76,9 @@ class Survey:
         self.requests = requests
         self.ways = tuple(way for each in requests for way in each)
         self.features = solver.features
-        self.inspector = Inspector(snapshot.usage, snapshot.taint_rules, solver.features, solver.selectors)
+        self.inspector = Inspector(
+            snapshot.usage, snapshot.taint_rules, solver.features, solver.selectors, lambda: solver.is_late
+        )
         self.views: dict[str, tuple[PoolView, ...]] = {}
         asked = {way.question: way for way in self.ways}
         self._distinct = tuple(asked.values())

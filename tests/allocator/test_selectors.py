@@ -1,5 +1,6 @@
 """Selectors: compiled once, remembered by what they read, typed in and out."""
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from weakref import ReferenceType, ref
@@ -80,6 +81,23 @@ def test_results_are_remembered_by_what_was_read_with_its_type() -> None:
         assert selectors.matches(COSTLY, attributes(one=one)) is expected
     with pytest.raises(EvaluationError, match="no such key: one"):
         selectors.matches(COSTLY, attributes())
+
+
+def test_a_failure_is_remembered_too_because_it_can_cost_as_much_as_the_limit_allows() -> None:
+    selectors, looks = Selectors(), Counter[str]()
+    expression = 'lists.range(100000).all(x, x >= 0) && lists.range(100000).all(x, x != device.attributes["d"].one - 2)'
+
+    def expired() -> bool:
+        looks["clock"] += 1
+        return False
+
+    counts = []
+    for _ in range(3):
+        with pytest.raises(EvaluationError, match="operation cancelled: actual cost limit exceeded"):
+            selectors.matches(expression, DEVICE, expired)
+        counts.append(looks["clock"])
+    assert counts[0] > 0
+    assert counts == [counts[0]] * 3
 
 
 @pytest.mark.parametrize(

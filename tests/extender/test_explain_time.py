@@ -1,5 +1,12 @@
 """An explanation has a time of its own, and then says what is known."""
 
+from dataclasses import replace
+from itertools import count
+from typing import cast
+
+import pytest
+
+from allocator import Clock
 from extender.decisions.evaluate import Decider
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.document import as_json
@@ -7,7 +14,7 @@ from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation, Verdict
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
-from tests.kit.clusters import Object, claim, device_class, local_slice, node, pod, request, snapshot_of, solver
+from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, snapshot_of, solver
 
 WORLD = (device_class(), node("a"), node("b"), local_slice("a"), claim("c"), pod("p", "c"))
 
@@ -39,6 +46,22 @@ def test_changes_that_were_not_tried_in_time_are_no_proposals_and_the_text_says_
 def test_a_pod_whose_class_is_missing_is_told_so_without_proposals() -> None:
     found = explained(*WORLD[1:], until=-1.0)
     assert (found.verdict, found.cause, found.proposals) == (Verdict.BLOCKED, "device class gpu does not exist", ())
+
+
+@pytest.mark.parametrize("until", [5, 20, 50])
+def test_a_selector_that_takes_long_ends_with_the_time(until: int) -> None:
+    """The clock moves when somebody looks at it. The values differ, so that each device costs an evaluation."""
+    clock = cast("Clock", count().__next__)
+    long = f'lists.range(999).all(x, lists.range(5).all(y, x + y >= 0)) && device.attributes["{DRIVER}"].n == 0'
+    slice_of_a = local_slice("a", 64)
+    for number, device in enumerate(slice_of_a["spec"]["devices"]):
+        device["attributes"] = {"n": {"int": number + 1}}
+    asked = claim("c", request(selectors=(long,)))
+    snapshot = snapshot_of(device_class(), node("a"), slice_of_a, asked, pod("p", "c"))
+    explainer = Explainer(snapshot, Decider(replace(solver(), clock=clock), lambda _: None), lambda: None, until)
+    found = explainer.explain(snapshot.pods[ObjectKey("ns", "p")])
+    assert found.notes == ("there was not enough time to check every device and to try out changes",)
+    assert clock() < until + 10
 
 
 def test_with_time_there_is_an_answer() -> None:
