@@ -1,10 +1,14 @@
 """The one bounded memory: it keeps what was used lately."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+
+def _one(_: Hashable) -> int:
+    return 1
 
 
 class Recent(dict[Hashable, T], Generic[T]):
@@ -17,12 +21,15 @@ class Recent(dict[Hashable, T], Generic[T]):
     Safe to use from several threads: at worst an entry is lost.
 
     Args:
-        limit: the most entries, young and old.
+        limit: the most entries, young and old, or their most weight together; a single entry may be heavier.
+        weigh: the weight of an entry, by its key. Without it, each entry weighs 1.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, weigh: Callable[[Any], int] = _one) -> None:
         super().__init__()
-        self._limit = max(1, limit)
+        self._limit = limit
+        self._weigh = weigh
+        self._weight = 0
         self._old: dict[Hashable, T] = {}
         self._oldest_last: list[Hashable] = []
         """The old entries, also those that are young again."""
@@ -41,26 +48,33 @@ class Recent(dict[Hashable, T], Generic[T]):
 
     def keep(self, key: Hashable, value: T) -> T:
         """Keep a value, instead of the one before; returns it."""
-        known = self.pop(key, None) is not None or self._old.pop(key, None) is not None
-        if not known and len(self) + len(self._old) >= self._limit:
+        self.forget(key)
+        weight = self._weigh(key)
+        while self._weight + weight > self._limit and (self._old or self):
             self._forget_oldest()
+        self._weight += weight
         self[key] = value
         return value
 
     def forget(self, key: Hashable) -> T | None:
         """Remove a key; returns its value, or None if there is none."""
         old = self._old.pop(key, None)
-        return self.pop(key, old)
+        found = self.pop(key, old)
+        if found is not None:
+            self._weight -= self._weigh(key)
+        return found
 
     def forget_all(self) -> None:
         """Remove everything."""
-        self._old, self._oldest_last = {}, []
+        self._old, self._oldest_last, self._weight = {}, [], 0
         self.clear()
 
     def _forget_oldest(self) -> None:
         if not self._old:
             self._old, self._oldest_last = dict(self), [*reversed(self)]
             self.clear()
+            self._weight = sum(map(self._weigh, self._old))  # threads that came in between have left it a little wrong
         with suppress(IndexError):  # another thread may have forgotten the rest
-            while self._old.pop(self._oldest_last.pop(), None) is None:
+            while self._old.pop(oldest := self._oldest_last.pop(), None) is None:
                 pass  # that entry is young again
+            self._weight -= self._weigh(oldest)

@@ -1,7 +1,7 @@
 """Compiled expressions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from allocator.cel.check import check
 from allocator.cel.checked import Input, inputs
@@ -53,6 +53,7 @@ class Program:
         evaluate: the result for a device.
             Raises `EvaluationError`, and `CostLimitError` if the evaluation becomes too expensive. If nothing is
             counted, an exception from a fault of this package is not converted; `Selectors` converts it.
+        mark: stands for the program in keys, and does not keep it alive.
     """
 
     expression: str
@@ -62,6 +63,7 @@ class Program:
     evaluate: Callable[[Device], Value]
     _step: Step
     _slots: int
+    mark: object = field(default_factory=object)
 
     def evaluate_until(self, device: Device, expired: Expired) -> Value:
         """As `evaluate`, but a costly expression looks at the clock while it runs.

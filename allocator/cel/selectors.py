@@ -28,21 +28,30 @@ from allocator.model.semver import Version
 from allocator.recent import Recent
 
 _ABSENT: Final = object()
+_LONGEST_FAILURE: Final = 500
+"""Characters of a text that is remembered: a text can quote all that the expression has computed."""
+
 _TYPE_NAMES: Final = {bool: "bool", int: "int", str: "string", Version: "semver"}
 _GO_NAMES: Final = {**_TYPE_NAMES, int: "int64"}
 _ATTRIBUTE_TYPES: Final = frozenset({"bool", "int", "string", "kubernetes.Semver", "any", "dyn"})
 
 
 class Selectors:
-    """Compiled expressions and results of the costly ones, both bounded. Safe to use from several threads."""
+    """Compiled expressions and results of the costly ones, both bounded. Safe to use from several threads.
+
+    Args:
+        environment: what expressions may use; None: of the newest version.
+        max_text: characters of the expressions whose programs are kept. A program takes up to 300 bytes per character.
+        max_results: the most results that are kept.
+    """
 
     def __init__(
-        self, environment: Environment | None = None, *, max_programs: int = 4096, max_results: int = 131_072
+        self, environment: Environment | None = None, *, max_text: int = 250_000, max_results: int = 131_072
     ) -> None:
         self._environment = Environment() if environment is None else environment
-        self._selectors: Recent[Program] = Recent(max_programs)
-        self._derivations: Recent[Program] = Recent(max_programs)
-        self._faults: Recent[tuple[int, str]] = Recent(max_programs)
+        self._selectors: Recent[Program] = Recent(max_text, len)
+        self._derivations: Recent[Program] = Recent(max_text, len)
+        self._faults: Recent[tuple[int, str]] = Recent(max_text, lambda key: len(key[1]))
         self._results: Recent[bool | str] = Recent(max_results)  # a text: why it fails
 
     def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
@@ -180,14 +189,15 @@ def _result(program: Program, device: Device, expired: Expired) -> bool | str:
     """A selector's result, or why it fails: a failure can cost as much as the limit allows.
 
     Raises:
-        OutOfTimeError: time was up.
-        InternalError: a fault of ours.
+        EvaluationError: what must not be remembered: time was up, a fault of ours, or a very long text.
     """
     try:
         return as_bool(program.evaluate_until(device, expired))
     except (OutOfTimeError, InternalError):
         raise
     except EvaluationError as error:
+        if len(error.message) > _LONGEST_FAILURE:
+            raise
         return error.message
 
 
@@ -215,10 +225,10 @@ def _shown(value: object) -> str:
 
 
 def _key(program: Program, device: Device) -> Hashable:
-    """The expression, and the values that its result depends on."""
+    """The program, and the values that its result depends on."""
     reads, attributes, quantities = program.reads, device.attributes, device.quantities
     return (
-        program.expression,
+        program.mark,
         device.driver if reads.driver else None,
         device.allow_multiple_allocations if reads.allow_multiple_allocations else None,
         tuple([_distinct(attributes.get(name, _ABSENT)) for name in reads.attributes]),

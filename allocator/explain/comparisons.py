@@ -136,7 +136,7 @@ def _numbers(version: Version) -> tuple[int, int, int]:
     return version.major, version.minor, version.patch
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _comparison(condition: str) -> _Comparison | None:
     try:
         node = parse(condition)

@@ -26,7 +26,7 @@ _TOKEN: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def conditions_of(expression: str) -> tuple[str, ...]:
     """The parts that must all hold; the whole expression if it is not such a conjunction.
 

@@ -5,10 +5,14 @@ from extender.state.objects import dumped
 
 
 class SpecCache:
-    """Specs by the version of the API and their JSON."""
+    """Specs by the version of the API and their JSON.
 
-    def __init__(self, limit: int = 2000) -> None:
-        self._read: Recent[ClaimSpec] = Recent(limit)
+    Args:
+        limit: bytes of JSON. A spec takes some times as much.
+    """
+
+    def __init__(self, limit: int = 4_000_000) -> None:
+        self._read: Recent[ClaimSpec] = Recent(limit, lambda source: len(source[1]))
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
         """The spec in some fields: an `allocator.model.json.SpecReader`, whose equal answers are the same."""

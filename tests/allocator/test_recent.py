@@ -1,5 +1,8 @@
 """The one bounded memory."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from allocator import Recent
 
 
@@ -53,3 +56,33 @@ def test_what_is_forgotten_is_not_found() -> None:
     assert (recent.find(1), recent.find(2), recent.find(3)) == (None, 2, None)
     recent.forget_all()
     assert recent.find(2) is None
+
+
+def test_heavy_entries_take_the_room_of_many() -> None:
+    recent: Recent[int] = Recent(10, len)
+    for key in ("aa", "bb", "cc", "dd", "ee", "ffffff"):
+        recent.keep(key, 0)
+    assert [key for key in ("aa", "bb", "cc", "dd", "ee", "ffffff") if recent.find(key) is not None] == [
+        "dd",
+        "ee",
+        "ffffff",
+    ]
+
+
+def test_an_entry_heavier_than_the_limit_is_kept_alone() -> None:
+    recent: Recent[int] = Recent(10, len)
+    for key in ("aa", "b" * 99, "cc"):
+        recent.keep(key, 0)
+        assert recent.find(key) == 0
+        assert (recent.find("aa") is None) is (key != "aa")
+
+
+@given(st.lists(st.tuples(st.sampled_from(["keep", "keep", "find", "forget"]), st.integers(1, 12))))
+def test_the_weight_never_exceeds_the_limit(calls: list[tuple[str, int]]) -> None:
+    recent: Recent[int] = Recent(20, int)
+    for call, key in calls:
+        if call == "keep":
+            recent.keep(key, key)
+        else:
+            getattr(recent, call)(key)
+        assert sum(each for each in range(1, 13) if each in recent or each in recent._old) <= 20

@@ -129,8 +129,16 @@ def test_the_format_of_a_quantity_matters_where_it_is_seen() -> None:
         assert selectors.matches(expression, device) is expected
 
 
+def test_long_expressions_take_the_room_of_many_short_ones() -> None:
+    selectors = Selectors(max_text=2000)
+    long = [f'device.driver != "{"a" * 1500}" && {n} > 0' for n in (1, 2)]
+    short = [f"{n} > 0" for n in range(1, 40)]
+    assert all(selectors.matches(each, DEVICE) for each in (*short, *long))
+    assert [each for each in (*short, *long) if selectors.are_quick([each])] == [long[1]]
+
+
 def test_forgetting_changes_no_answer() -> None:
-    selectors = Selectors(max_programs=2, max_results=2)
+    selectors = Selectors(max_text=100, max_results=2)
     for number in (*range(10), *range(10)):
         for wanted in range(4):
             expression = f'[{wanted}].exists(x, device.attributes["d"].one == x)'

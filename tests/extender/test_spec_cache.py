@@ -46,6 +46,16 @@ def test_what_differs_is_read_for_itself(one: tuple[RawObject, str], other: tupl
     assert specs.read(fields(one[0]), one[1]) is not specs.read(fields(other[0]), other[1])
 
 
+def test_long_specs_take_the_room_of_many_short_ones() -> None:
+    specs = SpecCache(limit=10_000)
+    raws = [spec(config=[{"opaque": {"driver": "d", "parameters": {"n": n, "text": "a" * 4000}}}]) for n in range(3)]
+    first = specs.read(fields(raws[0]), V1)
+    assert specs.read(fields(raws[0]), V1) is first
+    for raw in raws[1:]:
+        specs.read(fields(raw), V1)
+    assert specs.read(fields(raws[0]), V1) is not first
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"devices": {"requests": [{}]}}, {"devices": 1}, {"devices": {"requests": [{"name": 2**70}]}}, "text"],
