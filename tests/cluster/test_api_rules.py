@@ -16,13 +16,13 @@ async def test_writes_to_claims(client: Client, namespace: str, rule: ClaimRule)
     await check_claim_rule(client, namespace, rule)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_objects_of_any_kind(client: Client, namespace: str, scenario: Scenario) -> None:
-    await scenario(client, namespace)
+@pytest.mark.parametrize("check_rule", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_objects_of_any_kind(client: Client, namespace: str, check_rule: Scenario) -> None:
+    await check_rule(client, namespace)
 
 
-@pytest.mark.parametrize("scenario", controller_rules.SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("check_rule", controller_rules.SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_the_real_controllers_keep_the_rules(
-    client: Client, namespace: str, scenario: controller_rules.Scenario
+    client: Client, namespace: str, check_rule: controller_rules.Scenario
 ) -> None:
-    await scenario(controller_rules.World(client, namespace, client.wait_for))
+    await check_rule(controller_rules.World(client, namespace, client.wait_for))

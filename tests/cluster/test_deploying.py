@@ -127,7 +127,7 @@ async def test_what_the_image_installs_serves(tmp_path: Path) -> None:
     home = tmp_path / "opt"
     install(text, tmp_path / "source", home)
     (entry,) = json.loads(re.findall(r"^ENTRYPOINT (.+)$", text, re.MULTILINE)[0])
-    await serves(home / "bin" / entry, tmp_path)
+    await check_serving(home / "bin" / entry, tmp_path)
 
 
 def install(dockerfile: str, source: Path, home: Path) -> None:
@@ -155,7 +155,7 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-async def serves(program: Path, folder: Path) -> None:
+async def check_serving(program: Path, folder: Path) -> None:
     arguments = ("serve", "--port", "0", "--manifests", str(ROOT / "config" / "example"))
     environment = {"PATH": str(program.parent), "PYTHONDONTWRITEBYTECODE": "1", "DRA_EXTENDER__LOG__FORMAT": "json"}
     process = await asyncio.create_subprocess_exec(

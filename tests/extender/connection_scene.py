@@ -71,6 +71,11 @@ class Client:
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         return int(head.split()[1]), await self.reader.readexactly(length)
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the other side has ended the connection, and all that it sent was read."""
+        return self.reader.at_eof() or self.reader.exception() is not None
+
     async def rest(self) -> bytes:
         """What comes until the connection ends, also by a reset."""
         with suppress(ConnectionError):

@@ -194,7 +194,7 @@ async def test_devices_of_the_network_are_the_clusters(cluster: Cluster) -> None
 # --- sessions that are gone ---------------------------------------------------------------------------------
 
 
-async def _gone(client: AsyncClient, session: str) -> None:
+async def check_session_is_gone(client: AsyncClient, session: str) -> None:
     bodies = {
         "filter": nodes(pod("plain"), machine("a")),
         "prioritize": nodes(pod("plain"), machine("a")),
@@ -211,7 +211,7 @@ async def _gone(client: AsyncClient, session: str) -> None:
 
 @pytest.mark.parametrize("session", ["", "never-there"])
 async def test_an_unknown_session_is_an_error(client: AsyncClient, session: str) -> None:
-    await _gone(client, session)
+    await check_session_is_gone(client, session)
 
 
 async def test_an_expired_session_is_an_error(cluster: Cluster) -> None:
@@ -220,7 +220,7 @@ async def test_an_expired_session_is_an_error(cluster: Cluster) -> None:
     async with client_of(app_of(cluster, autoscaler)) as client:
         session = await start(client)
         clock[0] = 60.5
-        await _gone(client, session)
+        await check_session_is_gone(client, session)
 
 
 async def test_after_a_restart_the_session_is_gone_and_another_one_can_be_started(cluster: Cluster) -> None:
@@ -228,7 +228,7 @@ async def test_after_a_restart_the_session_is_gone_and_another_one_can_be_starte
         await book(client, pod_of("p", "gpu"), machine("a"), session := await start(client))
     restarted = autoscaler_over(cluster.state, NEW, first=100)
     async with client_of(app_of(cluster, restarted)) as client:
-        await _gone(client, session)
+        await check_session_is_gone(client, session)
         assert await passing(client, pod_of("p", "gpu"), machine("a"), session=await start(client)) == ["a"]
 
 
@@ -240,7 +240,7 @@ async def test_a_session_that_grows_too_large_is_dropped(cluster: Cluster) -> No
         reply = await post(client, "filter", nodes(pod_of("p", "gpu"), *sent), session)
         assert reply["Code"] == "SessionTooLarge"
         assert "the limit of 10000 bytes" in reply["Error"]
-        await _gone(client, session)
+        await check_session_is_gone(client, session)
 
 
 async def test_ids_of_sessions_can_not_be_guessed(cluster: Cluster) -> None:

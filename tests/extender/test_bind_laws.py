@@ -85,7 +85,7 @@ class Extender:
         return await bind_error(self.binder, name, node_name)
 
 
-async def run(random: Random, plan: list[tuple[str, str, int]], faults: list[tuple[int, str, Any]]) -> None:
+async def check_history(random: Random, plan: list[tuple[str, str, int]], faults: list[tuple[int, str, Any]]) -> None:
     api = cluster()
     extenders = [Extender.over(api, random), Extender.over(api, random)]
     for which, call, fault in faults:
@@ -137,4 +137,4 @@ SCRIPTS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(CALLS), st.sampl
 def test_no_bound_pod_shares_what_is_not_to_be_shared(
     seed: int, plan: list[tuple[str, str, int]], faults: list[tuple[int, str, Any]]
 ) -> None:
-    virtualtime.run(run(Random(seed), plan, faults))  # noqa: S311 - lags need no secrets
+    virtualtime.run(check_history(Random(seed), plan, faults))  # noqa: S311 - lags need no secrets

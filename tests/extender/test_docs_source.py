@@ -63,8 +63,3 @@ def test_only_the_room_of_writes_writes_to_the_api_server() -> None:
             and ast.unparse(call.func.value).rpartition(".")[2] in {"api", "_api"}
         }
         assert room in WRITERS or not found & WRITES, path
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_has_fewer_than_400_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < 400

@@ -1,63 +1,30 @@
-"""Explanations over HTTP and on the command line: who gets what, in which form, and what is said of mistakes."""
+"""Explanations over HTTP: who gets what, in which form, and what is said of mistakes."""
 
 import asyncio
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
-import httpx
 import orjson
 import pytest
 import yaml
 from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
-from typer.testing import CliRunner
 
 from extender.assembly import make_service
-from extender.cli.explain import Inquiry, InquiryError, asked
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.absence import unknown_pod
-from extender.explain.verb_priority import VerbPriority
 from extender.http.bodies import FREE_BYTES
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
 from extender.service import RefusedError, Service
 from extender.state.state import ClusterState
-from tests.kit.clusters import (
-    GPU,
-    Cluster,
-    Object,
-    app_over,
-    claim,
-    client_of,
-    local_slice,
-    node,
-    pod,
-    solver,
-    state_of,
-)
+from tests.extender.explain_scene import IN_USE
+from tests.kit.clusters import GPU, Cluster, app_over, client_of, pod, solver, state_of
 from tests.kit.servers.memory import Fault, Transport
 from tests.kit.virtualtime import run as run_in_virtual_time
 
-ALLOCATED: Object = {"finalizers": ["resource.kubernetes.io/delete-protection"]}
-OBJECTS = (
-    GPU,
-    *(each for name in ("a", "b") for each in (node(name), local_slice(name))),
-    claim("c"),
-    claim("taken", allocated=["a/gpu-0"], at="a", users=["somebody"], metadata=ALLOCATED),
-    claim("taken-too", allocated=["b/gpu-0"], users=["somebody"], metadata=ALLOCATED),
-    pod("p", "c"),
-    pod("somebody", "taken", "taken-too", on="a"),
-    pod("plain"),
-)
+OBJECTS = IN_USE
 JSON = {"accept": "application/json"}
-
-
-# --- over HTTP ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -347,140 +314,3 @@ async def test_filters_are_answered_while_an_explanation_is_made(cluster: Cluste
         body = orjson.dumps({"Pod": pod("p", "c"), "NodeNames": ["a"]})
         assert (await client.post("/filter", content=body)).json()["NodeNames"] == []
         assert {(await each).status_code for each in explaining} == {200}
-
-
-# --- who goes first ----------------------------------------------------------------------------------------
-
-
-class Time:
-    """A clock that moves when somebody sleeps, and a little whenever it is looked at."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.slept: list[float] = []
-
-    def __call__(self) -> float:
-        self.now += 0.0004
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.slept.append(seconds)
-
-
-def test_an_explanation_waits_while_a_verb_is_under_way_but_not_for_ever() -> None:
-    time = Time()
-    verb_priority = VerbPriority(time, time.sleep)
-    pause = verb_priority.turn()
-    with verb_priority.verb():
-        pause()
-    assert 0.9 < sum(time.slept) < 1.2
-    before = len(time.slept)
-    pause()
-    assert len(time.slept) <= before + 1
-
-
-def test_work_is_in_small_pieces_with_a_breath_between_them() -> None:
-    time = Time()
-    pause = VerbPriority(time, time.sleep).turn()
-    for _ in range(100):
-        pause()
-    assert len(time.slept) > 20
-    assert sum(time.slept) < 0.01
-
-
-def test_a_verb_that_ends_lets_the_explanation_go_on() -> None:
-    verb, slept = ExitStack(), list[float]()
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        verb.close()
-
-    verb_priority = VerbPriority(lambda: 0.0, sleep)
-    verb.enter_context(verb_priority.verb())
-    verb_priority.turn()()
-    assert len(slept) == 1
-
-
-# --- on the command line -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def manifests(tmp_path: Path) -> str:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(yaml.safe_dump_all(OBJECTS))
-    return str(path)
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["explain", *arguments])
-    return result.exit_code, result.stdout, result.stderr
-
-
-def test_a_pod_of_manifests(manifests: str) -> None:
-    code, text, _ = run("ns/p", "--manifests", manifests)
-    assert code == FOUND_PROBLEMS
-    assert text.startswith("pod ns/p fits on none of 2 nodes:\n")
-    assert "Delete pod ns/somebody, which frees" in text
-    assert run("ns/somebody", "--manifests", manifests)[:2][0] == OK
-
-
-def test_a_pod_of_manifests_as_json_on_some_nodes(manifests: str) -> None:
-    code, text, _ = run("ns/p", "--manifests", manifests, "--node", "a", "--output", "json")
-    assert code == FOUND_PROBLEMS
-    assert orjson.loads(text)["nodes"][0]["nodes"] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["nobody"], "pod default/nobody does not exist"),
-        (["a/b/c"], "a/b/c: expected POD or NAMESPACE/POD"),
-        (["ns/p", "--server", "http://x"], "only one of them"),
-    ],
-)
-def test_mistakes_on_the_command_line(manifests: str, arguments: list[str], error: str) -> None:
-    code, text, errors = run(*arguments, "--manifests", manifests)
-    assert (code, text) == (USAGE, "")
-    assert error in errors
-
-
-def test_a_service_that_is_not_there() -> None:
-    code, _, errors = run("ns/p", "--server", "http://127.0.0.1:1")
-    assert code == USAGE
-    assert errors.startswith("error: http://127.0.0.1:1/explain/ns/p: ")
-
-
-def answering(status: int, body: Any) -> httpx.MockTransport:
-    content = body if isinstance(body, bytes) else orjson.dumps(body)
-    return httpx.MockTransport(lambda _: httpx.Response(status, content=content))
-
-
-def test_a_service_is_asked_for_the_pod_and_the_nodes() -> None:
-    seen: list[httpx.Request] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return httpx.Response(200, json={"verdict": "fits", "text": "pod ns/p fits\n"})
-
-    inquiry = Inquiry(ObjectKey("ns", "p"), ("a", "b"))
-    found = asked(inquiry, "http://service/", httpx.MockTransport(answer))
-    assert found.is_good
-    assert found.text == "pod ns/p fits\n"
-    assert [str(each.url) for each in seen] == ["http://service/explain/ns/p?node=a&node=b"]
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "problem"),
-    [
-        (404, {"error": "pod ns/p does not exist"}, "pod ns/p does not exist"),
-        (503, {"error": "not ready: pods: not synced yet"}, "not synced yet"),
-        (200, {"hello": "world"}, "status 200 and no explanation: is this a dra-extender?"),
-        (502, b"<html>", "status 502 and no explanation"),
-        (200, b"[]", "status 200 and no explanation"),
-    ],
-)
-def test_a_service_that_can_not_answer(status: int, body: Object | bytes, problem: str) -> None:
-    with pytest.raises(InquiryError, match="http://service/explain/ns/p: ") as error:
-        asked(Inquiry(ObjectKey("ns", "p")), "http://service", answering(status, body))
-    assert problem in str(error.value)

@@ -24,7 +24,7 @@ CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP}
 EXAMPLES: Final = int(os.environ.get("PROPOSAL_EXAMPLES", "40"))
 
 
-def holds(explanation: Explanation, before: Manifests, folder: Path) -> None:
+def check_proposals_hold(explanation: Explanation, before: Manifests, folder: Path) -> None:
     """Apply each proposal to the manifests, and find the pod where it says, with those devices."""
     for proposal in explanation.proposals:
         manifests = Manifests(before.objects, before.gates)
@@ -45,11 +45,11 @@ def holds(explanation: Explanation, before: Manifests, folder: Path) -> None:
 def test_the_pod_gets_its_devices_once_a_proposal_is_applied(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     gates = {gate: getattr(case.solver.features, feature) for gate, feature in GATES.items()}
-    holds(case.explained(), Manifests(case.objects, gates), tmp_path)
+    check_proposals_hold(case.explained(), Manifests(case.objects, gates), tmp_path)
 
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(worlds())
 def test_a_proposal_of_any_cluster_holds_once_it_is_applied(tmp_path: Path, world: World) -> None:
     manifests = Manifests(world.objects, world.gates)
-    holds(manifests.cluster(tmp_path).explain("ns/p"), manifests, tmp_path)
+    check_proposals_hold(manifests.cluster(tmp_path).explain("ns/p"), manifests, tmp_path)

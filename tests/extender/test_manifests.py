@@ -1,98 +1,20 @@
 """Manifests: what is used, skipped, and named with what is wrong."""
 
 import json
-import os
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from extender.fakekube.admission import duplicates, unauthorized
-from extender.fakekube.manifests import LOADED, MOST_MIB, FileReport, Loaded, load
-
-REAL = Path(__file__).parents[3] / "shared" / "manifests"
+from extender.fakekube.manifests import LOADED, load
+from tests.extender.manifest_scene import CLAIM, CLASS, loaded, problems, report, written
 
 VERSIONS = tuple(f"resource.k8s.io/{version}" for version in ("v1", "v1beta2", "v1beta1"))
-CLASS = """
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata:
-  name: gpu
-spec:
-  selectors:
-  - cel:
-      expression: device.driver == "gpu.example.com"
-"""
-CLAIM = """
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata:
-  name: one
-spec:
-  devices:
-    requests:
-    - name: gpu
-      exactly:
-        deviceClassName: gpu
-        capacity:
-          requests:
-            memory: 1.5
-            cores: 4
-"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
-
-
-def written(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dedent(text))
-    return path
-
-
-def loaded(folder: Path, text: str, name: str = "a.yaml") -> Loaded:
-    return load([written(folder, name, text)])
-
-
-@pytest.mark.parametrize("name", ["/dev/zero", "/dev/tty", "pipe"])
-def test_what_is_no_regular_file_is_not_read(folder: Path, name: str) -> None:
-    path = folder / name
-    if name == "pipe":
-        os.mkfifo(path)
-    (only,) = load([path]).files
-    assert [str(problem) for problem in only.problems] == ["cannot be read: not a regular file"]
-    assert not only.is_readable
-
-
-def test_what_the_process_was_given_open_may_be_a_pipe() -> None:
-    reading, writing = os.pipe()
-    os.write(writing, CLASS.encode())
-    os.close(writing)
-    try:
-        loaded = load([Path(f"/dev/fd/{reading}")])
-    finally:
-        os.close(reading)
-    assert [each.name for each in loaded.objects] == ["gpu"]
-
-
-def test_a_file_that_would_fill_the_memory_is_named(folder: Path) -> None:
-    path = folder / "large.yaml"
-    with path.open("wb") as file:
-        file.truncate((MOST_MIB << 20) + 1)
-    (only,) = load([path]).files
-    assert [str(problem) for problem in only.problems] == ["cannot be read: larger than 256 MiB"]
-
-
-def report(folder: Path, text: str, name: str = "a.yaml") -> FileReport:
-    (only,) = loaded(folder, text, name).files
-    return only
-
-
-def problems(folder: Path, text: str, name: str = "a.yaml") -> list[str]:
-    return [str(problem) for problem in report(folder, text, name).problems]
 
 
 def test_documents_become_objects(folder: Path) -> None:
@@ -285,40 +207,6 @@ def test_a_key_that_is_there_twice_is_told_with_its_line(folder: Path) -> None:
         assert problems(folder, twice, name) == ['line 3: the key "name" is there twice']
 
 
-def test_folders_are_read_by_name_and_to_the_bottom(folder: Path) -> None:
-    for name in ("b/z.yml", "b/c/y.json", "a.yaml", ".hidden/x.yaml", "notes.txt"):
-        written(folder, name, "")
-    files = [each.path.relative_to(folder).as_posix() for each in load([folder]).files]
-    assert files == ["a.yaml", "b/c/y.json", "b/z.yml"]
-
-
-def test_a_named_file_is_read_whatever_its_name(folder: Path) -> None:
-    assert report(folder, CLASS, "class.txt").used == {"DeviceClass": 1}
-
-
-def test_files_that_cannot_be_read(folder: Path) -> None:
-    (folder / "empty").mkdir()
-    (folder / "latin.yaml").write_bytes(b"a: \xe4")
-    (folder / "bom.yaml").write_bytes(b"\xef\xbb\xbf" + CLASS.encode())
-    paths = [folder / name for name in ("missing.yaml", "empty", "latin.yaml", "bom.yaml")]
-    assert [[str(problem) for problem in each.problems] for each in load(paths).files] == [
-        ["no such file or folder"],
-        ["no manifests in this folder"],
-        ["is not text in UTF-8"],
-        [],
-    ]
-
-
-def test_files_that_can_not_be_read_are_apart_from_those_with_mistakes(folder: Path) -> None:
-    (folder / "empty").mkdir()
-    (folder / "latin.yaml").write_bytes(b"a: \xe4")
-    names = ("missing.yaml", "empty", "latin.yaml", "x" * 300, "a\0b")
-    found = load([folder / name for name in names])
-    assert [each.is_readable for each in found.files] == [False, False, True, False, False]
-    assert found.unreadable[2] == f"{folder / ('x' * 300)}: cannot be read: File name too long"
-    assert len(found.problems) == len(found.unreadable) + 1
-
-
 def namespace(name: str, label: str) -> str:
     metadata = f"{{name: {name}, labels: {{resource.kubernetes.io/admin-access: '{label}'}}}}"
     return f"apiVersion: v1\nkind: Namespace\nmetadata: {metadata}\n"
@@ -372,33 +260,3 @@ def test_duplicates_name_both_files(folder: Path) -> None:
         f"ResourceClaim default/one is in {folder / 'a.yaml'} and again in {folder / 'b.yaml'}",
     )
     assert duplicates(load([folder / "a.yaml"]).objects) == ()
-
-
-TRULY_WRONG = {
-    # the same key twice
-    "dra-driver-memory/hack/ci/install_unpriv.tmpl.yaml",
-    # versions that no current API server has
-    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-claims-1.yaml",
-    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-claims.yaml",
-    "dra-driver-nvidia-gpu/demo/specs/quickstart/v1beta1/gpu-test-vfiopci.yaml",
-    "dra-driver-nvidia-gpu/demo/specs/selectors/claims.yaml",
-    # pods with claims as they were before 1.31
-    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-job-1.yaml",
-    "dra-driver-nvidia-gpu/demo/specs/mig+mps/sharing-demo-job.yaml",
-    "dra-driver-nvidia-gpu/demo/specs/selectors/pods.yaml",
-    # no apiVersion, or `apiversion`
-    "dra-example-driver/demo/examples/device-taints-tolerations/device-taint-pod-noschedule/4-pod-not-scheduled.yaml",
-    "intel-resource-drivers-for-kubernetes/deployments/gpu/examples/pod-inline-aligned-gpus.yaml",
-    # a consumer without uid
-    "dranet/examples/aws_eks_examples/gpu-efa/resource-claim.yaml",
-}
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="manifests of real drivers are not here")
-def test_manifests_of_real_drivers() -> None:
-    """All are read; wrong are those known to be, and the API's own samples, which set every field there is."""
-    files = {each.path.relative_to(REAL).as_posix(): each for each in load([REAL]).files}
-    assert len(files) == len(list(REAL.rglob("*.yaml")))
-    assert all(each.used or each.skipped or each.problems for each in files.values())
-    samples = {name for name in files if name.startswith("api/testdata/")}
-    assert {name for name, each in files.items() if each.problems} - samples == TRULY_WRONG

@@ -16,13 +16,13 @@ async def test_writes_to_claims_follow_the_rules_of_an_api_server(rule: ClaimRul
     await check_claim_rule(memory_api(), "ns", rule)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_objects_of_any_kind(scenario: Scenario) -> None:
-    await scenario(memory_api(), "ns")
+@pytest.mark.parametrize("check_rule", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_objects_of_any_kind(check_rule: Scenario) -> None:
+    await check_rule(memory_api(), "ns")
 
 
-@pytest.mark.parametrize("scenario", controller_rules.SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_the_controller_in_memory_keeps_the_rules_of_the_real_ones(scenario: controller_rules.Scenario) -> None:
+@pytest.mark.parametrize("check_rule", controller_rules.SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_the_controller_in_memory_keeps_the_rules_of_the_real_ones(check_rule: controller_rules.Scenario) -> None:
     api = memory_api()
 
     async def settle(resource: Resource, key: ObjectKey, condition: Condition) -> RawObject | None:
@@ -32,4 +32,4 @@ async def test_the_controller_in_memory_keeps_the_rules_of_the_real_ones(scenari
         assert condition(state), state
         return state
 
-    await scenario(controller_rules.World(api, "ns", settle))
+    await check_rule(controller_rules.World(api, "ns", settle))
