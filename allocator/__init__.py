@@ -10,9 +10,11 @@ from allocator.allocate import allocate as allocate
 from allocator.audit.cluster import Evidence as Evidence
 from allocator.audit.cluster import audit as audit
 from allocator.audit.cluster import device_findings as device_findings
-from allocator.audit.finding import Finding as Finding
 from allocator.audit.pods import BoundPod as BoundPod
 from allocator.audit.pods import pod_findings as pod_findings
+from allocator.audit.rules import Finding as Finding
+from allocator.causes import UNREACHABLE as UNREACHABLE
+from allocator.causes import Cause as Cause
 from allocator.cel import CompileError as CompileError
 from allocator.cel import CostLimitError as CostLimitError
 from allocator.cel import Environment as Environment
@@ -124,9 +126,7 @@ from allocator.model.rules.names import label_key as label_key
 from allocator.model.rules.schema import schema_problems as schema_problems
 from allocator.model.semver import Version as Version
 from allocator.node_selectors import selector_matches as selector_matches
-from allocator.outcome import UNREACHABLE as UNREACHABLE
 from allocator.outcome import Allocation as Allocation
-from allocator.outcome import Cause as Cause
 from allocator.outcome import Merit as Merit
 from allocator.outcome import Unsatisfiable as Unsatisfiable
 from allocator.policies import POLICIES as POLICIES

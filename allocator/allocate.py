@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from allocator.causes import COUNT, POOL, UNREACHABLE
 from allocator.cel.selectors import Selectors
 from allocator.checks.check import Refusal
 from allocator.checks.in_use import IN_USE
@@ -11,7 +12,7 @@ from allocator.errors import NodeUnsuitableError
 from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import Node
 from allocator.model.features import Features
-from allocator.outcome import COUNT, POOL, UNREACHABLE, Allocation, Reason, Unsatisfiable
+from allocator.outcome import Allocation, Reason, Unsatisfiable
 from allocator.policies.best_fit import BEST_FIT
 from allocator.policies.merit import merit
 from allocator.policies.policy import Policy, View

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from allocator.audit.finding import Finding, Rule
+from allocator.audit.rules import Finding, Rule
 from allocator.cel import CelError
 from allocator.cel.selectors import Selectors
 from allocator.model.claims import (

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from allocator.audit.claim import ClaimAudit, Published
-from allocator.audit.finding import Finding, Rule
 from allocator.audit.pods import BoundPod, pod_findings
+from allocator.audit.rules import Finding, Rule
 from allocator.cel.selectors import Selectors
 from allocator.model.claims import Claim, DeviceClass, DeviceResult
 from allocator.model.devices import CounterConsumption, DeviceId, Node, PoolId, Slice

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from allocator.audit.finding import Finding, Rule
+from allocator.audit.rules import Finding, Rule
 from allocator.model.claims import Claim
 from allocator.model.devices import Node
 from allocator.node_selectors import selector_matches

@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from allocator.causes import Cause
 from allocator.checks.check import Check, Refusal
 from allocator.explain.obstacles import Obstacle
-from allocator.outcome import Cause
 
 _GATE: Final = "DRADeviceBindingConditions"
 _CAUSE: Final = Cause("binding-conditions", "device binding conditions are off, request {request} needs them", rank=110)

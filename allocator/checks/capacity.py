@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from allocator.causes import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
 from allocator.explain.capacity_requests import asking_for_less, naming
@@ -15,7 +16,6 @@ from allocator.model.claims import AllocationMode
 from allocator.model.devices import Capacity, Device, DeviceId, RequestPolicy, ValidRange
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
-from allocator.outcome import Cause
 from allocator.pools import Candidate
 from allocator.spelling import did_you_mean, meant_by
 from allocator.usage import DeviceUsage, Usage

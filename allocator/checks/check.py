@@ -4,13 +4,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from allocator.causes import Cause
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions, Selector
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.claims import Claim, DeviceClass, DeviceRequest
 from allocator.model.devices import Device, Node
 from allocator.model.features import Features
-from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 

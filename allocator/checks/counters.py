@@ -3,11 +3,11 @@
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
+from allocator.causes import Cause
 from allocator.checks.check import Check, Refusal, Undo
 from allocator.explain.obstacles import Held, Obstacle, Seen
 from allocator.model.devices import Device, DeviceId, PoolId
 from allocator.model.quantity import Quantity
-from allocator.outcome import Cause
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, Usage
 

@@ -3,9 +3,9 @@
 from collections.abc import Hashable
 from typing import Final
 
+from allocator.causes import Cause
 from allocator.checks.check import Check, Refusal
 from allocator.explain.obstacles import Held, Obstacle
-from allocator.outcome import Cause
 from allocator.usage import DeviceUsage
 
 _CAUSE: Final = Cause("in-use", "no free device for request {request}", rank=80, is_temporary=True)

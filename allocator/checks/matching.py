@@ -3,13 +3,13 @@
 from collections.abc import Hashable, Iterator
 from typing import Final
 
+from allocator.causes import NO_MATCH
 from allocator.cel import CelError
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.errors import SelectorError
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
 from allocator.model.devices import Device
-from allocator.outcome import NO_MATCH
 from allocator.pools import Candidate
 from allocator.usage import DeviceUsage
 

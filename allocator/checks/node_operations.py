@@ -3,10 +3,10 @@
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
+from allocator.causes import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.devices import Node
-from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 

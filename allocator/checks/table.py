@@ -3,7 +3,8 @@
 The search takes the first check that speaks (`Checks.all`), an explanation tells what all of them say (`Checks.told`,
 `books`), and fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`). A new feature of devices
 is one module with its check, the name of that check in this table, and what `allocator.model` reads and validates of
-it (`devices`, `json.slices`, `rules.slices`; `json.allocations` if a result carries it).
+it (`devices`, `json.slices`, `rules.slices`; `json.allocations` if a result carries it; `features` if a gate of
+Kubernetes turns it on). If it can be overdrawn, it has a rule in `allocator.audit`.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
+from allocator.causes import CONSTRAINT, COUNT, POOL, RESULTS
 from allocator.checks import counters as shared_counters
 from allocator.checks.binding_conditions import BINDING
 from allocator.checks.capacity import CAPACITY
@@ -26,7 +28,6 @@ from allocator.checks.taints import TAINTS
 from allocator.model.claims import DeviceRequest
 from allocator.model.devices import Device, Node, PoolId
 from allocator.model.features import Features
-from allocator.outcome import CONSTRAINT, COUNT, POOL, RESULTS
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage, Usage
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from allocator.causes import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
 from allocator.model.devices import Device, DeviceTaint, Toleration
-from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 

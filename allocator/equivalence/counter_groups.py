@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
+from allocator.causes import Cause
 from allocator.checks.counters import CounterKey
-from allocator.outcome import Cause
 from allocator.policies.policy import DeviceKind, Sizes
 
 States: TypeAlias = Sequence[Hashable]

@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeGuard
 
+from allocator.causes import Cause
 from allocator.cel import CompileError, Reads
 from allocator.cel.selectors import Selectors
 from allocator.checks import table as checks
@@ -19,7 +20,6 @@ from allocator.checks.in_use import state_of
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import AllocationMode, Claim, DeviceClass, DeviceRequest
 from allocator.model.devices import AttributeValue, Device, Node
-from allocator.outcome import Cause
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import CONSTRAINTS, values_of
 from allocator.search.limits import SearchBudget

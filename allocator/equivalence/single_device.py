@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from allocator.allocate import Task
+from allocator.causes import UNREACHABLE, Cause
 from allocator.cel.selectors import Selectors
 from allocator.checks.counters import SHORT, CounterKey, counter_demand, full
 from allocator.checks.in_use import IN_USE
@@ -19,7 +20,7 @@ from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
 from allocator.model.devices import Device
 from allocator.model.problems import AllocatorError
-from allocator.outcome import UNREACHABLE, Cause, Merit, Reason, Unsatisfiable
+from allocator.outcome import Merit, Reason, Unsatisfiable
 from allocator.policies.policy import DeviceKind, Policy, Sizes, sizes_of
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.limits import SearchBudget, TimedSelectors

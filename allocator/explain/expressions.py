@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from allocator.causes import NO_MATCH
 from allocator.cel import CelError, Expired, OutOfTimeError, Reads, never
 from allocator.cel.selectors import Selectors
 from allocator.explain.comparisons import Rewritten, rewritten, wanted
@@ -20,7 +21,6 @@ from allocator.explain.conditions import (
 from allocator.explain.obstacles import WHOLE, Kind, Obstacle, Remedy, Seen
 from allocator.model.claims import DeviceClass, DeviceRequest
 from allocator.model.devices import Device
-from allocator.outcome import NO_MATCH
 from allocator.pools import Candidate
 from allocator.spelling import did_you_mean, nearest_attribute
 

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from allocator.causes import COUNT
 from allocator.cel import CelError
 from allocator.checks.capacity import Capacities, taken_by
 from allocator.checks.check import Asked, Refusal, Situation
@@ -20,7 +21,6 @@ from allocator.model.devices import AttributeValue, Device, DeviceId, Node, Pool
 from allocator.model.features import Features
 from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
-from allocator.outcome import COUNT
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import values_of
 from allocator.search.limits import TimedSelectors

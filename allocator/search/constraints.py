@@ -1,7 +1,8 @@
 """Constraints over the devices of a claim: matchAttribute and distinctAttribute.
 
 Each kind is one class, registered in `CONSTRAINTS`, and one judge in `allocator.audit.claim`, which shares no code with
-the search. Plan, pruning, equivalence and explanations name no kind. A constraint compares devices by one attribute.
+the search. `allocator.model.claims.ConstraintKind` names the kinds; reading and validating follow from it. Plan,
+pruning, equivalence and explanations name no kind. A constraint compares devices by one attribute.
 """
 
 from abc import ABC, abstractmethod

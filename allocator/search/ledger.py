@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from functools import partial
 
+from allocator.causes import CONSTRAINT
 from allocator.checks.capacity import CAPACITY, exceeded
 from allocator.checks.check import Refusal, Undo
 from allocator.checks.counters import Counters
@@ -10,7 +11,6 @@ from allocator.checks.in_use import IN_USE
 from allocator.checks.table import books
 from allocator.model.devices import Device
 from allocator.model.features import Features
-from allocator.outcome import CONSTRAINT
 from allocator.pools import NodePool
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.constraints import Constraint, constraint_class

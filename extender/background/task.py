@@ -37,7 +37,7 @@ class Rejection:
 
 
 class BackgroundTask:
-    """One thing that is done after filter has answered. A task overrides what concerns it."""
+    """One thing that is done in the background. A task overrides what concerns it."""
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Filter has left a pod no node. Nothing is written here: the answer goes first."""

@@ -1,4 +1,7 @@
-"""The service's metrics. The registry is an argument, so that two services in one process do not share numbers."""
+"""The service's metrics. The registry is an argument, so that two services in one process do not share numbers.
+
+These count what happens, when it happens. `gauges` computes its metrics at each scrape.
+"""
 
 from collections.abc import Callable
 from functools import cache

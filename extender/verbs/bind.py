@@ -1,5 +1,7 @@
 """Bind: allocate, reserve, check, bind; or undo what was written.
 
+The order of the writes: of all claims here and in `bind_plan`; of one claim in `extender.writes.claim_writes`.
+
 Idempotent: after its timeout the scheduler calls again, although the first call may still run, or have succeeded. A pod
 has one bind at a time, and a second call gets the answer of the bind that runs.
 """

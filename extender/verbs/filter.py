@@ -2,6 +2,10 @@
 
 A node without devices is "unresolvable". For a node in ``FailedNodes`` the scheduler would try to evict pods, although
 its dry run does not know devices. The exception is the node that a pod is nominated for.
+
+The words of a reason stand where it arises: `allocator.causes` and each check in `allocator.checks` (devices),
+`extender.pods.claims` (the pod's claims), `extender.decisions.verdict` (an unknown node, no time), here (waiting, a
+selector that fails).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ from allocator import (
     Slice,
     audit,
 )
-from allocator.audit.finding import Rule
+from allocator.audit.rules import Rule
 from allocator.model.claims import DerivedAttribute
 from allocator.model.devices import Capacity, NodeSelectorTerm, RequestPolicy, Requirement, ValidRange
 from tests.allocator.worlds import (

@@ -1,4 +1,7 @@
-"""What an audit finds."""
+"""The rules of the audit, and a finding: a rule that is broken.
+
+A new rule is named here and judged in `allocator.audit.claim` (one claim), `cluster` (claims together) or `pods`.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
