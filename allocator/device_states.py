@@ -154,7 +154,7 @@ class _Judge:
         return f"{left} of {full} left of counter {name}, {need} needed"
 
     def _lacking(self, device: Device) -> Refusal | None:
-        """A counter of which the device needs more than there is at all."""
+        """The refusal for a counter that is too small for the device even when it is full; None if there is none."""
         full = self._counters.full(device.id.pool_id)
         lacking = (f"{key[1]}/{key[2]}" for key, amount in counter_demand(device) if amount > full[key])
         return next((Refusal(SHORT, name) for name in lacking), None)
@@ -327,5 +327,5 @@ def _unreached(origin: Slice, device: Device) -> str:
 
 
 def _draws(device: Device) -> set[str]:
-    """The counters of which a device consumes something, as ``set/counter``."""
+    """The counters that a device consumes, as ``set/counter``."""
     return {f"{counter_set}/{counter}" for (_, counter_set, counter), amount in counter_demand(device) if amount}

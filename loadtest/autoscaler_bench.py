@@ -94,7 +94,7 @@ def memory(subject: Autoscaler) -> float:
 
 
 def booked(subject: Autoscaler, world: World, number: int) -> World:
-    """The world with so many pods on nodes that do not exist, eight on each."""
+    """The world with this number of pods on nodes that do not exist, eight on each."""
     pods = [parse_pod(_pod(index, 0)) for index in range(number)]
     nodes = [parse_node_object(_node(index, 0)) for index in range(-(-number // PODS_PER_NODE))]
     for index, pod in enumerate(pods):
@@ -105,7 +105,7 @@ def booked(subject: Autoscaler, world: World, number: int) -> World:
 
 
 def bookings(subject: Autoscaler, number: int, runs: int) -> float:
-    """Seconds to book so many pods in one session."""
+    """Seconds to book this number of pods in one session."""
     return statistics.median(_timed(lambda: booked(subject, _started(subject), number)) for _ in range(runs))
 
 
@@ -123,7 +123,7 @@ def filters(subject: Autoscaler, runs: int) -> float:
 
 
 def plans(subject: Autoscaler, shapes: int, runs: int) -> float:
-    """Seconds for a plan for 1,000 pods of so many shapes over 100 groups."""
+    """Seconds for a plan for 1,000 pods of this number of shapes over 100 groups."""
     raw = [_pod(index, index % shapes) for index in range(PODS)]
     pods = [PendingPod(parse_pod(each), parse_demand(each)) for each in raw]
     groups = [NodeGroup(f"group-{index}", parse_room(_node(index, index)), limit=20) for index in range(GROUPS)]

@@ -56,7 +56,7 @@ class Work:
         first, following: goals: how many times faster than upstream for the first pod of a shape, and for the next; 0:
             none.
         scattered: by chance, else one node after the other.
-        sample: upstream is asked for so many nodes only, and what it takes is scaled; 0: all.
+        sample: the number of nodes that upstream is asked for; its time is scaled. 0: all.
     """
 
     name: str

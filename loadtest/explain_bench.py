@@ -52,7 +52,7 @@ CASES: tuple[tuple[str, float, list[dict[str, Any]], str], ...] = (
 
 
 def cluster(used: float) -> Snapshot:
-    """A big cluster of which so many devices are in use, from the first node on."""
+    """A big cluster; this share of its devices is in use, from the first node on."""
     state = ClusterState()
     held = range(int(NODES * synthetic.DEVICES_PER_NODE * used))
     kinds: dict[str, Iterable[dict[str, Any]]] = {

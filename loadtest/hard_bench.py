@@ -36,7 +36,7 @@ _HARD_REQUESTS: Final = 11
 
 
 def hard_objects(pods: int) -> Mapping[str, Sequence[RawObject]]:
-    """The node, and so many pods with claims of different shapes that can't be had there."""
+    """The node, and pods whose claims have different shapes and do not fit there."""
     devices = [
         {"name": f"hard-{n}", "attributes": {"side": {"int": n % 2}, "number": {"int": n}}}
         for n in range(_HARD_DEVICES)
@@ -122,7 +122,7 @@ def _bind(pod: RawObject, node: str) -> bytes:
 
 
 async def measured(seconds: int, hard: int) -> tuple[Caller, Caller]:
-    """Easy calls alone, and beside so many hard pods."""
+    """Easy calls alone, and easy calls beside hard pods."""
     pods = (2 * seconds + 1) * _EASY_A_SECOND
     async with stage(_NODES, pods, hard_objects(hard)) as on:
         waiting = iter(on.objects["pods"])

@@ -72,7 +72,7 @@ class Scheduler:
         self._names = on.names
 
     async def run(self, pods: Sequence[RawObject], rate: int) -> None:
-        """One pod after the other, so many a second; the last binds are waited for."""
+        """One pod after the other, at this rate per second; it ends after the last bind."""
         async with asyncio.TaskGroup() as binds:
             await at_rate(rate, len(pods), lambda number: self._schedule(pods[number], binds))
 
@@ -125,7 +125,7 @@ class Driver:
 
 
 async def at_rate(rate: int, times: int, work: Callable[[int], Awaitable[None]]) -> None:
-    """Do something so often, so many times a second: what is late is made up for."""
+    """Do something this number of times, at this rate per second; after a delay, the next calls come faster."""
     clock = asyncio.get_running_loop().time
     began = clock()
     for number in range(times):
@@ -134,7 +134,7 @@ async def at_rate(rate: int, times: int, work: Callable[[int], Awaitable[None]])
 
 
 async def measured(pods: int) -> Times:
-    """The times of so many pods."""
+    """The times of this number of pods."""
     async with stage(_NODES, _WARM_UP + pods) as on:
         waiting = on.objects["pods"]
         await Scheduler(on, Times()).run(waiting[:_WARM_UP], _PODS_A_SECOND)

@@ -131,7 +131,7 @@ def verb(name: str, args: Mapping[str, Any]) -> bytes:
 
 @asynccontextmanager
 async def stage(nodes: int, pods: int, more: Mapping[str, Sequence[RawObject]] | None = None) -> AsyncIterator[Stage]:
-    """So many nodes of 8 devices, 40 % of them in use, and so many pods that wait, each with a claim for one device.
+    """Nodes of 8 devices, 40 % of them in use, and pods that wait, each with a claim for one device.
 
     Args:
         nodes: how many.

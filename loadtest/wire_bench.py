@@ -69,7 +69,7 @@ class Subject:
     """Who answers, and what is asked.
 
     Attributes:
-        goal: at most so many times what the echo takes; 0: the echo itself.
+        goal: the most time, as a multiple of what the echo takes; 0: the echo itself.
         rounds: what each round found.
     """
 
@@ -82,7 +82,7 @@ class Subject:
     _answer: bytes | None = None
 
     async def round(self, calls: int) -> None:
-        """Ask so many times."""
+        """Make this number of calls."""
         found = [await self._call() for _ in range(calls)]
         self.rounds.append(
             Spent(statistics.median(s.passed for s in found), statistics.median(s.computed for s in found))

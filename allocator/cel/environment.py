@@ -65,7 +65,7 @@ class Environment:
         """The functions and fields of this environment, for the checker.
 
         Overloads are in upstream's order, because the first one that fits may determine a type. Stored expressions
-        have a newer list library, which comes after that of strings.
+        have a newer list library. Its overloads come after the overloads of strings.
         """
         stored = self.kind is Kind.STORED
         with_lists = stored or self.list_attributes

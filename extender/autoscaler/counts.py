@@ -1,4 +1,4 @@
-"""How many devices a node has left, and how many claims need: where they do not suffice, nobody searches."""
+"""How many devices a node has left, and how many claims need: if they do not suffice, no search begins."""
 
 import math
 

@@ -58,7 +58,7 @@ def advice(pod: Pod, snapshot: Snapshot) -> str:
 
 
 def resource_advice(pod: Pod, snapshot: Snapshot) -> str:
-    """What to do about the first extended resource that nobody offers; empty if all are offered somewhere."""
+    """What to do about the first extended resource that no node and no device class offers; empty if there is none."""
     plugins = {name for node in snapshot.nodes.values() for name, amount in node.allocatable.items() if amount.nano}
     offered = plugins | set(snapshot.extended)
     missing = next((n for n in wanted(pod) if n not in offered and class_serving(n, snapshot) is None), "")

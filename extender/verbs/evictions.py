@@ -77,7 +77,7 @@ class Evictions:
         """The fewest candidates; of several such sets, the one that kube-scheduler's preemption would prefer.
 
         Args:
-            most: so many candidates are known to suffice.
+            most: a number of candidates that is known to suffice.
             solver: the allocator.
 
         Returns:

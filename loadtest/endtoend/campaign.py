@@ -34,7 +34,7 @@ Told = Callable[[int], object]
 """Is told how many pods have a node by now."""
 
 Place = Callable[[Turn, Mood, Told], Awaitable[Run]]
-"""Where turns are taken: does one, of which it knows how the machine was before."""
+"""Takes one turn; it is told how the machine was before."""
 
 
 @dataclass(frozen=True, slots=True)

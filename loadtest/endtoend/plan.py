@@ -67,7 +67,7 @@ Plan = Mapping[Site, Sequence[Turn]]
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The runs of one workload with so many nodes and pods."""
+    """The runs of one workload with one number of nodes and one of pods."""
 
     name: str
     workload: Workload

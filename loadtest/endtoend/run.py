@@ -133,7 +133,7 @@ class Trial:
                 tasks.create_task(self.bench.client.create(PODS, pod))
 
     async def _let_go(self, sightings: Sightings, most: int) -> None:
-        """Delete the oldest pods with a node beyond so many, until cancelled."""
+        """Delete the oldest pods with a node, so that at most this number is left, until cancelled."""
         gone = 0
         while True:
             await asyncio.sleep(_INTERVAL)
@@ -142,7 +142,7 @@ class Trial:
             gone += len(leaving)
 
     async def _update(self, residents: Sequence[RawObject], per_second: int) -> None:
-        """Patch the status of running pods in turn, so often each second, until cancelled."""
+        """Patch the status of running pods in turn, at this rate, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             async for number in _paced(per_second):
                 ready = {"type": "Ready", "status": "True", "message": f"update {number}"}

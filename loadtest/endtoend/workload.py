@@ -65,7 +65,7 @@ class Arrival(Record):
 
     Attributes:
         when: all are there before the scheduler starts, or they come once it runs.
-        per_second: so many each second; 0: as fast as they can be made.
+        per_second: the number of new pods each second; 0: as fast as they can be made.
     """
 
     when: Literal["before", "during"] = "before"
@@ -87,7 +87,7 @@ class Hopeless(Record):
 
     Attributes:
         per_pod: how many for each pod that is to get a node.
-        wish: what they ask for in vain.
+        wish: what they ask for, and no node has.
     """
 
     per_pod: Annotated[float, Field(gt=0)] = 1.0

@@ -127,7 +127,7 @@ class Killing:
                 self._tell()
 
     async def _let_live(self) -> None:
-        """For a random number of binds, so many that kills and pods come to their end together."""
+        """Wait for a random number of binds; on average, kills and pods come to their end together."""
         random, people = self.population.random, self.population
         average = (self.plan.pods - people.bound) // (self.plan.kills - self.figures.kills)
         enough = people.bound + random.randrange(2 * average + 1)

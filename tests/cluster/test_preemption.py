@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("site")
 
 GPU: list[RawObject] = [{"name": "gpu-0"}]
 MOST = "20"
-"""CPUs of which a node has no room for twice: it has 32."""
+"""CPUs; a node has 32, which is not enough for two such pods."""
 
 
 def on(node: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ async def lands_late(client: Client, namespace: str, *, first: str, second: str,
 
 
 async def bound_of(client: Client, namespace: str, count: int) -> list[ObjectKey]:
-    """The pods of a namespace that are bound, once there are so many."""
+    """The pods of a namespace that are bound, once there are this number of them."""
     until = asyncio.get_running_loop().time() + SECONDS
     while True:
         pods = (await client.list(PODS, namespace)).items
@@ -98,7 +98,7 @@ async def double_allocations(ours: Pair) -> int:
 
 
 async def counted_clashes(ours: Pair, least: int) -> None:
-    """Wait until an extender has counted so many: it looks for those of others now and then."""
+    """Wait until an extender has counted this number of clashes; it looks for those of others now and then."""
     async with asyncio.timeout(SECONDS):
         while True:
             if await double_allocations(ours) >= least:

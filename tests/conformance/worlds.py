@@ -102,7 +102,7 @@ class Dice:
         return self.random.random() < probability
 
     def some(self, options: tuple[str, ...] | list[str], most: int) -> list[str]:
-        """Up to so many of the options, in any order."""
+        """Some of the options, at most this number, in any order."""
         return self.random.sample(options, self.random.randint(0, min(most, len(options))))
 
     def selectors(self, most: int) -> list[Json]:

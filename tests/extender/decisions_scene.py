@@ -66,7 +66,7 @@ def texts(**values: str) -> Object:
 
 
 def wants(count: int = 1, selector: str = "", cache: str = "", name: str = "gpu", **fields: Any) -> Object:
-    """A request for so many devices, or for so much memory of each."""
+    """A request for a number of devices, or for an amount of memory of each."""
     raw = request(name, count=count, selectors=[selector] if selector else [])
     raw["exactly"] |= fields | ({"capacity": {"requests": {"memory": cache}}} if cache else {})
     return raw

@@ -11,7 +11,7 @@ choices are tried from there. What keeps the runs few enough to make them all le
   a step is taken with which it does not commute. A place that is met again with fewer steps asleep is gone on from with
   those that slept whenever it was met before. Runs have no cycles, as each step adds to what was seen.
 
-Where all orders are too many, those are tried in which only so many times somebody is interrupted that could go on
+If there are too many orders, only orders with a limited number of interruptions of one who could go on are tried
 (CHESS: Musuvathi and Qadeer, PLDI 2007). Most mistakes need few interruptions.
 """
 
@@ -33,8 +33,8 @@ class Step:
         name: says what it is, to people.
         do: does it; what follows from it runs until everybody has stopped again.
         by: who does it; empty for what comes from outside.
-        reads, writes: parts of the world. Steps by two of which neither writes what the other reads or writes lead to
-            the same place in either order, and neither makes the other impossible.
+        reads, writes: parts of the world. Two steps commute if neither writes what the other reads or writes: they
+            lead to the same place in either order, and neither makes the other impossible.
     """
 
     name: str
@@ -245,7 +245,7 @@ Run: TypeAlias = Callable[[Chooser], Awaitable[object]]
 
 
 async def explore(run: Run, most: int | None = None) -> Explored:
-    """Make runs, each from the beginning, until every place has been reached to which any run leads, or so many."""
+    """Make runs, each from the beginning, until all places that a run can reach were reached, or the most runs made."""
     slept: dict[Hashable, frozenset[str]] = {}
     waiting = [Lead((), {})]
     runs = 0

@@ -21,8 +21,8 @@ class End:
     """When a process dies.
 
     Attributes:
-        writes: it makes so many writes; the next one is its last.
-        done: the last one still gets there.
+        writes: the number of its writes before the last one.
+        done: the last write still gets there.
     """
 
     writes: int

@@ -62,7 +62,7 @@ class Stop:
 
 
 class Late(NamedTuple):
-    """A write on its way, of which its writer has heard that nothing is known.
+    """A write on its way; its writer was told that the outcome is unknown.
 
     Attributes:
         history: of its writer, from which it follows what is written.

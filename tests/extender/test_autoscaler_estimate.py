@@ -232,7 +232,7 @@ def test_equal_pods_cost_the_solves_of_one_node_for_each_group() -> None:
 
 
 def _reads_of_kinds(number: int, group: Object) -> int:
-    """So often is the clock read for a plan for pods of so many kinds, each of which gets a node of its own."""
+    """How often a plan reads the clock, for pods of this number of kinds; each kind gets a node of its own."""
     kinds = [claim_template(f"kind-{index}", request(f"request-{index}")) for index in range(number)]
     asked = [pod_of(f"p{index}", f"kind-{index}") for index in range(number)]
     reads = count()

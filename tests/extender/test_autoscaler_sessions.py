@@ -67,7 +67,7 @@ def kept(sessions: Sessions, *ids: str) -> list[str]:
 
 
 def grown(world: World, pods: int) -> World:
-    """With so many pods on made-up nodes, two on each."""
+    """The world with this number of pods on made-up nodes, two on each."""
     for number in range(pods):
         (node,) = made_up(machine(f"n{number // 2}", "g"))
         after = world.with_nodes((node,)).with_pod(parsed(pod_of(f"p{number}", "gpu")), node, solver())

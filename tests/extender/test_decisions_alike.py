@@ -60,7 +60,7 @@ def devices(a: Sequence[Object], b: Sequence[Object], *wanted: Object, match: st
 
 
 def holdings(both: Sequence[Object], held: Sequence[str], *wanted: Object, match: str = "") -> Pair:
-    """Nodes with the same devices, of which others are held."""
+    """Nodes with the same devices; on each node, other devices are held."""
     return Pair(devices(both, both).objects, wanted or (request(),), match, held)
 
 
@@ -82,7 +82,7 @@ def spread(name: str, *elsewhere: Object) -> list[Object]:
 
 
 def counted(a: tuple[int, Sequence[Object]], b: tuple[int, Sequence[Object]], *wanted: Object) -> Pair:
-    """Nodes whose devices draw on so many parts."""
+    """Two nodes with shared counters: the amount on each, and its devices."""
     return Pair([node("a"), node("b"), *with_counters("a", a[0], *a[1]), *with_counters("b", b[0], *b[1])], wanted)
 
 

@@ -36,10 +36,6 @@ from tests.extender.decisions_worlds import (
 )
 from tests.kit.clusters import solver
 
-"""Two and two in a zone, one and one of which does without some calls to drivers."""
-"""What can be different about one device."""
-"""Of pools that are not called after their node."""
-
 
 def judged(fresh: Solver, world: Snapshot, found: NodeObject | None, claims: tuple[Claim, ...]) -> object:
     """A node's answer without any memory."""

@@ -1,4 +1,4 @@
-"""Extended resources: which requests a pod's containers make together, and who gets the devices of which."""
+"""Extended resources: the requests that a pod's containers make together, and which container gets which devices."""
 
 from collections.abc import Sequence
 from typing import Any

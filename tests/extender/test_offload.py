@@ -30,7 +30,7 @@ class Script:
         self._looked: dict[str, threading.Semaphore] = {}
 
     def search(self, name: str, looks: int) -> Callable[[], str]:
-        """A search that looks at the clock so many times, each time when it is told to."""
+        """A search that looks at the clock this number of times, each time when it is told to."""
         self._steps[name], self._looked[name] = threading.Semaphore(0), threading.Semaphore(0)
 
         def work() -> str:

@@ -1,4 +1,4 @@
-"""Preempt: no victim dies in vain, and whose devices are needed joins the victims."""
+"""Preempt: each victim makes room, and pods whose devices are needed join the victims."""
 
 from collections.abc import Mapping
 from dataclasses import replace

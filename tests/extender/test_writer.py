@@ -310,7 +310,7 @@ class TestAnyError:
 
 
 class TestDroppedFields:
-    """An API server drops fields of which the feature gate is off, without a word."""
+    """An API server drops the fields of a feature gate that is off, and does not say so."""
 
     @pytest.mark.parametrize(
         ("more", "field", "gate"),

@@ -77,7 +77,7 @@ class Found:
 
 
 def run(seed: int, objects: int, selectors: int, requests: int) -> Found:
-    """Deliver so many of each."""
+    """Deliver this number of objects, selectors and requests."""
     found = Found(_unit())
     made = HostileObjects(seed)
     gc.disable()  # a collection is nobody's fault

@@ -291,7 +291,7 @@ def _halves(cases: Sequence[Case]) -> list[Sequence[Case]]:
 
 
 def grouped(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
-    """Cases, so many at a time."""
+    """Cases in groups of at most this size."""
     group: list[Case] = []
     for case in cases:
         group.append(case)

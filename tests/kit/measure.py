@@ -72,5 +72,5 @@ def machine() -> str:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The least value that so many percent of all do not exceed."""
+    """The least value that this percentage of all values does not exceed."""
     return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]

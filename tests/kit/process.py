@@ -20,7 +20,7 @@ from tests.kit.waiting import WaitError, wait_until
 STOP_SECONDS: Final = 15.0
 _LOWEST_PORT: Final = 20_000
 _PORTS: Final = 12_000
-"""Below the ports that Linux gives to outgoing connections, of which API servers make many."""
+"""Below the ports that Linux gives to outgoing connections; API servers make many such connections."""
 
 
 def free_port() -> int:

@@ -47,8 +47,8 @@ class _Outer(NamedTuple):
 def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
     """Unknown fields of a manifest, and values of a wrong type; or that an API version does not have the kind.
 
-    Nothing for kinds of which the table has no version, except for those of resource.k8s.io: the table has them all.
-    Only for what people write: objects of a live API server may have fields of a newer release.
+    The table has all kinds of resource.k8s.io. Other kinds that it does not have are not checked. This is for manifests
+    only: an object of a live API server may have fields of a newer release.
 
     Args:
         obj: decoded JSON with apiVersion and kind.

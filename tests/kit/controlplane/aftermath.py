@@ -24,7 +24,7 @@ async def wait_settled(client: Client, namespace: str, *, within: float) -> None
     """Wait until nothing is lost: a bind that is being undone holds devices for a pod that waits.
 
     Raises:
-        AssertionError: something is lost still, after so many seconds.
+        AssertionError: something is still lost when the time is up.
     """
     until = asyncio.get_running_loop().time() + within
     while found := await losses(client, namespace):

@@ -10,7 +10,7 @@ from tests.kit.objects.manifests import add_node, device_class, resource_slice
 
 @asynccontextmanager
 async def fleet(client: Client, *, nodes: int, devices: int) -> AsyncIterator[list[str]]:
-    """The names of nodes that each have so many devices; all are gone in the end, and their class."""
+    """The names of nodes with this number of devices each. At the end, the nodes and their class are deleted."""
     names = [f"fleet-{number}" for number in range(nodes)]
     async with AsyncExitStack() as stack:
         made = await client.create(CLASSES, device_class())

@@ -58,7 +58,7 @@ class Verbs:
         return sum(int(float(count)) for count in counts)
 
     async def wait_answered(self, verb: str, count: int) -> None:
-        """Wait until it has answered so many calls."""
+        """Wait until it has answered this number of calls."""
         await _poll(lambda: self.answered(verb), lambda found: found >= count, f"{count} calls of {verb}")
 
     async def wait_in_step(self, client: Client) -> None:

@@ -37,7 +37,7 @@ class Fault:
         before: what somebody else does just before it arrives.
         seconds: how long it is on its way.
         lost: it never arrives, and nobody says so.
-        late: it arrives after so many seconds, when nobody waits for it any more.
+        late: seconds after which it arrives; its caller no longer waits.
         reply_lost: it does what it is to do, and nobody says so.
         refused: the API server answers this.
         reply: changes the answer on its way.

@@ -234,7 +234,7 @@ class FakeApi:
         return {**review, "status": {"allowed": (asked["verb"], name) not in self.denied}}
 
     def _page(self, resource: Resource, request: Request, fault: Fault) -> Reply:
-        """A page; the token says where it starts, and of which revision the list is."""
+        """A page; the token says where it starts, and the revision of the list."""
         start, at = 0, self.revision - fault.behind
         if "continue" in request.query:
             start, at = map(int, request.query["continue"].split("@"))
