@@ -4,6 +4,7 @@ import secrets
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,10 +47,10 @@ if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and t
 
 
 def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
-    """The allocator by the settings. The clock is the real one, or that of `Searches`."""
+    """The allocator by the settings; `extender.offload.Searches` may replace the clock."""
     scheduling = settings.scheduling
     selectors = Selectors()
-    # The first expression also loads the parser, which can take longer than one node may. No pod is to pay for that.
+    # The first expression also loads the parser. That can take longer than one node may, and no pod is to wait for it.
     selectors.reads("true")
     return Solver(
         selectors=selectors,
@@ -72,70 +73,65 @@ def make_service(
     off_loop: Offload = in_thread,
 ) -> Service:
     """The service over a cluster: API server, known state, how the state is followed, and where searches run."""
-    deadline = settings.scheduling.deadline_seconds
     writer = Writer(api, state, now=lambda: datetime.now(UTC))
     decider = Decider(solver, state.changes_since)
-    recorder = Recorder(api, writer.now, instance=socket.gethostname())
-    double_allocations = DoubleAllocations(metrics.clashed, recorder.record)
+    tell = Recorder(api, writer.now, instance=socket.gethostname()).record
+    double_allocations = DoubleAllocations(metrics.clashed, tell)
 
     def allocated(pod: Pod) -> None:
         if pod.created:
             metrics.allocated((writer.now() - datetime.fromisoformat(pod.created)).total_seconds())
 
+    deadline = settings.scheduling.deadline_seconds
     binder = Binder(
-        state,
-        writer,
-        solver,
-        deadline=deadline,
-        double_allocations=double_allocations,
-        allocated=allocated,
-        off_loop=off_loop,
+        state, writer, solver, double_allocations, deadline=deadline, allocated=allocated, off_loop=off_loop
     )
-    now, tell, faults = writer.now, recorder.record, solver.faults
     requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
 
     def deallocated(woken: Pod) -> None:
         requeue.forget(woken)
         metrics.deallocated(1)
 
-    background = BackgroundRunner(
-        (
-            BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
-            OrphanCollector(state, binder, now, faults),
-            Unserved(state, tell, now, faults),
-            LostClaims(state, api, metrics.lost, tell),
-            Deallocator(state, writer, binder.is_binding, faults, deallocated),
-            requeue,
-        ),
-        faults,
+    now, faults = writer.now, solver.faults
+    tasks = (
+        BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
+        OrphanCollector(state, binder, now, faults),
+        Unserved(state, tell, now, faults),
+        LostClaims(state, api, metrics.lost, tell),
+        Deallocator(state, writer, binder.is_binding, faults, deallocated),
+        requeue,
     )
-    decision_log = DecisionLog(
-        settings.server.decisions, now=writer.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)
-    )
-    names = settings.scheduling.scheduler_names
-    overview = Overview(
+    background = BackgroundRunner(tasks, faults)
+    overview = make_overview(api, state, decider, settings, now=now, live=live, off_loop=off_loop)
+    metrics.registry.register(ClusterGauges(overview))
+    return Service(decider, binder, background, metrics, overview, scheduling=settings.scheduling, off_loop=off_loop)
+
+
+def make_overview(
+    api: Api,
+    state: ClusterState,
+    decider: Decider,
+    settings: Settings,
+    *,
+    now: Callable[[], datetime],
+    live: "LiveCluster | None" = None,
+    off_loop: Offload = in_thread,
+) -> Overview:
+    """What people and metrics see of a service."""
+    features, schedulers = decider.solver.features, settings.scheduling.scheduler_names
+    return Overview(
         api,
         state,
-        solver.features,
-        decision_log,
-        DeviceStates(solver.features),
+        features,
+        DecisionLog(settings.server.decisions, now=now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)),
+        DeviceStates(features),
         ClaimCounts(state.changes_since),
-        PendingPods(state.changes_since, names),
+        PendingPods(state.changes_since, schedulers),
         decider,
         now,
         live,
-        names,
+        schedulers,
         off_loop,
-    )
-    metrics.registry.register(ClusterGauges(overview))
-    return Service(
-        decider,
-        binder,
-        background,
-        metrics,
-        overview,
-        scheduling=settings.scheduling,
-        off_loop=off_loop,
     )
 
 

@@ -11,11 +11,12 @@ from allocator import JSON, ClassMembers, DeviceState, Limits, SearchBudget, Tim
 from extender.http.table_pages import Paging, Table, add_table
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, RESOURCES, SLICES, TAINT_RULES, TEMPLATES
 from extender.observe.overview import Overview
-from extender.observe.tables.claims import ClaimState, claims
+from extender.observe.states import ClaimState, PodState
+from extender.observe.tables.claims import claims
 from extender.observe.tables.decisions import decisions
 from extender.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices
 from extender.observe.tables.kinds import kinds
-from extender.observe.tables.pods import PodState, Waiting, pods
+from extender.observe.tables.pods import Waiting, pods
 from extender.observe.tables.pools import pools
 from extender.observe.tables.problems import problems
 from extender.observe.tables.table import View

@@ -6,7 +6,7 @@ from itertools import product
 from typing import TypeAlias
 
 from extender.kube.api import ObjectKey
-from extender.observe.tables.claims import ClaimState, state_of
+from extender.observe.states import ClaimState, state_of_claim
 from extender.observe.tally import Tally
 from extender.state.changes import Change
 from extender.state.kinds import Topic
@@ -45,7 +45,7 @@ class ClaimCounts:
 
 def _label(snapshot: Snapshot, key: ObjectKey) -> _Label | None:
     claim = snapshot.claims.get(key)
-    return None if claim is None else (state_of(claim, snapshot), _source(claim))
+    return None if claim is None else (state_of_claim(claim, snapshot), _source(claim))
 
 
 def _source(claim: ClaimObject) -> ClaimSource:

@@ -7,7 +7,7 @@ from typing import Final
 
 from allocator import Recent
 from extender.kube.api import ObjectKey
-from extender.observe.tables.pods import PodState, state_of
+from extender.observe.states import PodState, state_of_pod
 from extender.observe.tally import Tally
 from extender.scheduler.attempts import no_attempt
 from extender.state.changes import Change
@@ -71,7 +71,7 @@ class PendingPods:
 
     def _label(self, snapshot: Snapshot, key: ObjectKey) -> PendingReason | None:
         pod = snapshot.pods.get(key)
-        return self._reason(pod) if pod is not None and state_of(pod) is PodState.PENDING else None
+        return self._reason(pod) if pod is not None and state_of_pod(pod) is PodState.PENDING else None
 
     def _reason(self, pod: Pod) -> PendingReason:
         if no_attempt(pod, self._schedulers):

@@ -39,9 +39,9 @@ class Binder:
     """Binds pods of one cluster.
 
     Args:
+        double_allocations: told of every double allocation that is found.
         deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
             but posts no Binding any more: the next call carries on from what it has written.
-        double_allocations: told of every double allocation that is found.
         allocated: told of each pod whose claims were allocated.
         off_loop: where devices are searched.
     """
@@ -51,9 +51,9 @@ class Binder:
         state: ClusterState,
         writer: Writer,
         solver: Solver,
+        double_allocations: DoubleAllocations,
         *,
         deadline: float,
-        double_allocations: DoubleAllocations,
         allocated: Callable[[Pod], None],
         off_loop: Offload = in_thread,
     ) -> None:

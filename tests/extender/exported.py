@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator import Features
+from extender.assembly import make_overview
+from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, SLICES
-from extender.observe.claim_counts import ClaimCounts
-from extender.observe.decision_log import DecisionLog
-from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
-from extender.observe.overview import Overview
-from extender.observe.pending import PendingPods
 from extender.state.state import ClusterState
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
@@ -62,23 +58,9 @@ async def _scraped() -> str:
     fake.put(SLICES, local_slice("a"))
     async with following(fake, state) as live:
         await asyncio.sleep(1)
-        decision_log = DecisionLog(1, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "")
-        metrics.registry.register(
-            ClusterGauges(
-                Overview(
-                    live.api,
-                    state,
-                    Features(),
-                    decision_log,
-                    DeviceStates(Features()),
-                    ClaimCounts(state.changes_since),
-                    PendingPods(state.changes_since, ()),
-                    Decider(solver(), state.changes_since),
-                    lambda: NOW,
-                    live,
-                )
-            )
-        )
+        decider = Decider(solver(), state.changes_since)
+        overview = make_overview(live.api, state, decider, Settings(), now=lambda: NOW, live=live)
+        metrics.registry.register(ClusterGauges(overview))
         metrics.registry.register(LogGauges(lambda: 0))
         ProcessCollector(registry=metrics.registry)
         return generate_latest(metrics.registry).decode()

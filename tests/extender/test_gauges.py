@@ -9,17 +9,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features
 from extender import __version__
+from extender.assembly import make_overview
+from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
-from extender.observe.claim_counts import ClaimCounts
-from extender.observe.decision_log import DecisionLog
 from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges
 from extender.observe.overview import Overview
-from extender.observe.pending import PendingPods
 from extender.state.live import LiveCluster
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
@@ -42,19 +41,8 @@ from tests.kit.virtualtime import run
 
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
-    decision_log = DecisionLog(10, now=lambda: NOW, clock=lambda: 0.0, new_id=lambda: "id")
-    return Overview(
-        live.api if live else MemoryApi(now=lambda: NOW, new_uid=str),
-        state,
-        Features(),
-        decision_log,
-        DeviceStates(Features()),
-        ClaimCounts(state.changes_since),
-        PendingPods(state.changes_since, ()),
-        Decider(solver(), state.changes_since),
-        lambda: NOW,
-        live,
-    )
+    api = live.api if live else MemoryApi(now=lambda: NOW, new_uid=str)
+    return make_overview(api, state, Decider(solver(), state.changes_since), Settings(), now=lambda: NOW, live=live)
 
 
 def registry_of(overview: Overview) -> CollectorRegistry:

@@ -13,6 +13,7 @@ from httpx import AsyncClient
 
 from tests.extender.process import serving, start
 from tests.kit.clusters import GPU, Object, asking, binding, claim, local_slice, node, pod
+from tests.kit.process import free_port
 
 OBJECTS = (
     GPU,
@@ -31,6 +32,15 @@ def manifests(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def operations_port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A port of its own for health and metrics."""
+    port = free_port()
+    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__HOST", "127.0.0.1")
+    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__PORT", str(port))
+    return port
+
+
 async def test_it_serves_and_stops_on_sigterm(manifests: Path) -> None:
     async with serving("--manifests", str(manifests)) as (process, url), AsyncClient(base_url=url) as client:
         assert (await client.get("/readyz")).text == "ok\n"
@@ -46,15 +56,11 @@ async def test_it_serves_and_stops_on_sigterm(manifests: Path) -> None:
 
 
 async def test_health_and_metrics_have_a_port_of_their_own_where_that_is_wanted(
-    manifests: Path, monkeypatch: pytest.MonkeyPatch
+    manifests: Path, operations_port: int
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__HOST", "127.0.0.1")
-    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__PORT", str(port))
     async with (
         serving("--manifests", str(manifests)) as (process, _),
-        AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        AsyncClient(base_url=f"http://127.0.0.1:{operations_port}") as client,
     ):
         assert (await client.get("/readyz")).text == "ok\n"
         assert "dra_extender_objects" in (await client.get("/metrics")).text
@@ -68,18 +74,14 @@ async def test_health_and_metrics_have_a_port_of_their_own_where_that_is_wanted(
 
 
 async def test_who_reaches_the_port_for_health_takes_no_connections_from_the_verbs(
-    manifests: Path, monkeypatch: pytest.MonkeyPatch
+    manifests: Path, operations_port: int
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__HOST", "127.0.0.1")
-    monkeypatch.setenv("DRA_EXTENDER__OPERATIONS__PORT", str(port))
     async with serving("--manifests", str(manifests)) as (process, url), AsyncClient(base_url=url) as client:
         before = len(descriptors(process.pid))
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        idle = [await asyncio.open_connection("127.0.0.1", operations_port) for _ in range(200)]
         try:
             assert "a" in (await client.post("/filter", content=orjson.dumps(ASKED))).json()["NodeNames"]
-            async with AsyncClient(base_url=f"http://127.0.0.1:{port}") as kubelet:
+            async with AsyncClient(base_url=f"http://127.0.0.1:{operations_port}") as kubelet:
                 assert (await kubelet.get("/livez")).text == "ok\n"
             assert len(descriptors(process.pid)) - before < 40
         finally:

@@ -13,7 +13,7 @@ from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.claim_counts import ClaimCounts, ClaimSource
 from extender.observe.pending import MOST_PODS, PendingPods, PendingReason
-from extender.observe.tables.claims import ClaimState
+from extender.observe.states import ClaimState
 from extender.service import RefusedError, Service
 from extender.state.objects import POD_CLAIM_NAME, SPECIAL, Pod
 from extender.state.state import ClusterState

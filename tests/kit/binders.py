@@ -38,15 +38,7 @@ def binder_over(
 ) -> Binder:
     """A binder that searches first-fit, in virtual time."""
     writer, told = Writer(api, state, now), double_allocations or unheard()
-    return Binder(
-        state,
-        writer,
-        by or solver(),
-        deadline=deadline,
-        double_allocations=told,
-        allocated=allocated,
-        off_loop=off_loop,
-    )
+    return Binder(state, writer, by or solver(), told, deadline=deadline, allocated=allocated, off_loop=off_loop)
 
 
 def held(state: ClusterState) -> set[str]:

@@ -1,25 +1,13 @@
 """Claims, and what has become of them."""
 
 from collections.abc import Iterator
-from enum import Enum
 from functools import partial
 
+from extender.observe.states import ClaimState, state_of_claim
 from extender.observe.tables.table import Item, Row, View, matches
 from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
-
-
-class ClaimState(Enum):
-    """Where a claim is on its way."""
-
-    PENDING = "pending"
-    IN_FLIGHT = "in flight"
-    """It is decided what it gets; the API server has not shown it yet."""
-    ALLOCATED = "allocated"
-    RESERVED = "reserved"
-    """Allocated, and some pod may use it."""
-    DELETING = "deleting"
 
 
 def claims(snapshot: Snapshot, *, namespace: str = "", state: str = "", pod: str = "") -> View:
@@ -32,21 +20,12 @@ def claims(snapshot: Snapshot, *, namespace: str = "", state: str = "", pod: str
         uids = {each.uid for each in named}
         for key in sorted(snapshot.claims):
             claim = snapshot.claims[key]
-            its_state = state_of(claim, snapshot)
+            its_state = state_of_claim(claim, snapshot)
             is_of_pod = not pod or key in keys or claim.claim.owner_uid in uids or _is_reserved(claim, pod)
             if matches(namespace, key.namespace) and matches(state, its_state.value) and is_of_pod:
                 yield Row(key, partial(_item, claim, its_state, snapshot))
 
     return View(columns, rows())
-
-
-def state_of(claim: ClaimObject, snapshot: Snapshot) -> ClaimState:
-    """Where a claim is on its way."""
-    if claim.claim.deleting:
-        return ClaimState.DELETING
-    if claim.claim.allocation is None:
-        return ClaimState.IN_FLIGHT if claim.claim.uid in snapshot.assumed else ClaimState.PENDING
-    return ClaimState.RESERVED if claim.claim.reserved_for else ClaimState.ALLOCATED
 
 
 def _is_reserved(claim: ClaimObject, pod: str) -> bool:

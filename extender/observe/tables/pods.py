@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -11,6 +10,7 @@ from urllib.parse import quote
 from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import Entry
+from extender.observe.states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.plugins import asked
@@ -18,15 +18,6 @@ from extender.state.objects import Pod, PodClaim
 from extender.state.snapshot import Snapshot
 
 _NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"
-
-
-class PodState(Enum):
-    """Where a pod is on its way."""
-
-    PENDING = "pending"
-    BOUND = "bound"
-    FINISHED = "finished"
-    DELETING = "deleting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +69,11 @@ def pods(
     def rows() -> Iterator[Row]:
         for key in sorted(snapshot.pods):
             pod = snapshot.pods[key]
-            its_state = state_of(pod)
+            its_state = state_of_pod(pod)
             if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(node, pod.node_name):
                 yield Row(key, partial(_item, pod, its_state, snapshot, waiting, now))
 
     return View(columns, rows(), {"age": duration})
-
-
-def state_of(pod: Pod) -> PodState:
-    """Where a pod is on its way."""
-    if pod.is_finished:
-        return PodState.FINISHED
-    if pod.deleting:
-        return PodState.DELETING
-    return PodState.BOUND if pod.node_name else PodState.PENDING
 
 
 def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: datetime) -> Item:
