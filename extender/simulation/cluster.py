@@ -21,6 +21,7 @@ from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_ob
 from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.service import Service
+from extender.simulation.node_choice import NodeChoice
 from extender.simulation.placement import Placement
 from extender.simulation.quiet import log_quietly
 from extender.simulation.scheduling import schedule
@@ -149,12 +150,15 @@ class Cluster:
         self,
         *,
         before: str = "",
+        choice: NodeChoice | None = None,
         progress: Callable[[int, int], object] = lambda _done, _all: None,
     ) -> tuple[Placement, ...]:
         """Schedule all pending pods, the oldest first; pods of equal age in the order in which they were added.
 
         Args:
             before: ``namespace/name`` of a pod: only the pods that come before it are scheduled.
+            choice: kube-scheduler's part in the choice of a node, such as CPU and memory, which the extender does not
+                know; None: the conditions that the extender knows, then the first of the best nodes.
             progress: called after each pod with the number of pods that are done, and of all.
 
         Returns:
@@ -166,7 +170,9 @@ class Cluster:
         """
         until = self._pod(before).key if before else None
         names = self.settings.scheduling.scheduler_names
-        return self._run(lambda: schedule(self._service, self._embedded, names, before=until, progress=progress))
+        return self._run(
+            lambda: schedule(self._service, self._embedded, names, choice=choice, before=until, progress=progress)
+        )
 
     def explain(self, pod: str, nodes: Sequence[str] | None = None) -> Explanation:
         """Why a pod fits where it fits, or nowhere, and what would change that; in the cluster as it is now.

@@ -8,8 +8,8 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
 from extender.pods.claims import claim_keys
 from extender.scheduler.attempts import no_attempt
-from extender.scheduler.checks import SchedulerChecks
 from extender.service import RefusedError, Service
+from extender.simulation.node_choice import FirstNode, NodeChoice
 from extender.simulation.placement import PlacedDevice, Placement
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
@@ -21,6 +21,7 @@ async def schedule(
     cluster: EmbeddedCluster,
     schedulers: Collection[str] = (),
     *,
+    choice: NodeChoice | None = None,
     before: ObjectKey | None = None,
     progress: Callable[[int, int], object] = lambda _done, _all: None,
 ) -> tuple[Placement, ...]:
@@ -30,6 +31,7 @@ async def schedule(
         service: over the cluster.
         cluster: is changed.
         schedulers: names of the schedulers that call the service; empty: any.
+        choice: kube-scheduler's part in the choice of a node; None: the conditions that the extender knows.
         before: schedule only the pods that come before this pod; None: all.
         progress: called after each pod with the number of pods that are done, and of all.
     """
@@ -37,7 +39,7 @@ async def schedule(
     pending = sorted((pod for pod in pods if pod.is_pending), key=lambda pod: pod.created)
     pending = list(takewhile(lambda pod: pod.key != before, pending))
     snapshot = cluster.state.snapshot
-    checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values())
+    choice = choice or FirstNode(snapshot.nodes, snapshot.pods.values())
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     placed: list[Placement] = []
     for pod in pending:
@@ -46,16 +48,16 @@ async def schedule(
             if reason := no_attempt(pod, schedulers):
                 placed.append(Placement(str(pod), reason=reason))
             else:
-                placed.append(await _place(service, cluster, checks, nodes, pod))
+                placed.append(await _place(service, cluster, choice, nodes, pod))
         placed += [Placement(str(pod), reason=fault) for fault in faults]
         progress(len(placed), len(pending))
     return tuple(placed)
 
 
 async def _place(
-    service: Service, cluster: EmbeddedCluster, checks: SchedulerChecks, nodes: Sequence[str], pod: Pod
+    service: Service, cluster: EmbeddedCluster, choice: NodeChoice, nodes: Sequence[str], pod: Pod
 ) -> Placement:
-    reasons = checks.rejections(pod)
+    reasons = choice.rejections(pod)
     names = [name for name in nodes if name not in reasons] if reasons else nodes
     args = FilterArgs(pod, names)
     try:
@@ -64,11 +66,13 @@ async def _place(
         if not result.passed:
             return Placement(str(pod), reason=_summary(against[name] for name in nodes))
         scores = await service.prioritize(FilterArgs(pod, result.passed))
-        node = result.passed[scores.index(max(scores))]
+        most = max(scores)
+        best = [name for name, score in zip(result.passed, scores, strict=True) if score == most]
+        node = choice.choose(pod, best)
         await service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
     except (RefusedError, TimeoutError) as error:
         return Placement(str(pod), reason=str(error) or "not decided in time")
-    checks.place(pod, node)
+    choice.place(pod, node)
     await cluster.settle()
     return Placement(str(pod), node, devices_of(pod, cluster.state.snapshot))
 

@@ -1,0 +1,56 @@
+"""CPU and memory of nodes, as kube-scheduler counts them: NodeResourcesFit with the strategy MostAllocated.
+
+Source: pkg/scheduler/framework/plugins/noderesources, Kubernetes 1.36.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from extender.state.objects import Pod
+from loadtest.packing.trace import Shape, TraceNode
+
+_CPU: Final = "Insufficient cpu"
+_MEMORY: Final = "Insufficient memory"
+
+
+class Room:
+    """What the nodes have left, pod after pod.
+
+    Args:
+        nodes: all nodes, empty.
+        shapes: of the pods; a pod's name is the position of its shape.
+    """
+
+    def __init__(self, nodes: Iterable[TraceNode], shapes: Sequence[Shape]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._left = {node.name: (node.cpu, node.memory) for node in self._nodes.values()}
+        self._shapes = shapes
+
+    def rejections(self, pod: Pod) -> Mapping[str, str]:
+        """The nodes without room for a pod, with what they lack."""
+        cpu, memory = self._needs(pod)
+        return {
+            name: _CPU if left[0] < cpu else _MEMORY
+            for name, left in self._left.items()
+            if left[0] < cpu or left[1] < memory
+        }
+
+    def choose(self, pod: Pod, names: Sequence[str]) -> str:
+        """Of nodes that score equally, the node whose CPU and memory are used most with the pod; then the first."""
+        cpu, memory = self._needs(pod)
+
+        def left(name: str) -> float:
+            node, (cpu_left, memory_left) = self._nodes[name], self._left[name]
+            return (cpu_left - cpu) / (node.cpu or 1) + (memory_left - memory) / (node.memory or 1)
+
+        return min(names, key=left)
+
+    def place(self, pod: Pod, node: str) -> None:
+        """Count a pod that has got a node."""
+        cpu, memory = self._needs(pod)
+        cpu_left, memory_left = self._left[node]
+        self._left[node] = (cpu_left - cpu, memory_left - memory)
+
+    def _needs(self, pod: Pod) -> tuple[int, int]:
+        shape = self._shapes[int(pod.name)]
+        return shape.cpu, shape.memory
