@@ -36,6 +36,11 @@ class Offload(Protocol):
         ...
 
 
+async def at_once(work: Callable[[], _T]) -> _T:
+    """An `Offload` on the loop itself: for a program that has nothing else to do meanwhile."""
+    return work()
+
+
 async def in_thread(work: Callable[[], _T]) -> _T:
     """An `Offload` to a thread of anyio."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)

@@ -145,7 +145,7 @@ class Ours:
         before = self._filter(decider, f"asked-{number - 1}")[1].passed
         if before:
             node = snapshot.nodes[before[number * len(before) // PODS]]
-            found = found_on(node, _pod(f"asked-{number - 1}"), snapshot, self.solver)
+            found = found_on(node, pod_with(f"asked-{number - 1}"), snapshot, self.solver)
             if not isinstance(found, Allocation):
                 raise DisagreementError(f"filter lets {node.name} pass, where there is nothing: {found.reason}")
             self.state.assume(f"uid-ResourceClaim-asked-{number - 1}", found.results[0], "uid-pod")
@@ -155,11 +155,12 @@ class Ours:
         start, computed = time.perf_counter(), time.thread_time()
         snapshot = self.state.snapshot
         decider.follow(snapshot)
-        result = filter_nodes(_pod(claim), self.names, snapshot, self.solver, decider=decider, bounds=self.bounds)
+        result = filter_nodes(pod_with(claim), self.names, snapshot, self.solver, decider=decider, bounds=self.bounds)
         return Spent(time.perf_counter() - start, time.thread_time() - computed), result
 
 
-def _pod(claim: str) -> Pod:
+def pod_with(claim: str) -> Pod:
+    """A pod with this claim."""
     return Pod("default", f"pod-{claim}", f"uid-{claim}", claims=(PodClaim("gpu", claim_name=claim),))
 
 

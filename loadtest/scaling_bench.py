@@ -30,10 +30,9 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.pods.case import found_on
-from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
-from loadtest.decision_bench import DisagreementError
+from loadtest.decision_bench import DisagreementError, pod_with
 from tests.kit.measure import alone
 from tests.kit.objects.worlds import ROOT, Machine, Wish, pending_claim, world
 
@@ -184,15 +183,15 @@ class Subject:
         began = time.process_time()
         snapshot = self._state.snapshot
         self._decider.follow(snapshot)
-        filter_nodes(_pod(claim), self._names, snapshot, self._solver, decider=self._decider)
+        filter_nodes(pod_with(claim), self._names, snapshot, self._solver, decider=self._decider)
         return time.process_time() - began
 
     def take(self, claim: str) -> None:
         """The pod with the claim gets its devices on one node or another."""
         snapshot = self._state.snapshot
-        passed = filter_nodes(_pod(claim), self._names, snapshot, self._solver, decider=self._decider).passed
+        passed = filter_nodes(pod_with(claim), self._names, snapshot, self._solver, decider=self._decider).passed
         node = snapshot.nodes[passed[self._chance.randrange(len(passed))]]
-        found = found_on(node, _pod(claim), snapshot, self._solver)
+        found = found_on(node, pod_with(claim), snapshot, self._solver)
         if isinstance(found, No):
             raise DisagreementError(f"filter lets {node.name} pass, where there is nothing: {found.reason}")
         self._state.assume(f"uid-ResourceClaim-{claim}", found.results[0], "uid-pod")
@@ -219,10 +218,6 @@ def measured(size: Size) -> Times:
 def _wish(number: int, size: Size) -> Wish:
     selector = f'device.attributes["gpu.example.com"].model == "a100" || "{number}" == ""'
     return Wish((min(4, size.devices),), selector, match=ROOT) if size.matched else Wish(selector=selector)
-
-
-def _pod(claim: str) -> Pod:
-    return Pod("default", f"pod-{claim}", f"uid-{claim}", claims=(PodClaim("gpu", claim_name=claim),))
 
 
 # --- what is told --------------------------------------------------------------------------------------------

@@ -107,23 +107,6 @@ class Decider:
         changes = self._changes_since(node_index.snapshot.version)
         return node_index.snapshot is snapshot or (changes is not None and len(changes) <= MOST_NEW_NODES)
 
-    def decide(
-        self,
-        claims: Sequence[Claim],
-        names: Sequence[str],
-        world: Snapshot,
-        *,
-        sent: Mapping[str, NodeObject] | None = None,
-        until: float = float("inf"),
-        solver: Solver | None = None,
-    ) -> Decided:
-        """Look up and evaluate in one: for callers in a thread.
-
-        Args, Raises:
-            As `lookup` and `evaluate`.
-        """
-        return self.evaluate(self.lookup(claims, names, world, sent=sent), until=until, solver=solver)
-
     def lookup(
         self,
         claims: Sequence[Claim],

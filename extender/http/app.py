@@ -26,6 +26,7 @@ from extender.config.wording import expected, suggestion
 from extender.http.autoscaler_verbs import add_autoscaler_verbs
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
+from extender.http.error_replies import error_reply
 from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
 from extender.http.origins import Callers
@@ -33,7 +34,6 @@ from extender.http.scheduler_verbs import add_scheduler_verbs
 from extender.http.tables import add_tables
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
-from extender.verbs import wire
 from extender.version import __version__
 
 _REPEATED: Final = "repeated"
@@ -120,7 +120,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         message = f"{path} does not take {method}; use {headers['Allow'].replace(', ', ' or ')}"
     else:
         message = str(error.detail)
-    return Response(wire.as_line({"error": message}), error.status_code, headers, media_type="application/json")
+    return error_reply(error.status_code, message, headers)
 
 
 async def _bad_parameters(request: Request, error: Exception) -> Response:
@@ -130,8 +130,7 @@ async def _bad_parameters(request: Request, error: Exception) -> Response:
     found = error.errors()
     problems = [_problem(request, item) for item in found[:_MOST_PROBLEMS]]
     more = [f"and {len(found) - len(problems)} more"] if len(found) > len(problems) else []
-    body = wire.as_line({"error": "; ".join(problems + more)})
-    return Response(body, HTTPStatus.BAD_REQUEST, media_type="application/json")
+    return error_reply(HTTPStatus.BAD_REQUEST, "; ".join(problems + more))
 
 
 def _problem(request: Request, item: ErrorDetails) -> str:

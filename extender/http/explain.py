@@ -18,6 +18,7 @@ from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
 from extender.http.bodies import Bodies, Body, BusyError, TooLargeError
 from extender.http.endpoint import TOO_DEEP
+from extender.http.error_replies import error_reply
 from extender.http.negotiation import Format, format_for
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
@@ -75,10 +76,10 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
         try:
             found = service.pod(ObjectKey(namespace, pod))
             if found is None:
-                return _error(HTTPStatus.NOT_FOUND, await service.absence(ObjectKey(namespace, pod)))
+                return error_reply(HTTPStatus.NOT_FOUND, await service.absence(ObjectKey(namespace, pod)))
             return await _reply(form, await service.explain(found, query.node))
         except RefusedError as error:
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
     @app.post(
         "/explain",
@@ -99,13 +100,13 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
         except ClientDisconnect:
             return Response()
         except TooLargeError as error:
-            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
+            return error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
         except (WireError, InvalidObjectError) as error:
-            return _error(HTTPStatus.BAD_REQUEST, str(error))
+            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
         except RecursionError:
-            return _error(HTTPStatus.BAD_REQUEST, TOO_DEEP)
+            return error_reply(HTTPStatus.BAD_REQUEST, TOO_DEEP)
         except (RefusedError, BusyError) as error:
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
 def _decoded(body: bytes, content_type: str) -> tuple[Pod, Sequence[str] | None]:
@@ -135,7 +136,3 @@ async def _reply(form: Format, explanation: Explanation) -> Response:
 
 def _as_json(explanation: Explanation) -> bytes:
     return wire.as_line(as_json(explanation))
-
-
-def _error(status: HTTPStatus, message: str) -> Response:
-    return Response(wire.as_line({"error": message}), status, media_type="application/json")

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator import JSON, SearchLimitError, shown
+from extender.http.error_replies import error_reply
 from extender.http.negotiation import Format, format_for
 from extender.kube.api import Resource
 from extender.observe.overview import Overview
@@ -72,9 +73,9 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
         try:
             found = await _page(table, overview, query)
         except QueryError as error:
-            return _error(HTTPStatus.BAD_REQUEST, str(error))
+            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
         except SearchLimitError:
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_LONG)
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_LONG)
         if form is Format.JSON:
             return Response(await run_sync(_as_json, found), media_type="application/json")
         return Response(await run_sync(found.as_text), media_type="text/plain")
@@ -110,10 +111,6 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
         return found if found.items else found.noting(_why_empty(table, query, everything))
 
     return await overview.off_loop(made)
-
-
-def _error(status: HTTPStatus, message: str) -> Response:
-    return Response(wire.as_line({"error": message}), status, media_type="application/json")
 
 
 def _as_json(found: Page) -> bytes:

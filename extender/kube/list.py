@@ -15,7 +15,7 @@ from extender.kube.encoding import dumps, loads, loads_aside
 from extender.kube.raw import revision
 from extender.kube.relevance import Relevance
 from extender.kube.transport import Reply, Request, succeeded
-from extender.offload import Offload
+from extender.offload import Offload, at_once
 
 _T = TypeVar("_T")
 
@@ -128,14 +128,9 @@ async def _list_once(reader: PageReader, resource: Resource) -> Listing:
     at = 0
     async with aclosing(pages(reader, resource)) as read:
         async for page in read:
-            items += [obj async for obj in page.objects(None, _at_once)]
+            items += [obj async for obj in page.objects(None, at_once)]
             at = page.revision
     return Listing(tuple(items), at)
-
-
-async def _at_once(work: Callable[[], _T]) -> _T:
-    """An `Offload` that decodes in place: the command line does nothing else meanwhile."""
-    return work()
 
 
 def _page(request: Request, reply: Reply, kind: Mapping[str, str]) -> Page:

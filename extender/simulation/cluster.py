@@ -20,6 +20,7 @@ from extender.fakekube.cluster import EmbeddedCluster, check_expression
 from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_objects
 from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
 from extender.observe.metrics import Metrics
+from extender.offload import at_once
 from extender.service import Service
 from extender.simulation.node_choice import NodeChoice
 from extender.simulation.placement import Placement
@@ -53,11 +54,6 @@ class UnreadableFilesError(ManifestsError):
 
 class UnknownPodError(LookupError):
     """There is no pod of that name; the text names the one that was probably meant."""
-
-
-async def _inline(work: Callable[[], _T]) -> _T:
-    """Where searches run: here, because nobody else is waiting."""
-    return work()
 
 
 class Cluster:
@@ -213,7 +209,7 @@ class Cluster:
     def _service(self) -> Service:
         metrics = Metrics(CollectorRegistry())
         api, state = self._embedded.api, self._embedded.state
-        return make_service(api, state, self._solver, self.settings, metrics, off_loop=_inline)
+        return make_service(api, state, self._solver, self.settings, metrics, off_loop=at_once)
 
     def _pod(self, name: str) -> Pod:
         namespace, _, own = name.rpartition("/")

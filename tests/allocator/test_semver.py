@@ -72,15 +72,14 @@ def test_a_version_has_its_parts() -> None:
         "1.2.3 ",
         "-1.0.0",
         "1.2.3-ä",
+        # numbers of more than 64 bits
+        f"{2**64}.0.0",
+        f"1.0.0-{2**64}",
+        f"{'9' * 5000}.0.0",
+        f"1.0.0-{'9' * 5000}",
     ],
 )
 def test_a_text_that_is_no_version_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a semantic version"):
-        Version.parse(text)
-
-
-@pytest.mark.parametrize("text", [f"{2**64}.0.0", f"1.0.0-{2**64}", f"{'9' * 5000}.0.0", f"1.0.0-{'9' * 5000}"])
-def test_numbers_beyond_64_bits_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a semantic version"):
         Version.parse(text)
 

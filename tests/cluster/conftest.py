@@ -20,6 +20,7 @@ from tests.kit.controlplane.binaries import Binaries, BinariesError, find_binari
 from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client, connect, key_of
 from tests.kit.controlplane.components import ALL_VERSIONS, ControlPlane, control_plane
 from tests.kit.controlplane.driver import Driver, driver
+from tests.kit.controlplane.pair import Pair, pair
 from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, SITE
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import Extender, grant_rights, running_extender
@@ -168,3 +169,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     folder = config.stash.get(_LOGS, None)
     if folder is not None and exitstatus != pytest.ExitCode.OK:
         terminalreporter.write_line(f"logs of the control plane: {folder}")
+
+
+@pytest.fixture
+async def ours(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIterator[Pair]:
+    """An extender behind a proxy, with a scheduler of its own."""
+    assert nodes, "a scheduler without nodes asks nobody"
+    async with pair(client, plane) as running:
+        yield running

@@ -33,7 +33,7 @@ from tests.kit.controlplane.service import grant_rights, running_extender
 from tests.kit.objects.manifests import is_bound
 from tests.kit.objects.manifests import namespace as a_namespace
 from tests.kit.process import Process
-from tests.kit.waiting import INTERVAL
+from tests.kit.waiting import WaitError, wait_for_answer
 
 STUCK_SECONDS: Final = 60.0
 """After the last kill, until every pod must have a node: several of the scheduler's longest backoffs."""
@@ -145,11 +145,13 @@ class Killing:
 
     async def _wait_for_the_rest(self) -> None:
         """Until all pods have a node, and the controllers have cleaned up after those that went."""
-        until = time.monotonic() + STUCK_SECONDS
-        while time.monotonic() < until:
-            await asyncio.sleep(INTERVAL)
-            if not self.population.waiting and not await self._wrong():
-                return
+
+        async def left() -> list[str]:
+            return [*self.population.waiting] or await self._wrong()
+
+        with suppress(WaitError):
+            await wait_for_answer(left, lambda found: not found, "the end of all work", within=STUCK_SECONDS)
+            return
         for name in self.population.waiting:
             pod = await self.client.get(PODS, ObjectKey(self.population.namespace, name))
             self.figures.wrong.append(f"pod {name} has no node: {why_pending(pod)}")

@@ -1,6 +1,6 @@
 """The extender is killed at each step of a bind: what it has left behind is mended by the next try."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import orjson
@@ -9,8 +9,7 @@ import pytest
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from tests.kit.controlplane.aftermath import consumers, is_allocated, losses
 from tests.kit.controlplane.client import Client, key_of
-from tests.kit.controlplane.components import ControlPlane
-from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.pair import Pair
 from tests.kit.controlplane.proxy import BINDING, CLAIM, CLAIM_STATUS, CLAIMS_WATCH, POD_STATUS, Action, Exchange, Rule
 from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, add_pod, bound, findings, held, rejection
 from tests.kit.objects.manifests import allocation, claim, consumer, pod
@@ -18,13 +17,6 @@ from tests.kit.objects.manifests import allocation, claim, consumer, pod
 pytestmark = pytest.mark.usefixtures("nodes")
 
 ALL_DEVICES = [(node, gpu["name"]) for node in NODE_NAMES for gpu in GPUS]
-
-
-@pytest.fixture
-async def ours(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIterator[Pair]:
-    assert nodes, "a scheduler without nodes asks nobody"
-    async with pair(client, plane) as running:
-        yield running
 
 
 def killing(ours: Pair, *, lands: bool) -> Action:

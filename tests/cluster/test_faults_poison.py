@@ -1,26 +1,15 @@
 """A selector at which the extender itself fails is its own pod's problem: others are woken, and it is explained."""
 
-from collections.abc import AsyncIterator
-
 import httpx
-import pytest
 
 from extender.kube.api import CLAIMS, PODS, SLICES, ObjectKey
 from tests.kit.controlplane.client import Client
-from tests.kit.controlplane.components import ControlPlane
-from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.pair import Pair
 from tests.kit.controlplane.scenario import GPUS, bound, by_name, findings, rejection
 from tests.kit.objects.manifests import DEVICE_CLASS, claim, pod, request, requests, resource_slice
 
 POISON = "null.major() == 1"
 """kube-apiserver admits it; it can't be evaluated."""
-
-
-@pytest.fixture
-async def ours(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIterator[Pair]:
-    assert nodes, "a scheduler without nodes asks nobody"
-    async with pair(client, plane) as running:
-        yield running
 
 
 async def test_a_pod_with_poison_is_pending_when_the_extender_starts(

@@ -1,6 +1,5 @@
 """A connection that is dead without a word: noticed, and not taken for a cluster in which nothing happens."""
 
-import asyncio
 from http import HTTPStatus
 
 import httpx
@@ -14,17 +13,16 @@ from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.proxy import WATCH
 from tests.kit.controlplane.scenario import add_pod, bound, findings, rejection
 from tests.kit.objects.manifests import is_bound, pod
-from tests.kit.waiting import INTERVAL
+from tests.kit.waiting import wait_for_answer
 
 
 async def readiness(url: str, status: HTTPStatus) -> str:
     """What /readyz says, once it has this status."""
-    async with asyncio.timeout(WAIT_SECONDS), httpx.AsyncClient(base_url=url, trust_env=False) as http:
-        while True:
-            answer = await http.get("/readyz")
-            if answer.status_code == status:
-                return answer.text
-            await asyncio.sleep(INTERVAL)
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        answer = await wait_for_answer(
+            lambda: http.get("/readyz"), lambda answer: answer.status_code == status, "/readyz", within=WAIT_SECONDS
+        )
+    return answer.text
 
 
 async def test_watches_fall_silent(client: Client, plane: ControlPlane, namespace: str) -> None:

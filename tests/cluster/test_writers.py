@@ -23,7 +23,7 @@ from tests.kit.controlplane.proxy import CLAIM_STATUS, Hold, Proxy, proxy
 from tests.kit.controlplane.scenario import add_pod, bound, findings, held, rejection
 from tests.kit.controlplane.scheduler import scheduler
 from tests.kit.objects.manifests import claim, is_bound
-from tests.kit.waiting import INTERVAL
+from tests.kit.waiting import wait_for_answer
 
 RIVAL = "dra-rival"
 IN_TREE = "default-scheduler"
@@ -72,14 +72,11 @@ async def lands_late(client: Client, namespace: str, *, first: str, second: str,
 
 async def bound_of(client: Client, namespace: str, count: int) -> list[ObjectKey]:
     """The pods of a namespace that are bound, once there are this number of them."""
-    until = asyncio.get_running_loop().time() + SECONDS
-    while True:
-        pods = (await client.list(PODS, namespace)).items
-        found = [key_of(each) for each in pods if is_bound(each)]
-        if len(found) >= count:
-            return found
-        assert asyncio.get_running_loop().time() < until, f"{len(found)} of {count} pods are bound after {SECONDS:g} s"
-        await asyncio.sleep(INTERVAL)
+
+    async def found() -> list[ObjectKey]:
+        return [key_of(each) for each in (await client.list(PODS, namespace)).items if is_bound(each)]
+
+    return await wait_for_answer(found, lambda pods: len(pods) >= count, f"{count} pods are bound", within=SECONDS)
 
 
 async def taken(client: Client, namespace: str) -> list[tuple[str, str]]:
@@ -99,21 +96,19 @@ async def double_allocations(ours: Pair) -> int:
 
 async def counted_clashes(ours: Pair, least: int) -> None:
     """Wait until an extender has counted this number of clashes; it looks for those of others now and then."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            if await double_allocations(ours) >= least:
-                return
-            await asyncio.sleep(INTERVAL)
+    await wait_for_answer(
+        lambda: double_allocations(ours), lambda count: count >= least, f"{least} clashes", within=SECONDS
+    )
 
 
 async def told_of_clash(client: Client, namespace: str, name: str) -> None:
     """Wait until a pod has an Event that says that its devices are another's."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            events = (await client.list(EVENTS, namespace)).items
-            if any(each["regarding"]["name"] == name and each["reason"] == "DevicesTaken" for each in events):
-                return
-            await asyncio.sleep(INTERVAL)
+
+    async def told() -> list[str]:
+        events = (await client.list(EVENTS, namespace)).items
+        return [each["reason"] for each in events if each["regarding"]["name"] == name]
+
+    await wait_for_answer(told, lambda reasons: "DevicesTaken" in reasons, f"Events of pod {name}", within=SECONDS)
 
 
 async def allocating_revisions(client: Client, namespace: str, *, since: int, until: str) -> dict[str, int]:

@@ -38,7 +38,7 @@ async def check(api: MemoryApi) -> None:
                 assert selector_matches(selector.node_selector, parse_node(nodes[bound]))
             used.add(claim_name)
     for name, raw in claims.items():
-        if raw.get("status", {}).get("allocation") and not _is_going(raw):
+        if raw.get("status", {}).get("allocation") and not is_special(raw):
             assert FINALIZER in raw["metadata"]["finalizers"], name
     assert device_findings([parse_claim_object(claims[name]).claim for name in sorted(used)], []) == ()
 
@@ -50,6 +50,6 @@ def claims_used(pod: RawObject) -> list[str]:
     return [*names, special["resourceClaimName"]] if special else names
 
 
-def _is_going(claim: RawObject) -> bool:
-    """A special claim that nobody is to use loses its finalizer first."""
+def is_special(claim: RawObject) -> bool:
+    """A claim for extended resources; it loses its finalizer before it is deleted."""
     return (claim["metadata"].get("annotations") or {}).get(SPECIAL) == "true"

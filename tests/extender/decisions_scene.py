@@ -1,5 +1,6 @@
 """A cluster that is followed, and pods that ask for devices one after the other."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,8 @@ from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity,
 from extender.decisions.evaluate import Decided, Decider
 from extender.kube.api import RESOURCES
 from extender.kube.raw import Event, EventType
+from extender.state.objects import NodeObject
+from extender.state.snapshot import Snapshot
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of
 
 NAMES = ("a", "b", "c")
@@ -29,9 +32,15 @@ class Scene:
         """The next pod with a claim of these requests."""
         before = self.decider.solved
         self.decider.follow(self.state.snapshot)
-        decided = self.decider.decide((asked(*requests, match=match, pod=pod),), names, self.state.snapshot)
+        decided = self.decide(asked(*requests, match=match, pod=pod), self.state.snapshot, names)
         self.solved = self.decider.solved - before
         return decided
+
+    def decide(
+        self, wanted: Claim, world: Snapshot, names: Sequence[str], sent: Mapping[str, NodeObject] | None = None
+    ) -> Decided:
+        """What is known is looked up, and the rest is evaluated."""
+        return self.decider.evaluate(self.decider.lookup((wanted,), names, world, sent=sent))
 
     def happens(self, raw: Object, kind: EventType = EventType.MODIFIED) -> None:
         """An object comes, changes or goes."""

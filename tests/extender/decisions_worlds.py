@@ -19,6 +19,7 @@ from allocator import (
 from extender.kube.api import RESOURCES, RawObject
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
+from tests.extender.decisions_scene import zone
 from tests.kit.clusters import DRIVER, GPU, claim, device_class, node, taint_rule
 
 NODES = ("n0", "n1", "n2", "n3")
@@ -139,16 +140,10 @@ class Model:
         return _resource_slice(f"counters-{pool}", spec)
 
 
-def zoned(*names: str) -> RawObject:
-    """For the nodes of zones, one term for each."""
-    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]} for name in names]
-    return {"nodeSelector": {"nodeSelectorTerms": terms}}
-
-
 PLACES: dict[str, RawObject] = {
     "net": {"allNodes": True},
-    "zone-a": zoned("a"),
-    "zone-b": zoned("b"),
+    "zone-a": zone("a"),
+    "zone-b": zone("b"),
     "n0-more": {"nodeName": "n0"},
     "n1-more": {"nodeName": "n1"},
 }
@@ -168,7 +163,7 @@ def slices(draw: st.DrawFn, model: Model, pools: Sequence[str]) -> RawObject:
     if model.counters and draw(rarely(value=True)):
         return model.counter_slice(pool, draw(some(["2", "3"])))
     twists = draw(st.lists(ONE_TWIST, max_size=2))
-    more = draw(some([{}, {}, {}, {"driver": "other"}, SKIPS, zoned("b", "c") if pool == "zone-b" else {}]))
+    more = draw(some([{}, {}, {}, {"driver": "other"}, SKIPS, zone("b", "c") if pool == "zone-b" else {}]))
     return model.slice(pool, twists=twists, more=more, own=pool == "net" and draw(st.booleans()))
 
 

@@ -111,30 +111,30 @@ def templated(template: str = "gpu", made: bool = False) -> Object:
 
 def selecting(labels: dict[str, str]) -> Object:
     """The pod, with a node selector."""
-    return _with_spec(pod("p", "mine"), nodeSelector=labels)
+    return with_spec(pod("p", "mine"), nodeSelector=labels)
 
 
 def near(*names: str) -> Object:
     """The pod, with a required affinity to nodes."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(names)}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return _with_spec(pod("p", "mine"), affinity={"nodeAffinity": required})
+    return with_spec(pod("p", "mine"), affinity={"nodeAffinity": required})
 
 
 def gated(*gates: str) -> Object:
     """The pod, with scheduling gates."""
-    return _with_spec(pod("p", "mine"), schedulingGates=[{"name": name} for name in gates])
+    return with_spec(pod("p", "mine"), schedulingGates=[{"name": name} for name in gates])
 
 
 def tainted(on: Object) -> Object:
-    return _with_spec(on, taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}])
+    return with_spec(on, taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}])
 
 
 def unschedulable(on: Object) -> Object:
-    return _with_spec(on, unschedulable=True)
+    return with_spec(on, unschedulable=True)
 
 
-def _with_spec(of: Object, **fields: Any) -> Object:
+def with_spec(of: Object, **fields: Any) -> Object:
     return {**of, "spec": {**of.get("spec", {}), **fields}}
 
 

@@ -11,11 +11,11 @@ from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.transport import Request
 from extender.kube.watch import Source, WatchTiming
+from extender.offload import at_once
 from extender.state.live import LiveCluster, Timing
 from extender.state.relist import Relist
 from extender.state.state import ClusterState
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import at_once
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})
 

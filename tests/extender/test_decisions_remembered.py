@@ -147,7 +147,7 @@ def test_what_holds_in_a_fork_is_not_taken_for_the_cluster() -> None:
     base = scene.state.snapshot
     held = AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "b", "gpu-0")),))
     fork = base._replace(usage=base.usage.with_allocation(held))
-    assert yes(scene.decider.decide((asked(),), NAMES, fork)) == [True, False, True]
+    assert yes(scene.decide(asked(), fork, NAMES)) == [True, False, True]
     assert yes(scene.ask()) == [True] * 3
 
 
@@ -159,7 +159,7 @@ def test_a_node_that_was_sent_counts_as_it_was_sent_and_no_further() -> None:
     scene = Scene(GPU, *map(node, NAMES), zoned)
     assert yes(scene.ask()) == [False] * 3
     sent = {name: parse_node_object(node(name, labels={"zone": "z"} if name == "b" else {})) for name in NAMES}
-    assert yes(scene.decider.decide((asked(),), NAMES, scene.state.snapshot, sent=sent)) == [False, True, False]
+    assert yes(scene.decide(asked(), scene.state.snapshot, NAMES, sent)) == [False, True, False]
     assert yes(scene.ask()) == [False] * 3
 
 

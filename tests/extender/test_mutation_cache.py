@@ -7,17 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import InvalidObjectError
-from extender.kube.api import CLAIMS, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, RawObject
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
+from tests.extender.state_scene import KEY, at
 from tests.kit.clusters import claim
-
-KEY = ObjectKey("ns", "gpu")
-
-
-def at(version: int, raw: RawObject) -> RawObject:
-    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}
-
 
 FREE = at(5, claim("gpu"))
 TAKEN = at(7, claim("gpu", allocated=["n/gpu-0"]))

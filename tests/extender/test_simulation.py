@@ -7,6 +7,7 @@ from extender import Cluster, Placement
 from extender.config.sources import load
 from extender.scheduler.plugins import asked
 from extender.state.objects import parse_pod
+from tests.extender.explaining import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request
 
 PLUGIN = "plugin.example.com/gpu"
@@ -127,10 +128,6 @@ def test_a_pod_without_a_spec_needs_nothing() -> None:
     bare = pod("bare")
     del bare["spec"]
     assert (placed(node("a"), bare))["ns/bare"].node == "a"
-
-
-def with_spec(obj: Object, **fields: object) -> Object:
-    return {**obj, "spec": {**obj.get("spec", {}), **fields}}
 
 
 NOT_MODELED: Object = {

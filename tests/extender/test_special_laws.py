@@ -11,8 +11,8 @@ from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.state.objects import SPECIAL, parse_claim_object
-from tests.extender.bindlaws import everything
+from extender.state.objects import parse_claim_object
+from tests.extender.bindlaws import everything, is_special
 from tests.extender.mortal import ENDS, End, Process, live_and_die
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, device_class, local_slice, node, pod
@@ -50,13 +50,9 @@ async def check(api: MemoryApi) -> None:
 async def check_end(api: MemoryApi) -> None:
     """After a sweep, there are special claims for the pods that use one, and no others."""
     pods = await everything(api, PODS)
-    users = [_user_of(raw) for raw in (await everything(api, CLAIMS)).values() if _is_special(raw)]
+    users = [_user_of(raw) for raw in (await everything(api, CLAIMS)).values() if is_special(raw)]
     expected = [raw["metadata"]["uid"] for raw in pods.values() if raw["spec"].get("nodeName", PLUGIN) != PLUGIN]
     assert sorted(users) == sorted(expected)
-
-
-def _is_special(raw: RawObject) -> bool:
-    return (raw["metadata"].get("annotations") or {}).get(SPECIAL) == "true"
 
 
 def _user_of(raw: RawObject) -> str:

@@ -17,10 +17,11 @@ from extender.kube.watch import (
     ListedObject,
     Source,
 )
+from extender.offload import at_once
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
 from tests.extender.watching import Scripted, Trickle, event_line, take, three_claims
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import at_once, run
+from tests.kit.virtualtime import run
 
 # --- lists --------------------------------------------------------------------------------------------------
 

@@ -6,14 +6,13 @@ from typing import Any
 
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
-from extender.offload import Offload
+from extender.offload import Offload, at_once
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.verbs.bind_errors import BindError
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.writer import Writer
-from tests.kit import virtualtime
 from tests.kit.clusters import solver
 from tests.kit.servers.memory import NOW
 
@@ -34,7 +33,7 @@ def binder_over(
     deadline: float = DEADLINE,
     double_allocations: DoubleAllocations | None = None,
     allocated: Callable[[Pod], None] = lambda _: None,
-    off_loop: Offload = virtualtime.at_once,
+    off_loop: Offload = at_once,
 ) -> Binder:
     """A binder that searches first-fit, in virtual time."""
     writer, told = Writer(api, state, now), double_allocations or unheard()

@@ -2,7 +2,7 @@
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -25,7 +25,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """For what runs in one thread and talks to nobody outside."""
+    """For what runs in one thread, by `extender.offload.at_once`, and talks to nobody outside."""
 
     def __init__(self) -> None:
         self._clock = _JumpingSelector()
@@ -39,8 +39,3 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run to the end, in no time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
-
-
-async def at_once(work: Callable[[], _T]) -> _T:
-    """An `extender.offload.Offload` without a thread: in this loop nobody may wait for one."""
-    return work()

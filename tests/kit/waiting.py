@@ -1,7 +1,11 @@
 """Waiting for something outside of the test: asked again and again, and given up after a stated time."""
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 INTERVAL = 0.05
 """Seconds between two questions."""
@@ -31,3 +35,25 @@ def wait_until(probe: Callable[[], bool], what: str, *, within: float) -> float:
             raise WaitError(f"{what}: not within {within:g} s")
         time.sleep(INTERVAL)
     return time.monotonic() - started
+
+
+async def wait_for_answer(
+    ask: Callable[[], Awaitable[_T]], is_enough: Callable[[_T], bool], what: str, *, within: float
+) -> _T:
+    """Ask until the answer is enough; as `wait_until`, in an event loop.
+
+    Args:
+        ask: what is asked again and again.
+        is_enough: whether an answer is the one that was waited for.
+        what: named in the error, with the last answer.
+        within: seconds.
+
+    Raises:
+        WaitError: not within that time.
+    """
+    until = asyncio.get_running_loop().time() + within
+    while not is_enough(answer := await ask()):
+        if asyncio.get_running_loop().time() > until:
+            raise WaitError(f"{what}: not within {within:g} s; last answer: {answer}")
+        await asyncio.sleep(INTERVAL)
+    return answer

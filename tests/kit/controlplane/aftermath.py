@@ -1,12 +1,11 @@
 """What must hold once a disturbance is over: nobody has lost anything, and nothing is held for nobody."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 from extender.kube.api import CLAIMS, PODS, RawObject
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.objects.manifests import is_bound
-from tests.kit.waiting import INTERVAL
+from tests.kit.waiting import wait_for_answer
 
 
 async def losses(client: Client, namespace: str) -> list[str]:
@@ -24,12 +23,9 @@ async def wait_settled(client: Client, namespace: str, *, within: float) -> None
     """Wait until nothing is lost: a bind that is being undone holds devices for a pod that waits.
 
     Raises:
-        AssertionError: something is still lost when the time is up.
+        WaitError: something is still lost when the time is up.
     """
-    until = asyncio.get_running_loop().time() + within
-    while found := await losses(client, namespace):
-        assert asyncio.get_running_loop().time() < until, f"after {within:g} s: {'; '.join(found)}"
-        await asyncio.sleep(INTERVAL)
+    await wait_for_answer(lambda: losses(client, namespace), lambda lost: not lost, "nothing is lost", within=within)
 
 
 def consumers(claim: RawObject) -> list[str]:

@@ -1,20 +1,17 @@
 """The extender's verbs, called as kube-scheduler calls them, one by one and when a test wants it."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import httpx
 
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject
 from extender.state.objects import parse_pod
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
-from tests.kit.waiting import INTERVAL
-
-_T = TypeVar("_T")
+from tests.kit.waiting import wait_for_answer
 
 _COUNTED: Final = {
     "nodes": NODES,
@@ -59,11 +56,15 @@ class Verbs:
 
     async def wait_answered(self, verb: str, count: int) -> None:
         """Wait until it has answered this number of calls."""
-        await _poll(lambda: self.answered(verb), lambda found: found >= count, f"{count} calls of {verb}")
+        await wait_for_answer(
+            lambda: self.answered(verb), lambda found: found >= count, f"{count} calls of {verb}", within=WAIT_SECONDS
+        )
 
     async def wait_in_step(self, client: Client) -> None:
         """Wait until it knows just the objects that there are."""
-        await _poll(lambda: self._lag(client), lambda lag: not lag, "the extender knows what there is")
+        await wait_for_answer(
+            lambda: self._lag(client), lambda lag: not lag, "the extender knows what there is", within=WAIT_SECONDS
+        )
 
     async def _lag(self, client: Client) -> dict[str, str]:
         """What it does not know yet: whoever has seen the newest object and has as many knows all, and no others."""
@@ -81,16 +82,6 @@ class Verbs:
 
     async def _post(self, verb: str, body: RawObject) -> Any:
         return (await self.http.post(f"/{verb}", json=body)).raise_for_status().json()
-
-
-async def _poll(ask: Callable[[], Awaitable[_T]], is_enough: Callable[[_T], bool], what: str) -> None:
-    answer = await ask()
-    until = asyncio.get_running_loop().time() + WAIT_SECONDS
-    while not is_enough(answer):
-        if asyncio.get_running_loop().time() > until:
-            raise AssertionError(f"{what}: not within {WAIT_SECONDS:g} s; last answer: {answer}")
-        await asyncio.sleep(INTERVAL)
-        answer = await ask()
 
 
 @asynccontextmanager
