@@ -25,11 +25,12 @@ from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.cel.functions.conversions import CONVERSIONS
 from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
+from allocator.cel.keys import from_key
 from allocator.cel.signatures import SIGNATURES
 from allocator.cel.types import BOOL, DYN, Solution, Type
-from allocator.cel.values import Value, from_key, type_name
+from allocator.cel.values import UInt, Value, type_name
 
-_SIMPLE: Final = frozenset({bool, int, float, str}) | {type(None)}
+_SIMPLE: Final = frozenset({bool, int, UInt, float, str})
 
 
 def constant_pattern(call: Invoke) -> str | None:
@@ -118,7 +119,7 @@ def _membership(call: Invoke) -> Plan:
         elements = container.value
         if not elements:
             return Constant(value=False, type=BOOL)
-        if all(type(element) in _SIMPLE and element is not None for element in elements):
+        if all(type(element) in _SIMPLE for element in elements):
             return Membership(value, elements, BOOL)
     if isinstance(container, Path) and isinstance(container.root, DeviceVariable) and isinstance(value, Constant):
         names = [key.value.value for key in container.keys if isinstance(key.value, Constant) and not key.optional]

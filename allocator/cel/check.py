@@ -28,6 +28,7 @@ from allocator.cel.checked import (
 )
 from allocator.cel.errors import CompileError, EvaluationError
 from allocator.cel.functions.declare import Declarations
+from allocator.cel.keys import INDEXES
 from allocator.cel.macros import RESULT
 from allocator.cel.templates import check_template
 from allocator.cel.types import (
@@ -36,6 +37,7 @@ from allocator.cel.types import (
     DYN,
     INT,
     STRING,
+    TYPE,
     TYPE_NAMES,
     Solution,
     Type,
@@ -44,13 +46,11 @@ from allocator.cel.types import (
     map_of,
     optional_of,
 )
-from allocator.cel.values import TypeValue, UInt, type_name
+from allocator.cel.values import TypeValue, type_name
 
 _LITERALS: Final[Mapping[str, Type]] = {
     name: Type(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "null_type")
 }
-_INDEXES: Final = frozenset({bool, int, UInt, float, str})
-"""Types of constants that can be an index; cel-go refuses others when it plans an expression."""
 
 _LONGEST_NAME: Final = 64
 """Longer names get no suggestion: the time to compare two names grows with the product of their lengths."""
@@ -74,6 +74,7 @@ def check(expression: str, node: ast.Node, declarations: Declarations) -> Checke
     checker = _Checker(expression, declarations)
     plan = checker.visit(node, {})
     checker.check_aggregates()
+    checker.check_variables()
     return Checked(plan, checker.solution.final(plan.type), checker.slots)
 
 
@@ -91,6 +92,7 @@ class _Checker:
         self._formatting = 0
         self._literals: dict[int, list[Plan]] = {}
         self._aggregates: list[tuple[int, Sequence[Type]]] = []
+        self._variables: list[tuple[ast.Ident, Type]] = []
         self._calls = Calls(declarations.functions, self.solution)
 
     def _error(self, position: int, message: str, name: str = "", known: Sequence[str] = ()) -> CompileError:
@@ -133,6 +135,7 @@ class _Checker:
     def _ident(self, node: ast.Ident, scope: Scope) -> Plan:
         name = node.name
         if name in scope:
+            self._variables.append((node, scope[name].type))
             return scope[name]
         if name == "device":
             return DeviceVariable(DEVICE)
@@ -154,7 +157,9 @@ class _Checker:
             key: Plan = Constant(node.field, STRING)
         else:
             key = self.visit(node.key, scope)
-            if isinstance(key, Constant) and type(key.value) not in _INDEXES:
+            if (
+                isinstance(key, Constant) and type(key.value) not in INDEXES
+            ):  # cel-go refuses it when it plans the expression
                 raise self._error(node.key.position, f"invalid qualifier type: {type_name(key.value)}")
             kind = self._special("_[?_]" if node.optional else "_[_]", node.position, (operand, key))
         test = isinstance(node, ast.Select) and node.test
@@ -290,6 +295,16 @@ class _Checker:
             for other in others:
                 if other != first:
                     raise self._error(position, f"expected type '{first}' but found '{other}'")
+
+    def check_variables(self) -> None:
+        """Check that no variable has a type as its value: cel-go takes its name for the name of a type.
+
+        Raises:
+            CompileError: a variable of this kind.
+        """
+        for node, kind in self._variables:
+            if self.solution.final(kind).name == TYPE.name:
+                raise self._error(node.position, f"reference to undefined type: {node.name}")
 
     def _part(self, node: ast.Node, scope: Scope, *, optional: bool) -> tuple[Plan, Type]:
         """An element or value, and the type it contributes."""

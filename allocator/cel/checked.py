@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Function, Overload
+from allocator.cel.keys import to_key
 from allocator.cel.types import Type
-from allocator.cel.values import Value, to_key
+from allocator.cel.values import Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,7 +285,7 @@ def constant_map(keys: Sequence[Plan], values: Sequence[Plan]) -> dict[Hashable,
     """The map of constant keys and values; None if one of them is not constant, or if the map has an error."""
     found: dict[Hashable, Value] = {}
     for key, value in zip(keys, values, strict=True):
-        if not isinstance(key, Constant) or not isinstance(value, Constant) or type(key.value) is float:
+        if not isinstance(key, Constant) or not isinstance(value, Constant):
             return None
         try:
             name = to_key(key.value)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from allocator.cel.keys import from_key
 from allocator.cel.values import Value, is_opaque, size
 
 LIMIT: Final = 1_000_000
@@ -78,7 +79,7 @@ def _traversal(value: Value) -> int:
     if kind is tuple:
         return sum(map(_traversal, value))
     if isinstance(value, dict):
-        return sum(_traversal(key) + _traversal(item) for key, item in value.items())
+        return sum(_traversal(from_key(key)) + _traversal(item) for key, item in value.items())
     return 1
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from allocator.cel.values import DefaultMap, Value
+from allocator.cel.values import DefaultMap, TextMap, Value
 from allocator.model.devices import Device
 
 
@@ -11,7 +11,7 @@ def domains(values: Mapping[str, Value]) -> DefaultMap:
     found = DefaultMap()
     for qualified, value in values.items():
         domain, _, name = qualified.partition("/")
-        found.setdefault(domain, {})[name] = value
+        found.setdefault(domain, TextMap())[name] = value
     return found
 
 

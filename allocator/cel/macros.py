@@ -38,9 +38,9 @@ def _variables(call: Call) -> tuple[str, str]:
 
 def _has(call: Call) -> Node:
     (operand,) = call.arguments
-    if not isinstance(operand, Select) or operand.test:
+    if not isinstance(operand, Select) or operand.test or operand.optional:
         raise MacroError(operand.position, "invalid argument to has() macro")
-    return Select(operand.operand, operand.field, operand.position, optional=operand.optional, test=True)
+    return Select(operand.operand, operand.field, operand.position, test=True)
 
 
 def _fold(call: Call, names: tuple[str, str], initial: Node, condition: Node, step: Node, result: Node) -> Node:

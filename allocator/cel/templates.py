@@ -6,8 +6,9 @@ from typing import Final
 from allocator.cel.checked import Constant, MakeList, MakeMap, Plan
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.formatting import clauses, unrecognized
+from allocator.cel.keys import from_key
 from allocator.cel.types import Type
-from allocator.cel.values import from_key, type_name
+from allocator.cel.values import type_name
 
 _WHOLE: Final = frozenset({"int", "uint"})
 _TAKES: Final[Mapping[str, frozenset[str]]] = {

@@ -12,7 +12,8 @@ from celpy.evaluation import CELEvalError
 
 from allocator import Device, Quantity
 from allocator.cel.device import device_value
-from allocator.cel.values import UInt, Value, from_key
+from allocator.cel.keys import from_key
+from allocator.cel.values import UInt, Value
 
 Outcome = tuple[str, Any]
 """The name of a type and a value; ``FAILS`` for an expression that fails."""

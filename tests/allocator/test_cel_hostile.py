@@ -15,6 +15,7 @@ from allocator.cel.functions.declare import Overload
 from allocator.cel.functions.formats import FORMATS
 from allocator.cel.functions.network import LIBRARY as NETWORK
 from allocator.cel.functions.urls import parse_url
+from allocator.cel.keys import to_key
 from allocator.cel.macros import MACROS
 from allocator.cel.types import NULLABLE
 from allocator.cel.values import (
@@ -29,7 +30,6 @@ from allocator.cel.values import (
     Timestamp,
     TypeValue,
     UInt,
-    to_key,
 )
 from tests.allocator.celcalls import DEVICE, FUNCTIONS, Call, by_type, by_value, signatures
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from allocator import CompileError, Device, DeviceId, Environment, compile_expression
 from allocator.cel import EvaluationError
-from allocator.cel.values import UInt, compare, equal
+from allocator.cel.equality import compare, equal
+from allocator.cel.values import UInt
 
 DEVICE = Device(
     DeviceId("gpu.example.com", "pool", "gpu-0"), attributes={"d/yes": True, "d/no": False, "d/one": 1, "d/text": "a"}

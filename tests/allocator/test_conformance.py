@@ -1,18 +1,21 @@
-"""Recorded cases, and cases of our own in the same form: first-fit answers as expected, best-fit agrees."""
+"""Recorded cases, and cases of our own in the same form, of allocations and of selectors."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conformance.allocation import Json, run_case
+from tests.conformance.__main__ import runner_of
+
+Json = dict[str, Any]
 
 OWN = sorted((Path(__file__).parent / "cases").glob("*.json"))
 RECORDED = Path(__file__).parents[2].parent / "shared" / "vectors"
 
 
 def failures(cases: list[Json]) -> list[str]:
-    return [f"{case['name']}: {problem}" for case in cases if (problem := run_case(case)) is not None]
+    return [f"{case['name']}: {problem}" for case in cases if (problem := runner_of(case)(case)) is not None]
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from allocator import CompileError, Device, DeviceId, Environment, compile_expression
-from allocator.cel.values import UInt, Value, from_key
+from allocator.cel.keys import from_key
+from allocator.cel.values import UInt, Value
 from tests.conformance import exclusions
 from tests.conformance.outcome import Skipped
 

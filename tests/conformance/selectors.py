@@ -1,5 +1,6 @@
 """CEL cases over devices: does it compile, what does it yield, how does it fail, what does it cost."""
 
+from functools import cache
 from typing import Any
 
 from allocator import (
@@ -43,14 +44,19 @@ def _has_no_certain_cost(actual: Json) -> bool:
 
 def _compile(case: Json) -> Program:
     features = case["features"]
-    environment = Environment(
-        Kind(case["envType"]),
+    environment = _environment(
+        case["envType"],
         consumable_capacity=features.get("EnableConsumableCapacity", False),
         list_attributes=features.get("EnableListTypeAttributes", False),
     )
     program = compile_expression(case["expression"], environment)
     (check_derivation if case.get("derivedAttribute") else check_selector)(program, environment)
     return program
+
+
+@cache
+def _environment(kind: str, *, consumable_capacity: bool, list_attributes: bool) -> Environment:
+    return Environment(Kind(kind), consumable_capacity=consumable_capacity, list_attributes=list_attributes)
 
 
 def _compare(case: Json, measured: Measured) -> str | None:

@@ -1,9 +1,12 @@
 """Steps that build lists and maps."""
 
+from collections.abc import Callable, Hashable
+
 from allocator.cel.compile.frame import Frame, Step
-from allocator.cel.compile.loops import append, insert, literal_key
+from allocator.cel.compile.loops import append, insert
 from allocator.cel.cost import LIST_COST, MAP_COST
 from allocator.cel.errors import EvaluationError, no_such_overload
+from allocator.cel.keys import to_key
 from allocator.cel.values import OptionalValue, Value
 
 
@@ -33,22 +36,23 @@ def make_list(parts: list[tuple[Step, bool]]) -> Step:
     return step
 
 
-def make_map(parts: list[tuple[Step, Step, bool]]) -> Step:
-    """A map; each entry may be optional. Of entries with equal keys the last one counts, even if it is absent."""
+def make_map(parts: list[tuple[Step, Callable[[Value], Hashable], Step, bool]]) -> Step:
+    """A map. Of entries with equal keys the last one counts, even if it is absent.
+
+    Args:
+        parts: for each entry its key, what makes a key of Python of it, its value, and whether it is optional.
+    """
 
     def build(frame: Frame) -> Value:
-        values: dict[object, Value] = {}
-        for key_part, value_part, optional in parts:
+        values: dict[Hashable, Value] = {}
+        for key_part, named, value_part, optional in parts:
             key = key_part(frame)
             value = key if isinstance(key, EvaluationError) else value_part(frame)
             if isinstance(value, EvaluationError):
                 return value
             if optional and type(value) is not OptionalValue:
                 return EvaluationError("cannot initialize optional entry from non-optional value")
-            try:
-                name = literal_key(key)
-            except EvaluationError as error:
-                return error.with_traceback(None)
+            name = named(key)
             if not optional or value.present:
                 values[name] = value.value if optional else value
             else:
@@ -102,9 +106,9 @@ def insert_step(parts: list[Step]) -> Step:
 
 def _inserted(target: Value, *entry: Value) -> Value:
     if len(entry) == 2:
-        return insert(target, entry[0], entry[1])
+        return insert(target, to_key(entry[0]), entry[1])
     if not isinstance(entry[0], dict):
         raise no_such_overload()
     for key, value in entry[0].items():
-        target = insert(target, key, value, native=True)
+        target = insert(target, key, value)
     return target

@@ -23,9 +23,11 @@ from allocator.cel.checked import (
     device_input,
 )
 from allocator.cel.cost import UNKNOWN_SIZE
+from allocator.cel.equality import membership
 from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
+from allocator.cel.keys import lookup
 from allocator.cel.types import Type
-from allocator.cel.values import Value, lookup, membership, size
+from allocator.cel.values import Value, size
 from allocator.model.devices import Device
 
 Evaluate: TypeAlias = Callable[[Device], Value]

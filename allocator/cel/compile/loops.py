@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.cel.errors import EvaluationError
-from allocator.cel.values import Value, from_key, shown, to_key, type_name
+from allocator.cel.keys import ABSENT, find_named, from_key
+from allocator.cel.values import Value, shown, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +42,20 @@ def append(values: Value, value: Value) -> list[Value]:
     return building
 
 
-def literal_key(key: Value) -> Hashable:
-    """The key of an entry of a map.
-
-    Raises:
-        EvaluationError: its type is not allowed.
-    """
-    if type(key) is float:
-        raise EvaluationError(f"map key {shown(key)} has a type that is not allowed for keys")
-    return to_key(key)
-
-
-def insert(values: Value, key: Value, value: Value, *, native: bool = False) -> Value:
+def insert(values: Value, name: Hashable, value: Value) -> Value:
     """Insert in place into a map that is being built; the initial map, a constant, is copied first.
 
+    Args:
+        values: the map.
+        name: the key, as a key of a Python dict.
+        value: the value.
+
     Raises:
-        EvaluationError: the key exists already, or its type is not allowed.
+        EvaluationError: the key exists already.
     """
     building = Building(values) if type(values) is dict else values
-    name = key if native else literal_key(key)
-    if name in building:
-        raise EvaluationError(f"map key {shown(key)} already exists")
+    if find_named(building, name) is not ABSENT:
+        raise EvaluationError(f"map key {shown(from_key(name))} already exists")
     building[name] = value
     return building
 

@@ -4,7 +4,7 @@ Errors are values here, because the arguments after a failed one still run and c
 exception. Cost is observable, so the order of evaluation must be cel-go's.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from allocator.cel.calls import constant_pattern, cost_of, folded, implementation
@@ -33,8 +33,10 @@ from allocator.cel.compile.frame import ELEMENT_WORK, Frame, Step
 from allocator.cel.compile.loops import Pending, elements, frozen
 from allocator.cel.compile.paths import PathStep, known_input, walk
 from allocator.cel.cost import LIMIT
+from allocator.cel.equality import membership
 from allocator.cel.errors import CostLimitError, EvaluationError, StoppedError, no_such_overload
-from allocator.cel.values import OptionalValue, Value, membership, nested_size
+from allocator.cel.keys import new_key, to_key
+from allocator.cel.values import OptionalValue, Value, nested_size
 
 _LONG: Final = 4096
 _TRAVERSING: Final = frozenset(
@@ -295,7 +297,15 @@ def _aggregate(plan: MakeList) -> Step:
 
 
 def _mapping(plan: MakeMap) -> Step:
-    return make_map([(compile_plan(key), compile_plan(value), optional) for key, value, optional in plan.entries])
+    return make_map(
+        [(compile_plan(key), _key(key), compile_plan(value), optional) for key, value, optional in plan.entries]
+    )
+
+
+def _key(plan: Plan) -> Callable[[Value], Hashable]:
+    """Makes keys of the values of a plan. A result, and what is read from the device, is new at each evaluation."""
+    origin = plan.root if isinstance(plan, Path) else plan
+    return new_key if isinstance(origin, Invoke | Loop | DeviceVariable) else to_key
 
 
 def _appending(plan: Append) -> Step:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple, Protocol
 
 from allocator.cel.checked import Input
 from allocator.cel.errors import EvaluationError
-from allocator.cel.values import NONE, OptionalValue, Value, is_container, lookup, present
+from allocator.cel.keys import INDEXES, is_container, lookup, present
+from allocator.cel.values import NONE, OptionalValue, Value, type_name
 from allocator.model.devices import Device
 
 
@@ -39,7 +40,7 @@ def known_input(wanted: Input, *, optional: bool, test: bool) -> Callable[[Meter
             return device.driver if kind == "driver" else device.allow_multiple_allocations
         values = device.attributes if kind == "attributes" else device.quantities
         found = name in values
-        if found or not optional or test:
+        if found or not optional:
             frame.spend(1)
         if test:
             return found
@@ -60,22 +61,18 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
         test: yield whether the last step finds a value.
         optional: an earlier step was optional, so a missing value is no error, and the result is an optional value.
     """
-    final = len(steps) - 1
+    if type(value) is OptionalValue:
+        if not value.present:
+            return False if test else NONE
+        value, optional = value.value, True
     try:
         for number, step in enumerate(steps):
-            if type(value) is OptionalValue:
-                if not value.present:
-                    return False if test else NONE
-                value, optional = value.value, True
-            key = step.key(frame)
-            if isinstance(key, EvaluationError):
-                if not optional and not step.optional:
-                    frame.spend(1)
-                return key
-            if test and number == final:
-                frame.spend(1)
-                return present(value, key)
-            optional = optional or step.optional
+            key, optional = step.key(frame), optional or step.optional
+            if isinstance(key, EvaluationError) or type(key) not in INDEXES:
+                frame.spend(0 if optional else 1)
+                return key if isinstance(key, EvaluationError) else _invalid(key)
+            if test and number == len(steps) - 1:
+                return _found(frame, value, key, optional=optional)
             # Upstream does not fail if a value without elements is asked for one here.
             if optional and not (is_container(value) and present(value, key)):
                 return False if test else NONE
@@ -85,6 +82,18 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
         if error.__class__ is EvaluationError:
             return error.with_traceback(None)
         raise
-    if optional and type(value) is not OptionalValue:
-        return OptionalValue(present=True, value=value)
-    return OptionalValue(present=True, value=value) if optional and steps else value
+    return OptionalValue(present=True, value=value) if optional else value
+
+
+def _found(frame: Meter, value: Value, key: Value, *, optional: bool) -> bool:
+    """Whether the last step of a test finds a value; after an optional step this costs only if it does."""
+    if optional:
+        found = present(value, key)
+        frame.spend(1 if found else 0)
+        return found
+    frame.spend(1)
+    return present(value, key)
+
+
+def _invalid(key: Value) -> EvaluationError:
+    return EvaluationError(f"invalid qualifier type: {type_name(key)}")

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Final
 
 from allocator.cel.cost import BOTH, ELEMENTS, EQUALITY, SHORTER
-from allocator.cel.errors import EvaluationError, GivenUpError
+from allocator.cel.equality import compare, contains, equal
+from allocator.cel.errors import EvaluationError
 from allocator.cel.functions import numbers, times
 from allocator.cel.functions.declare import Function, Library, Overload, free, function, member
 from allocator.cel.functions.strings import check_size
+from allocator.cel.keys import ABSENT, find
 from allocator.cel.types import (
     BOOL,
     BYTES,
@@ -24,8 +26,7 @@ from allocator.cel.types import (
     list_of,
     map_of,
 )
-from allocator.cel.values import TypeValue, Value, compare, contains, equal, has_key, type_name
-from allocator.model.semver import Version
+from allocator.cel.values import TypeValue, Value, type_name
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _COMPARABLE: Final = {INT: (INT, DOUBLE, UINT), UINT: (UINT, DOUBLE, INT), DOUBLE: (DOUBLE, INT, UINT)}
@@ -63,13 +64,8 @@ def _not_strictly_false(value: Value) -> bool:
 
 
 def _in_map(key: Value, container: Value) -> bool:
-    """Whether a map has a key, even a map that yields a value for every key; an invalid key is not in it."""
-    try:
-        return has_key(container, key)
-    except EvaluationError:
-        if type(key) in (bytes, Version):
-            raise GivenUpError from None
-        return False
+    """Whether a map has a key, even a map that yields a value for every key."""
+    return find(container, key) is not ABSENT
 
 
 def _size(value: Value) -> int:

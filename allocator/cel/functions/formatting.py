@@ -15,8 +15,9 @@ from allocator.cel.functions.conversions import bytes_text, double_text
 from allocator.cel.functions.declare import Library, function, member
 from allocator.cel.functions.strings import MAX_SIZE, check_size
 from allocator.cel.functions.times import duration_text, timestamp_text
+from allocator.cel.keys import from_key
 from allocator.cel.types import DYN, STRING, list_of
-from allocator.cel.values import Duration, Timestamp, TypeValue, UInt, Value, from_key, type_name
+from allocator.cel.values import Duration, Timestamp, TypeValue, UInt, Value, type_name
 
 _MAX_PRECISION: Final = 1000
 _CLAUSE: Final = re.compile(r"%(?:(%)|(?:\.([0-9]{0,9}))?(.?))", re.DOTALL)
@@ -177,8 +178,9 @@ def _part(value: Value, room: int) -> str:
 
 
 def _key(value: Value, room: int) -> str:
-    if type(value) is float:
-        raise EvaluationError("error during formatting: no formatting function for map key of type double")
+    if type(value) not in _KEYS:
+        kind = type_name(value)
+        raise EvaluationError(f"error during formatting: no formatting function for map key of type {kind}")
     return _part(value, room)
 
 
@@ -202,6 +204,7 @@ def _escaped(character: str) -> str:
     return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
+_KEYS: Final = frozenset({str, bool, int, UInt})
 _TEXTS: Final[Mapping[type, Callable[[Value], str]]] = {
     str: str,
     bool: lambda value: "true" if value else "false",

@@ -5,12 +5,13 @@ from itertools import pairwise
 from typing import Final
 
 from allocator.cel.cost import TRAVERSAL
+from allocator.cel.equality import compare, contains
 from allocator.cel.errors import EvaluationError
 from allocator.cel.functions.declare import Function, Library, Overload, function, member
 from allocator.cel.functions.numbers import checked_int, checked_uint
 from allocator.cel.functions.times import checked_duration
 from allocator.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, list_of
-from allocator.cel.values import Duration, UInt, Value, compare, contains
+from allocator.cel.values import Duration, UInt, Value
 
 COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 """Types whose values have an order."""

@@ -22,8 +22,6 @@ def _of_non_zero(value: Value) -> OptionalValue:
 def _is_zero(value: Value) -> bool:
     if isinstance(value, Timestamp | Duration):
         return value.nanos == (_ZERO_TIME if isinstance(value, Timestamp) else 0)
-    if isinstance(value, OptionalValue):
-        return not value.present
     if value is None or isinstance(value, bool | int | float | str | bytes | tuple | dict):
         return not value
     return False

@@ -5,12 +5,13 @@ from functools import cmp_to_key
 from typing import Final, TypeAlias
 
 from allocator.cel.cost import LIST_COST, by_values
+from allocator.cel.equality import compare, equal
 from allocator.cel.errors import EvaluationError, GivenUpError, no_such_overload
 from allocator.cel.functions.declare import Function, Library, free, function, member
 from allocator.cel.functions.lists import COMPARABLE
 from allocator.cel.functions.sets import check_pairs
 from allocator.cel.types import DYN, INT, A, list_of
-from allocator.cel.values import Value, compare, equal, size
+from allocator.cel.values import Value, size
 
 _MOST_ELEMENTS: Final = 1_000_000
 """Limit on the elements of a range, as upstream."""

@@ -3,10 +3,11 @@
 from typing import Final
 
 from allocator.cel.cost import LIMIT, PAIRS, PAIRS_BOTH_WAYS
+from allocator.cel.equality import contains
 from allocator.cel.errors import CostLimitError
 from allocator.cel.functions.declare import Library, free, function
 from allocator.cel.types import BOOL, A, list_of
-from allocator.cel.values import Value, contains, nested_size
+from allocator.cel.values import Value, nested_size
 
 Values = tuple[Value, ...]
 
