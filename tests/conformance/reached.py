@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import coverage
 
-from tests.conformance import declarations, expressions, worlds
+from tests.conformance import declarations, expressions, features, worlds
 
 Json = dict[str, Any]
 Report = TypeVar("Report")
@@ -33,7 +33,8 @@ def measured(
         yield report
     missed = _calls(blocks, answer) if kind == "selectors" else _pairs(blocks)
     errors = list(_errors(meter, _MEASURED[kind]))
-    print(*missed, *errors, f"not reached: {len(missed)} declarations, {len(errors)} errors", sep="\n")
+    noun = "declarations" if kind == "selectors" else "pairs of features"
+    print(*missed, *errors, f"not reached: {len(missed)} {noun}, {len(errors)} errors", sep="\n")
 
 
 def _calls(blocks: Sequence[range], answer: Answer) -> list[str]:
@@ -51,12 +52,17 @@ def _declared(theirs: Json) -> list[str]:
 
 
 def _pairs(blocks: Sequence[range]) -> list[str]:
-    """Pairs of features that no case has together."""
+    """Pairs of features that no case has together; prints how many pairs there are, and which is the rarest."""
     met: Counter[tuple[str, str]] = Counter()
     for block in blocks:
         for seed in block:
-            met.update(combinations(sorted(worlds.features_of(worlds.random_case(seed))), 2))
-    return [f"{one} with {other}" for one, other in combinations(sorted(worlds.FEATURES), 2) if (one, other) not in met]
+            met.update(combinations(sorted(features.features_of(worlds.random_case(seed))), 2))
+    pairs = list(combinations(sorted(features.FEATURES), 2))
+    missed = [pair for pair in pairs if pair not in met]
+    rarest = min(pairs, key=lambda pair: met[pair])
+    found = len(pairs) - len(missed)
+    print(f"{found} of {len(pairs)} pairs of features; {met[rarest]} cases have {' with '.join(rarest)}")
+    return [" with ".join(pair) for pair in missed]
 
 
 def _errors(meter: coverage.Coverage, folder: Path) -> Iterator[str]:

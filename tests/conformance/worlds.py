@@ -1,9 +1,9 @@
 """Random allocator cases, from a seed: small crowded worlds in which features meet."""
 
-import json
-from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
+
+from tests.conformance.features import GATES, SPECIAL
 
 Json = dict[str, Any]
 
@@ -39,54 +39,6 @@ _EXPRESSIONS: Final = (
     "['a', device.driver]",
     "[]",
 )
-_FEATURES: Final = (
-    "AdminAccess",
-    "CompatibilityGroups",
-    "ConsumableCapacity",
-    "DerivedAttributes",
-    "DeviceBindingAndStatus",
-    "DeviceTaints",
-    "FractionalCapacityRange",
-    "ListTypeAttributes",
-    "OptionalNodeOperations",
-    "PartitionableDevices",
-    "PrioritizedList",
-)
-
-
-FEATURES: Final[Mapping[str, str]] = {
-    "admin access": '"adminAccess": true',
-    "all devices": '"allocationMode": "All"',
-    "binding conditions": '"bindingConditions"',
-    "claim configuration": '"config": [{',
-    "compatibility groups": '"compatibilityGroups"',
-    "consumable capacity": '"allowMultipleAllocations": true',
-    "derived attributes": '"derivedAttributes"',
-    "distinctAttribute": '"distinctAttribute"',
-    "held devices": '"allocatedDevices": [{',
-    "list attributes": '"strings"',
-    "matchAttribute": '"matchAttribute"',
-    "node operations": '"skipNodeOperations"',
-    "node selectors": '"nodeSelectorTerms"',
-    "per-device nodes": '"perDeviceNodeSelection": true',
-    "prioritized list": '"firstAvailable"',
-    "request policy": '"requestPolicy"',
-    "requested capacity": '"capacity": {"requests"',
-    "selectors": '"selectors": [{',
-    "shared counters": '"consumesCounters"',
-    "shares": '"aggregatedCapacity": [{',
-    "taints": '"taints"',
-    "tolerations": '"tolerations"',
-    "two claims": '"name": "claim-1"',
-    "two generations": '"generation": 1',
-}
-"""Features of the allocator, and the text by which the JSON of a case shows each."""
-
-
-def features_of(case: Json) -> set[str]:
-    """The features that meet in a case."""
-    text = json.dumps(case)
-    return {name for name, sign in FEATURES.items() if sign in text}
 
 
 class Dice:
@@ -123,7 +75,7 @@ def random_case(seed: int) -> Json:
     """One case, the same for the same seed; ``runs`` is left to whoever answers it."""
     dice = Dice(Random(seed))
     always_on = 1.0 if dice.chance(0.75) else 0.8
-    features = {name: dice.chance(always_on) for name in _FEATURES}
+    features = {name: dice.chance(always_on) for name in GATES}
     nodes = [_node(dice, f"node-{number}") for number in range(2)]
     slices = [each for number in range(dice.random.randint(1, 4)) for each in _pool(dice, number)]
     dice.random.shuffle(slices)
@@ -132,7 +84,10 @@ def random_case(seed: int) -> Json:
         "suite": "fuzz",
         "seed": seed,
         "features": features,
-        "claims": [_claim(dice, number) for number in range(dice.random.choice((1, 1, 2)))],
+        "claims": [
+            _special_claim(dice, number) if dice.chance(0.1) else _claim(dice, number)
+            for number in range(dice.random.choice((1, 1, 2)))
+        ],
         "deviceClasses": [_class(dice, name) for name in ("gpu", "any")],
         "resourceSlices": slices,
         "nodes": nodes,
@@ -157,7 +112,11 @@ def _class(dice: Dice, name: str) -> Json:
         "apiVersion": _V1,
         "kind": "DeviceClass",
         "metadata": {"name": name},
-        "spec": {"selectors": selectors, "config": dice.config(name, [])},
+        "spec": {
+            "selectors": selectors,
+            "config": dice.config(name, []),
+            **({"extendedResourceName": "example.com/gpu"} if name == "gpu" else {}),
+        },
     }
 
 
@@ -184,7 +143,7 @@ def _generation(dice: Dice, driver: str, number: int, generation: int) -> list[J
     for devices in listing:
         spec: Json = {"devices": [{**d, **_place(dice)} for d in devices] if per_device else devices}
         if dice.chance(0.1):
-            spec["skipNodeOperations"] = ["NodePrepareResources", "NodeUnprepareResources"]
+            spec["skipNodeOperations"] = dice.random.choice((["NodePrepareResources", "NodeUnprepareResources"], ["*"]))
         specs.append(spec)
     if counters and not dice.chance(0.02):
         specs.append({"sharedCounters": [_counter_set(dice, name) for name in counters]})
@@ -236,6 +195,8 @@ def _device(dice: Dice, pool: int, index: int, counters: list[str]) -> Json:
         attributes[ROOT] = {"strings": dice.some(["r0", "r1", "r2"], 2) or ["r0"]}
     if dice.chance(0.2):
         attributes["version"] = {"version": dice.random.choice(("1.0.0", "1.3.0-rc.1", "2.0.0"))}
+    if dice.chance(0.1):
+        attributes["x.example.com/d"] = dice.random.choice(_LISTS) if dice.chance(0.95) else {}
     if dice.chance(0.7):
         device["capacity"] = {"memory": _capacity(dice)}
     if dice.chance(0.25):
@@ -250,7 +211,17 @@ def _device(dice: Dice, pool: int, index: int, counters: list[str]) -> Json:
     return device
 
 
+_AMOUNTS: Final = ("1Gi", "1500Mi", "3Gi", "700m", "16Gi")
+_ODD_AMOUNTS: Final = ("0", "1n", "1", "4503599627370497m", "8Ei", "9223372036854775807", "1e30")
 _EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
+_LISTS: Final[tuple[Json, ...]] = (
+    {"bools": [True]},
+    {"ints": [7, 8]},
+    {"ints": [7]},
+    {"int": 7},
+    {"versions": ["1.0.0", "1.0.0+b"]},
+    {"version": "1.0.0"},
+)
 
 
 def _consumption(dice: Dice, counter_set: str) -> Json:
@@ -292,7 +263,32 @@ def _claim(dice: Dice, number: int) -> Json:
     if config:
         devices["config"] = config
     metadata = {"name": f"claim-{number}", "namespace": "default"}
-    return {"apiVersion": _V1, "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
+    claim = {"apiVersion": _V1, "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
+    return {**claim, **_status(dice)} if dice.chance(0.1) else claim
+
+
+def _status(dice: Dice) -> Json:
+    """What drivers said of an earlier allocation; no allocator reads it."""
+    conditions = [{"type": kind, "status": dice.random.choice(("True", "False"))} for kind in ("ready", "broken")]
+    device = {"driver": DRIVERS[0], "pool": "pool-0", "device": "dev-0-0", "conditions": conditions}
+    return {"status": {"devices": [device]}}
+
+
+def _special_claim(dice: Dice, number: int) -> Json:
+    """The claim that a scheduler makes for the extended resources of a pod with up to three containers."""
+    requests = [
+        {
+            "name": f"container-{container}-request-0",
+            "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": dice.random.randint(1, 3)},
+        }
+        for container in range(dice.random.randint(1, 3))
+    ]
+    return {
+        "apiVersion": _V1,
+        "kind": "ResourceClaim",
+        "metadata": {"name": f"claim-{number}", "namespace": "default", "annotations": {SPECIAL: "true"}},
+        "spec": {"devices": {"requests": requests}},
+    }
 
 
 def _request(dice: Dice, name: str) -> Json:
@@ -306,20 +302,31 @@ def _request(dice: Dice, name: str) -> Json:
 
 
 def _ask(dice: Dice, most: int) -> Json:
-    ask: Json = {"deviceClassName": dice.random.choice(("any", "any", "gpu")), "selectors": dice.selectors(1)}
+    name = "gone" if dice.chance(0.005) else dice.random.choice(("any", "any", "gpu"))
+    ask: Json = {"deviceClassName": name, "selectors": dice.selectors(1)}
     if dice.chance(0.12):
         ask["allocationMode"] = "All"
     else:
-        ask |= {"allocationMode": "ExactCount", "count": dice.random.randint(1, most)}
+        count = dice.random.randint(1, most) if dice.chance(0.996) else 33
+        ask |= {"allocationMode": "ExactCount", "count": count}
     if dice.chance(0.25):
-        amount = dice.random.choice(("1Gi", "1500Mi", "3Gi", "700m", "16Gi"))
+        amount = dice.random.choice(_AMOUNTS if dice.chance(0.9) else _ODD_AMOUNTS)
         ask["capacity"] = {"requests": {dice.random.choice(("memory", "gpu.example.com/memory")): amount}}
     if dice.chance(0.2):
-        ask["tolerations"] = [{"operator": "Exists", **({"key": "k"} if dice.chance(0.5) else {})}]
+        ask["tolerations"] = [_toleration(dice) for _ in range(dice.random.randint(1, 2))]
     if dice.chance(0.1):
         names = dice.some(["x.example.com/d", ROOT], 2)
         ask["derivedAttributes"] = [{"name": n, "expression": dice.random.choice(_EXPRESSIONS)} for n in names]
     return ask
+
+
+def _toleration(dice: Dice) -> Json:
+    toleration: Json = {"operator": "Exists", **({"key": "k"} if dice.chance(0.5) else {})}
+    if dice.chance(0.3):
+        toleration = {"key": "k", "operator": "Equal", "value": dice.random.choice("vw")}
+    if dice.chance(0.3):
+        toleration["effect"] = dice.random.choice(_EFFECTS[:2])
+    return toleration
 
 
 def _constraint(dice: Dice, labels: list[str]) -> Json:
