@@ -170,7 +170,8 @@ class MemoryApi:
         if resource.namespaced and not metadata.get("namespace"):
             metadata["namespace"] = "default"
         metadata.setdefault("uid", self._new_uid())
-        metadata.setdefault("creationTimestamp", self._timestamp())
+        if "creationTimestamp" not in metadata:
+            metadata["creationTimestamp"] = self._timestamp()
         metadata["generation"] = 1
         if resource == PODS:
             obj["spec"] = obj.get("spec") or {}

@@ -72,4 +72,4 @@ def revision(resource_version: str) -> int:
 
 def timestamp(at: datetime) -> str:
     """A time in the format of API objects: UTC, whole seconds."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"

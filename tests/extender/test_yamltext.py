@@ -44,6 +44,12 @@ def the(text: str) -> object:
         (".inf", ".inf"),
         ("=", "="),
         ("!!str 4", "4"),
+        ("!!int 0x10", 16),
+        ("!!float 4", 4.0),
+        ("!!bool Yes", True),
+        ("!!null x", None),
+        ("! 4", 4),
+        ("0b_", "0b_"),
         ("123456789012345678901234567890", 123456789012345678901234567890),
     ],
 )
@@ -62,6 +68,14 @@ def test_anchors_and_merge_keys_are_resolved() -> None:
         "b": {"p": 1, "q": 3},
         "c": {"p": 1, "q": 2},
     }
+
+
+def test_last_anchor_of_a_name_counts() -> None:
+    assert the("a: &x 1\nb: &x 2\nc: *x") == {"a": 1, "b": 2, "c": 2}
+
+
+def test_key_may_be_an_alias_of_a_scalar() -> None:
+    assert the("a: &x 4\n*x : b\n? &y c\n: *y") == {"a": 4, "4": "b", "c": "c"}
 
 
 def test_documents_are_read_on_their_own() -> None:
@@ -86,10 +100,15 @@ def test_a_leading_separator_starts_the_first_document() -> None:
     ("text", "problem"),
     [
         ("a: 1\nb: 2\na: 3", 'line 3: the key "a" is there twice'),
-        ("a: 1\nb: &x [*x]", "line 2: found unconstructable recursive node"),
-        ("a: *nothing", "line 1: found undefined alias"),
-        ("a: !!binary aGk=", "line 1: could not determine a constructor for the tag"),
-        ("a: !!python/object:os.system x", "line 1: could not determine a constructor for the tag"),
+        ("a: 1\nb: &x [*x]", "line 2: the value of the anchor &x contains itself"),
+        ("a: &x\n  b: {<<: *x}", "line 2: the value of the anchor &x contains itself"),
+        ("a: *nothing", "line 1: no anchor &nothing stands before this alias"),
+        ("a: !!binary aGk=", "line 1: the tag !!binary is unknown here"),
+        ("a: !!python/object:os.system x", "line 1: the tag !!python/object:os.system is unknown here"),
+        ("a: !!str {}", "line 1: the tag !!str is unknown here"),
+        ("a: 1\nb: !!bool maybe", 'line 2: "maybe" is not of type !!bool'),
+        ("a: !!int", 'line 1: "" is not of type !!int'),
+        ("a: 1\rb: 2\r---\rc: 3", "line 1: a document ends before this line; write --- between documents"),
         ("a: \x01", "line 1: control characters are not allowed"),
         ("a:\tb: c", "line 1: mapping values are not allowed in this context"),
         ("[" * 201 + "]" * 201, "line 1: nested deeper than 200"),

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, TypeGuard
+from typing import Final, TypeAlias, TypeGuard
 
 from allocator.model.problems import Problem
 from allocator.printable import printable
@@ -21,25 +21,37 @@ _encoder: Final = json.JSONEncoder(default=str, ensure_ascii=False)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
+_Place: TypeAlias = "tuple[Fields, str, str | int | None]"
+
+
 class Fields:
     """The fields of one JSON object.
 
     Attributes:
         data: the object; treated as read-only.
-        path: where it is in the whole, e.g. ``spec.devices[3]``; empty at the top.
         problems: shared by all parts of one object; readers append to it.
     """
 
-    __slots__ = ("data", "path", "problems")
+    __slots__ = ("_place", "data", "problems")
 
-    def __init__(self, data: Mapping[str, object], path: str, problems: list[Problem]) -> None:
+    def __init__(self, data: Mapping[str, object], place: "str | _Place", problems: list[Problem]) -> None:
+        """``place`` is the path; or the object around it, the field there, and, in a list or a map, the key."""
         self.data = data
-        self.path = path
         self.problems = problems
+        self._place = place
+
+    @property
+    def path(self) -> str:
+        """Where it is in the whole, e.g. ``spec.devices[3]``; empty at the top."""
+        if isinstance(self._place, str):
+            return self._place
+        outer, name, key = self._place
+        return outer.at(name) if key is None else f"{outer.at(name)}[{key}]"
 
     def at(self, name: str) -> str:
         """The path of a field, e.g. ``spec.driver``, or ``spec.capacity[memory]`` for the name ``capacity[memory]``."""
-        return f"{self.path}.{name}" if self.path else name
+        path = self.path
+        return f"{path}.{name}" if path else name
 
     def problem(self, name: str, message: str) -> None:
         """Note what is wrong with a field; with an empty name, with the object."""
@@ -51,7 +63,8 @@ class Fields:
 
     def text(self, name: str) -> str:
         """A string; empty if it is absent."""
-        return self.text_or_none(name) or ""
+        value = self.data.get(name)
+        return value if isinstance(value, str) else self.text_or_none(name) or ""
 
     def text_or_none(self, name: str) -> str | None:
         """A string, or None if it is absent."""
@@ -88,7 +101,7 @@ class Fields:
 
     def flag(self, name: str) -> bool:
         """A boolean; false if it is absent."""
-        return self.flag_or_none(name) or False
+        return name in self.data and bool(self.flag_or_none(name))
 
     def flag_or_none(self, name: str) -> bool | None:
         """A boolean, or None if it is absent."""
@@ -119,7 +132,7 @@ class Fields:
 
     def child(self, name: str) -> "Fields":
         """An object with fields; an empty one if it is absent."""
-        return Fields(self.mapping(name), self.at(name), self.problems)
+        return Fields(self.mapping(name), (self, name, None), self.problems)
 
     def child_or_none(self, name: str) -> "Fields | None":
         """An object with fields, or None if it is absent."""
@@ -130,7 +143,7 @@ class Fields:
         found = []
         for key, value in self.mapping(name).items():
             if isinstance(value, dict):
-                found.append((key, Fields(value, f"{self.at(name)}[{key}]", self.problems)))
+                found.append((key, Fields(value, (self, name, key), self.problems)))
             else:
                 self.problem(f"{name}[{key}]", f"{shown(value)} is not an object")
         return found
@@ -149,13 +162,13 @@ class Fields:
         """A list of objects with fields; empty if it is absent or too long."""
         if name not in self.data:
             return []
-        at, found, items = self.at(name), [], self.items(name)
+        found, items = [], self.items(name)
         if len(items) > _MOST_CHILDREN:
             self.problem(name, f"has {len(items)} entries; at most {_MOST_CHILDREN} are read")
             return []
         for i, item in enumerate(items):
             if isinstance(item, dict):
-                found.append(Fields(item, f"{at}[{i}]", self.problems))
+                found.append(Fields(item, (self, name, i), self.problems))
             else:
                 self.problem(f"{name}[{i}]", f"{shown(item)} is not an object")
         return found

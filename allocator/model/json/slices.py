@@ -27,6 +27,7 @@ from allocator.model.semver import Version
 
 ATTRIBUTE_TYPES: Final = ("string", "int", "bool", "version", "strings", "ints", "bools", "versions")
 _KNOWN: Final = frozenset(ATTRIBUTE_TYPES)
+_PLACED: Final = frozenset({"nodeName", "nodeSelector", "allNodes"})
 
 
 def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> Slice:
@@ -67,6 +68,8 @@ def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> 
 
 
 def _placement(fields: Fields) -> Placement | None:
+    if _PLACED.isdisjoint(fields.data):
+        return None
     placement = Placement(
         fields.text("nodeName") or None,
         node_selector_or_none(fields, "nodeSelector"),

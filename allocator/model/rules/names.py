@@ -6,6 +6,7 @@ Sources: k8s.io/apimachinery pkg/util/validation and pkg/api/validate; pkg/apis/
 import re
 import uuid
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 Rule: TypeAlias = "Callable[[str], str]"
@@ -16,12 +17,16 @@ _DNS_LABEL: Final = re.compile(_LABEL)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _C_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_NAME: Final = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_REMEMBERED: Final = 1024
+"""Names of one rule: the devices of a cluster repeat the same names."""
+
 _MAX_LABEL: Final = 63
 _MAX_SUBDOMAIN: Final = 253
 _MAX_IDENTIFIER: Final = 32
 _QUOTA_PREFIX: Final = "requests."
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def dns_label(text: str) -> str:
     """A DNS label (RFC 1123), e.g. ``gpu-0``."""
     return _formed(text, _DNS_LABEL, _MAX_LABEL, "a DNS label: lower case letters, digits and -")
@@ -46,6 +51,7 @@ def pool_name(text: str) -> str:
     return f"has a part that {wrong}" if wrong and len(parts) > 1 else wrong
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def qualified_name(text: str) -> str:
     """An attribute or capacity: a C identifier, or a domain, ``/`` and one."""
     domain, slash, identifier = text.rpartition("/")

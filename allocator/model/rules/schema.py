@@ -7,7 +7,7 @@ fields of each type, and the types of their values; ``[T]`` is a list of T, ``{T
 import json
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator.model.json.common import GROUP
@@ -59,6 +59,8 @@ def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
     root, group = table.kinds.get(f"{version} {kind}"), version.rpartition("/")[0]
     if root is None:
         return tuple(_kind_problems(version, group, kind, table))
+    if _test(root)(obj):
+        return ()
     decoder = _Decoder(table.types, group)
     decoder.read(obj, root, (), ())
     return tuple(decoder.problems)
@@ -83,8 +85,49 @@ def _table() -> _Table:
     return _Table(**json.loads(pkgutil.get_data(__name__, "fields.json") or b""))
 
 
+_Test: TypeAlias = "Callable[[object], bool]"
+
+
+@cache
+def _test(type_: str) -> _Test:
+    """Whether a value other than null has no problem, without the time that `_Decoder` needs to know where it is."""
+    if type_.startswith("["):
+        of_item = _test(type_[1:-1])
+        return lambda value: isinstance(value, list) and all(each is None or of_item(each) for each in value)
+    if type_.startswith("{"):
+        of_items = _test(f"[{type_[1:-1]}]")
+        return lambda value: isinstance(value, dict) and of_items(list(value.values()))
+    if type_ in _table().types:
+        return _test_of_fields(_table().types[type_])
+    if type_ == "quantity":
+        return lambda value: isinstance(value, str) and _is_quantity(value)
+    return _SCALARS[type_].fits
+
+
+def _test_of_fields(fields: Mapping[str, str]) -> _Test:
+    def fits(value: object) -> bool:
+        if not isinstance(value, dict):
+            return False
+        for name, item in value.items():
+            type_ = fields.get(name)
+            if type_ is None or (item is not None and not _test(type_)(item)):
+                return False
+        return True
+
+    return fits
+
+
+@lru_cache(maxsize=1024)
+def _is_quantity(text: str) -> bool:
+    try:
+        Interner().quantity(text)
+    except ValueError:
+        return False
+    return True
+
+
 class _Decoder:
-    """Compares one object with the table.
+    """Compares one object with the table, and says what is wrong.
 
     Attributes:
         problems: what was found to be wrong.

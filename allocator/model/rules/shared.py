@@ -132,6 +132,8 @@ def toleration(fields: Fields) -> None:
 def binding_conditions(fields: Fields) -> None:
     """Binding conditions and binding failure conditions: both or none."""
     names = ("bindingConditions", "bindingFailureConditions")
+    if not any(map(fields.has, names)):
+        return
     wanted, failing = (fields.texts(name) for name in names)
     for name in names:
         distinct_texts(fields, name, _MAX_CONDITIONS, label_key)

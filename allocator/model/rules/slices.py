@@ -80,9 +80,8 @@ def _devices(spec: Fields, *, nested: bool) -> None:
 
 def _has_lists(device: Fields) -> bool:
     attributes = device.mapping("attributes").values()
-    return any(
-        each.get(kind) is not None for each in attributes if isinstance(each, dict) for kind in each.keys() & _LISTS
-    )
+    listed = [each for each in attributes if isinstance(each, dict) and not _LISTS.isdisjoint(each)]
+    return any(each[kind] is not None for each in listed for kind in each.keys() & _LISTS)
 
 
 def _device(device: Fields, *, per_device: bool, nested: bool) -> None:
@@ -118,18 +117,24 @@ def _properties(device: Fields) -> None:
     count = len(attributes) + len(capacities)
     if count > _MAX_PROPERTIES:
         device.problem("", f"has {count} attributes and capacities, more than {_MAX_PROPERTIES}")
-    values = sum(max(1, sum(len(each.items(kind)) for kind in each.data if kind in _LISTS)) for _, each in attributes)
+    values = sum(1 if _LISTS.isdisjoint(each.data) else _values(each) for _, each in attributes)
     if values > _MAX_VALUES:
         device.problem("", f"has {values} values of attributes, more than {_MAX_VALUES}")
     for name, attribute in attributes:
-        rules.told(device, f"attributes[{name}]", name, qualified_name(name))
+        if wrong := qualified_name(name):
+            rules.told(device, f"attributes[{name}]", name, wrong)
         _attribute(attribute)
     for name, capacity in capacities:
-        rules.told(device, f"capacity[{name}]", name, qualified_name(name))
+        if wrong := qualified_name(name):
+            rules.told(device, f"capacity[{name}]", name, wrong)
         if capacity.has("requestPolicy") and not device.flag("allowMultipleAllocations"):
             capacity.problem("requestPolicy", "is only allowed with allowMultipleAllocations")
         elif capacity.has("requestPolicy"):
             _policy(capacity.child("requestPolicy"), Interner().read_or_none(capacity, "value"))
+
+
+def _values(attribute: Fields) -> int:
+    return max(1, sum(len(attribute.items(kind)) for kind in attribute.data if kind in _LISTS))
 
 
 def _attribute(attribute: Fields) -> None:
