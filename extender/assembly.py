@@ -18,6 +18,7 @@ from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import LostClaims
 from extender.background.orphans import OrphanCollector
+from extender.background.pinned_pods import PinnedPods
 from extender.background.requeue import Requeue
 from extender.background.runner import BackgroundRunner
 from extender.background.unserved import Unserved
@@ -40,6 +41,7 @@ from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
+from extender.writes.lease import PINNED_PODS, SharedLease
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -93,6 +95,8 @@ def make_service(
         metrics.deallocated(1)
 
     now, faults = writer.now, solver.faults
+    lease = SharedLease(api, PINNED_PODS, f"{socket.gethostname()}_{secrets.token_hex(8)}", now, solver.clock)
+    schedulers = settings.scheduling.scheduler_names
     tasks = (
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
@@ -100,6 +104,7 @@ def make_service(
         LostClaims(state, api, metrics.lost, tell),
         Deallocator(state, writer, binder.is_binding, faults, deallocated),
         requeue,
+        PinnedPods(state, binder.pinned, lease, solver, schedulers, tell, now),
     )
     background = BackgroundRunner(tasks, faults)
     overview = make_overview(api, state, decider, settings, now=now, live=live, off_loop=off_loop)

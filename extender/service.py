@@ -42,6 +42,7 @@ from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_nodes
 from extender.verbs.volume_gate import VolumeGate
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.writes.claim_json import WriteRefusedError
 
 _T = TypeVar("_T")
 
@@ -207,6 +208,17 @@ class Service:
                 self.overview.pending.answered(key, args.uid, PendingReason.BIND_ERROR)
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
+
+    async def serve_pinned(self, pod: Pod) -> None:
+        """Allocate and reserve the claims of a pod that has a node; see `extender.verbs.pinned_claims`.
+
+        Raises:
+            RefusedError: the pod does not have its claims, and why.
+        """
+        try:
+            await self._binder.pinned.serve(pod)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            raise RefusedError(str(error)) from error
 
     def pod(self, key: ObjectKey) -> Pod | None:
         """A pod that needs devices; None if there is none of that name.

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from extender.kube.api import (
     CLAIMS,
     EVENTS,
+    LEASES,
     NAMESPACES,
     PODS,
     RESOURCES,
@@ -49,7 +50,7 @@ class MemoryApi:
         self._new_uid = new_uid
         self._kinds: Mapping[str, Kind[object]] = all_kinds()
         self._objects: dict[str, dict[ObjectKey, bytes]] = {
-            kind: {} for kind in (*RESOURCES, EVENTS.kind, NAMESPACES.kind)
+            kind: {} for kind in (*RESOURCES, EVENTS.kind, LEASES.kind, NAMESPACES.kind)
         }
         self._revision = 0
         self._sinks: list[Sink] = []

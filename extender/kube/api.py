@@ -64,6 +64,9 @@ NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=
 EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
 """Written; read only for explanations."""
 
+LEASES: Final = Resource("Lease", "leases", "coordination.k8s.io", ("v1",), namespaced=True)
+"""Read and written while there are pinned pods: one replica serves them at a time."""
+
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS)
 }

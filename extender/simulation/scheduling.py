@@ -1,9 +1,13 @@
-"""Schedules the pending pods of a cluster in memory, one after the other, with the verbs of the service."""
+"""Schedules the pending pods of a cluster in memory, one after the other, with the verbs of the service.
+
+Pinned pods have their turn among them: their claims are allocated for the node that they have.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 
+from extender.background.pinned_pods import is_pinned, lacks_some, without_devices
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
 from extender.pods.claims import claim_keys
@@ -25,7 +29,7 @@ async def schedule(
     before: ObjectKey | None = None,
     progress: Callable[[int, int], object] = lambda _done, _all: None,
 ) -> tuple[Placement, ...]:
-    """Schedule every pending pod, the oldest first; pods of equal age in the order of the manifests.
+    """Schedule every pending or pinned pod, the oldest first; pods of equal age in the order of the manifests.
 
     Args:
         service: over the cluster.
@@ -36,9 +40,11 @@ async def schedule(
         progress: called after each pod with the number of pods that are done, and of all.
     """
     pods = map(parse_pod, (await cluster.api.list(PODS)).items)
-    pending = sorted((pod for pod in pods if pod.is_pending), key=lambda pod: pod.created)
-    pending = list(takewhile(lambda pod: pod.key != before, pending))
     snapshot = cluster.state.snapshot
+    pending = sorted(
+        (pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot)), key=lambda pod: pod.created
+    )
+    pending = list(takewhile(lambda pod: pod.key != before, pending))
     choice = choice or FirstNode(snapshot.nodes, snapshot.pods.values())
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     placed: list[Placement] = []
@@ -47,11 +53,29 @@ async def schedule(
         with service.faults.of(f"pod {pod}", faults.append):
             if reason := no_attempt(pod, schedulers):
                 placed.append(Placement(str(pod), reason=reason))
+            elif pod.node_name:
+                placed.append(await _serve(service, cluster, pod))
             else:
                 placed.append(await _place(service, cluster, choice, nodes, pod))
         placed += [Placement(str(pod), reason=fault) for fault in faults]
         progress(len(placed), len(pending))
     return tuple(placed)
+
+
+def _is_unserved(pod: Pod, snapshot: Snapshot) -> bool:
+    return is_pinned(pod) and (lacks_some(pod, snapshot) or bool(without_devices(pod, snapshot)))
+
+
+async def _serve(service: Service, cluster: EmbeddedCluster, pod: Pod) -> Placement:
+    """Allocate the claims of a pinned pod for its node."""
+    try:
+        await service.serve_pinned(pod)
+    except RefusedError as error:
+        return Placement(str(pod), reason=f"spec.nodeName is {pod.node_name}; {error}")
+    await cluster.settle()
+    if reason := without_devices(pod, cluster.state.snapshot):
+        return Placement(str(pod), reason=reason)
+    return Placement(str(pod), pod.node_name, devices_of(pod, cluster.state.snapshot))
 
 
 async def _place(

@@ -28,6 +28,7 @@ from extender.state.node_requirements import (
     unmodeled_conditions,
     uses_volumes,
 )
+from extender.state.pod_conditions import fence_of, has_started, read_conditions
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of an extended resource that names a device class (KEP-5004)."""
@@ -37,10 +38,6 @@ POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 
 SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of special claims; its value is "true"."""
-
-
-RELEASED: Final = "dra-extender/ClaimsReleased"
-"""Condition of a pod whose claims were released: its bind failed, or their devices keep it off every node."""
 
 
 # --- pods ---------------------------------------------------------------------------------------------------
@@ -120,6 +117,7 @@ class Pod:
         claims: in the order of ``spec.resourceClaims``.
         claim_statuses: name in ``spec.resourceClaims`` to the name of its claim; None: no claim is needed.
         containers: those that request extended resources.
+        has_started: kubelet has made its sandbox, so it had its claims then.
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be created on its node.
         gates: names of its scheduling gates; while there is one, no scheduler tries it.
         unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
@@ -142,6 +140,7 @@ class Pod:
     containers: tuple[Container, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
+    has_started: bool = False
     has_volumes: bool = False
     requirements: NodeRequirements = ANY_NODE
     gates: tuple[str, ...] = ()
@@ -181,6 +180,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     reader = ObjectReader("Pod", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
     init, main = spec.children("initContainers"), spec.children("containers")
+    phase, conditions = status.text("phase"), read_conditions(status)
     pod = Pod(
         namespace=metadata.text("namespace") or "default",
         name=reader.name,
@@ -189,7 +189,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         node_name=spec.text("nodeName"),
         nominated_node=status.text("nominatedNodeName"),
         priority=spec.integer("priority"),
-        phase=status.text("phase"),
+        phase=phase,
         deleting=reader.deleting,
         scheduler_name=spec.text("schedulerName"),
         claims=tuple(_pod_claim(each) for each in spec.children("resourceClaims")),
@@ -201,11 +201,12 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         containers=_containers(init, main),
         labels=metadata.text_mapping("labels"),
         created=reader.created,
+        has_started=has_started(phase, conditions),
         has_volumes=uses_volumes(spec),
         requirements=read_requirements(spec),
         gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
         unmodeled=unmodeled_conditions(spec, (*init, *main)),
-        fence=_fence(status),
+        fence=fence_of(conditions),
     )
     reader.finish()
     return pod
@@ -220,12 +221,6 @@ def _pod_claim(fields: Fields) -> PodClaim:
     if (found.claim_name is None) == (found.template_name is None):
         fields.problem("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
     return found
-
-
-def _fence(status: Fields) -> str:
-    """The revision that the latest fence was made from, which is different for each fence of a pod."""
-    messages = [each.text("message") for each in status.children("conditions") if each.text("type") == RELEASED]
-    return messages[-1].rpartition(" ")[2] if messages else ""
 
 
 def _extended_claim(status: Fields) -> ExtendedClaim | None:

@@ -21,6 +21,7 @@ from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind_errors import BindError, DoubleAllocationError, GivenBackError, LapsedError
 from extender.verbs.bind_plan import Plan, Planner, to_give_back
+from extender.verbs.pinned_claims import PinnedClaims
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import Reservation, WriteRefusedError, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
@@ -37,6 +38,9 @@ _STEPS_SHARE: Final = 0.9
 
 class Binder:
     """Binds pods of one cluster.
+
+    Attributes:
+        pinned: serves pods that have a node already.
 
     Args:
         double_allocations: told of every double allocation that is found.
@@ -65,6 +69,9 @@ class Binder:
         self._double_allocations = double_allocations
         self._allocated = allocated
         self._planner = Planner(state, solver, double_allocations, off_loop)
+        self.pinned = PinnedClaims(
+            state, writer, self._planner, double_allocations, allocated, solver.features, deadline
+        )
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
     async def bind(self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None) -> None:

@@ -79,7 +79,10 @@ class Reservation:
             raise WriteRefusedError(f"claim {now.name} was deallocated meanwhile")
         if now.allocation is not None and not _same(now.allocation, self.allocation):
             raise WriteRefusedError(f"claim {now.name} was allocated otherwise meanwhile")
-        if now.allocation is not None and is_reserved(now, self.pod.uid):
+        return now.allocation is not None and self._has_its_reservation(now)
+
+    def _has_its_reservation(self, now: Claim) -> bool:
+        if is_reserved(now, self.pod.uid):
             return True
         if len(now.reserved_for) >= MAX_CONSUMERS:
             raise WriteRefusedError(f"claim {now.name} is reserved for {MAX_CONSUMERS} pods already")
@@ -87,13 +90,17 @@ class Reservation:
 
     def made(self, raw: RawObject, at: datetime) -> RawObject:
         """The claim with the reservation, and with the allocation unless it has one."""
+        status = self._allocated(raw, at)
+        consumer = {"resource": PODS.plural, "name": self.pod.name, "uid": self.pod.uid}
+        status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
+        return {**raw, "status": status}
+
+    def _allocated(self, raw: RawObject, at: datetime) -> RawObject:
         status = dict(raw.get("status") or {})
         if status.get("allocation") is None:
             allocation = replace(self.allocation, timestamp=timestamp(at))
             status["allocation"] = allocation_to_json(allocation)
-        consumer = {"resource": PODS.plural, "name": self.pod.name, "uid": self.pod.uid}
-        status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
-        return {**raw, "status": status}
+        return status
 
     def is_unmade(self, now: Claim) -> bool:
         """Whether nothing of the reservation is left, or the claim is being deleted.
@@ -119,6 +126,22 @@ class Reservation:
 
     def _is_ours(self, now: Claim) -> bool:
         return now.allocation is not None and _same(now.allocation, self.allocation)
+
+
+class AllocationFirst(Reservation):
+    """The goal for a claim of a pod that has a node already: the allocation, without the reservation.
+
+    kubelet starts such a pod as soon as the claim is reserved, so the allocation is checked before.
+    """
+
+    __slots__ = ()
+
+    def made(self, raw: RawObject, at: datetime) -> RawObject:
+        """The claim with the allocation."""
+        return {**raw, "status": self._allocated(raw, at)}
+
+    def _has_its_reservation(self, _now: Claim) -> bool:
+        return True
 
 
 def _same(one: AllocationResult, other: AllocationResult) -> bool:

@@ -20,9 +20,10 @@ from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.raw import revision_of
-from extender.state.objects import RELEASED, ClaimObject, Pod
+from extender.state.objects import ClaimObject, Pod
+from extender.state.pod_conditions import RELEASED
 from extender.state.state import ClusterState
 from extender.writes.claim_json import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
 from extender.writes.claim_writes import Claims, ReadClaim, Release, Released, Reserved
@@ -206,8 +207,28 @@ class Writer:
             bound = await self.fence(pod)
             if bound:
                 raise WriteRefusedError(f"pod {pod.key} is bound to node {bound}")
+        await self.deallocate_as_known(claim)
+
+    async def deallocate_as_known(self, claim: ClaimObject) -> None:
+        """Deallocate a claim that no started pod uses; one try, refused if the claim has changed.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the claim may still be allocated.
+        """
+        await self._update_once(claim, deallocated(claim))
+
+    async def reserve_as_known(self, reservation: Reservation) -> None:
+        """Reserve an allocated claim for a pod; one try, refused if the claim has changed since it was checked.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the claim may not be reserved.
+        """
+        if not reservation.is_made(reservation.claim.claim):
+            await self._update_once(reservation.claim, reservation.made(reservation.raw, self.now()))
+
+    async def _update_once(self, claim: ClaimObject, obj: RawObject) -> None:
         try:
-            await self.api.update_status(CLAIMS, deallocated(claim))
+            await self._claims.update_status(obj)
         except ApiError as error:
             raise refused(f"claim {claim.key}", error) from error
 

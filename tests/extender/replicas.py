@@ -15,12 +15,12 @@ from extender.background.deallocate import Deallocator
 from extender.background.orphans import OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, ApiError, ObjectKey
+from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.raw import revision_of
 from extender.pods.claims import allocated_elsewhere, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.verbs.bind_errors import BindError
-from extender.writes.claim_json import is_reserved
+from extender.writes.claim_json import WriteRefusedError, is_reserved
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check
 from tests.extender.interleaving import Step
@@ -35,7 +35,7 @@ FAULTS: Final = ("lost answer", "late", "conflict", "refused")
 
 
 class Action(NamedTuple):
-    """Something that an extender does: bind, or take claims from a pod for one of the reasons that there are."""
+    """Something that an extender does: bind, serve, or take claims from a pod for one of the reasons that there are."""
 
     verb: str
     pod: str = ""
@@ -57,6 +57,11 @@ def give_back(pod: str) -> Action:
 def deallocate(pod: str) -> Action:
     """As if the pod's claims kept it off every node."""
     return Action("deallocate", pod)
+
+
+def serve(pod: str) -> Action:
+    """As when a pod that has a node is found without its claims."""
+    return Action("serve", pod)
 
 
 SWEEP: Final = Action("sweep")
@@ -120,12 +125,21 @@ class Replica:
         if action.verb == "sweep":
             return self._sweep()
         pod = self.state.snapshot.pods[ObjectKey("ns", action.pod)]
+        if action.verb == "serve":
+            return self._serve(pod)
         return self._give_back(pod) if action.verb == "give back" else self._deallocate(pod)
 
     async def _bind(self, pod: str, node: str) -> str:
         try:
             await self.binder.bind(ObjectKey("ns", pod), f"uid-{pod}", node)
         except BindError as error:
+            return str(error)
+        return ""
+
+    async def _serve(self, pod: Pod) -> str:
+        try:
+            await self.binder.pinned.serve(pod)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             return str(error)
         return ""
 

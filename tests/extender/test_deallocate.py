@@ -6,7 +6,7 @@ import pytest
 
 from extender.background.deallocate import claim_in_the_way
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from extender.state.objects import RELEASED
+from extender.state.pod_conditions import RELEASED
 from extender.verbs.filter import filter_nodes
 from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import (

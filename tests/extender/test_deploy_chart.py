@@ -88,6 +88,13 @@ def test_the_chart_has_the_other_manifests_as_they_are() -> None:
     ]
 
 
+def test_every_file_of_the_chart_is_a_link_to_the_one_that_others_use() -> None:
+    """Helm follows links when it packs a chart."""
+    files = list((CHART / "files").iterdir())
+    assert files
+    assert [each.name for each in files if not each.is_symlink() or not each.resolve().is_file()] == []
+
+
 def test_the_chart_brings_the_configuration_or_takes_another() -> None:
     (found,) = rendered("config.yaml", VALUES)
     assert found["metadata"]["name"] == POD["volumes"][0]["configMap"]["name"]

@@ -1,5 +1,7 @@
 """Two replicas that bind the same pods, or take claims from them: no bound pod is without its devices.
 
+A pinned pod has its node before its claims. It counts as bound once they are reserved for it.
+
 So it is when the leader changes: the old one still has binds on their way. Clocks are wrong in that claims are taken
 from pods at any moment.
 
@@ -24,9 +26,9 @@ import pytest
 
 from extender.fakekube.api import MemoryApi
 from tests.extender.interleaving import BrokenError, Chooser, Dice, Explored, explore, explore_patiently, play
-from tests.extender.replicas import FAULTS, SWEEP, Action, Program, Replicas, bind, deallocate, give_back
+from tests.extender.replicas import FAULTS, SWEEP, Action, Program, Replicas, bind, deallocate, give_back, serve
 from tests.kit import virtualtime
-from tests.kit.clusters import claim, device_class, local_slice, node, pod
+from tests.kit.clusters import claim, device_class, local_slice, node, pinned, pod
 from tests.kit.servers.memory import memory_api
 
 GPU = "example.com/gpu"
@@ -51,9 +53,10 @@ async def played(world: Replicas, chooser: Chooser) -> list[str]:
 
 
 def one_device() -> MemoryApi:
-    """Two pods want the one device that there is."""
-    pods = [pod("p", "a"), pod("q", "b"), pod("x", resources={GPU: "1"})]
-    return memory_api(node("n"), local_slice("n"), device_class(extended=GPU), claim("a"), claim("b"), *pods)
+    """Several pods want the one device that there is."""
+    pods = [pod("p", "a"), pod("q", "b"), pod("x", resources={GPU: "1"}), pinned("z", "d")]
+    claims = map(claim, ("a", "b", "d"))
+    return memory_api(node("n"), local_slice("n"), device_class(extended=GPU), *claims, *pods)
 
 
 TWO_ACTIONS = {
@@ -61,12 +64,15 @@ TWO_ACTIONS = {
     "both bind, for one device": ([bind("p")], [bind("q")]),
     "a claim is given back, and its device goes to another pod": ([bind("p")], [give_back("p"), bind("q")]),
     "a claim is deallocated, and its device goes to another pod": ([bind("p")], [deallocate("p"), bind("q")]),
+    "both serve a pinned pod": ([serve("z")], [serve("z")]),
+    "one binds and one serves a pinned pod, for one device": ([bind("p")], [serve("z")]),
 }
 
 MORE_ACTIONS = {
     "a claim is given back while both bind its pod": ([bind("p"), bind("p")], [give_back("p"), bind("p")]),
     "a special claim is swept": ([bind("x")], [SWEEP]),
     "a special claim is swept, and its device goes to another pod": ([bind("x")], [SWEEP, bind("q")]),
+    "a pinned pod is served again and again": ([serve("z"), serve("z")], [bind("q"), serve("z"), bind("q")]),
     "two binds each": ([bind("p"), bind("q")], [bind("q"), bind("p")]),
 }
 
@@ -100,8 +106,9 @@ def cluster() -> MemoryApi:
     """Claims of one pod, of one of several, of several pods, and for extended resources; too few devices for all."""
     there = [node("n"), node("m"), local_slice("n", 2), local_slice("m", 1), device_class(extended=GPU)]
     pods = [pod("p", "a"), pod("q", "b", "c"), pod("r", "shared"), pod("s", "shared")]
+    pods += [pod("t", "d"), pinned("z", "d", "e")]
     special = [pod(name, resources={GPU: "1"}) for name in ("x", "y")]
-    return memory_api(*there, *map(claim, ("a", "b", "c", "shared")), *pods, *special)
+    return memory_api(*there, *map(claim, ("a", "b", "c", "d", "e", "shared")), *pods, *special)
 
 
 def program(random: Random) -> Program:
@@ -109,7 +116,9 @@ def program(random: Random) -> Program:
 
 
 def action(random: Random) -> Action:
-    name = random.choice("pqrsxy")
+    name = random.choice("pqrstxyz")
+    if name == "z":
+        return serve(name)
     takes = (give_back(name), deallocate(name), SWEEP)
     return random.choice([*takes, *[bind(name, random.choice("nnm"))] * 4])
 

@@ -121,6 +121,11 @@ def pod(
     return _object("Pod", name, namespace="ns", metadata=metadata, spec=spec, status=status)
 
 
+def pinned(name: str = "p", *claims: str, on: str = "n", **more: Any) -> Object:
+    """A pod whose author has chosen its node; kubelet has not started it."""
+    return {**pod(name, *claims, on=on, **more), "status": {"phase": "Pending"}}
+
+
 def budget(name: str, labels: dict[str, str], allowed: int) -> Object:
     spec = {"selector": {"matchLabels": labels}}
     status = {"disruptionsAllowed": allowed}

@@ -9,9 +9,9 @@ from typing import Final
 
 import yaml
 
-from extender.kube.api import ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import ApiError, RawObject, Resource
 from tests.kit.controlplane.access import EXTENDER
-from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane
 from tests.kit.process import Process, answers, free_port, running
 
@@ -21,6 +21,8 @@ SETTINGS: Final = _ROOT / "config" / "extender.yaml"
 SERVE: Final = (sys.executable, "-m", "extender", "serve", "--config", str(SETTINGS))
 _GROUP: Final = "rbac.authorization.k8s.io"
 _KINDS: Final = {
+    "Role": Resource("Role", "roles", _GROUP, ("v1",), namespaced=True),
+    "RoleBinding": Resource("RoleBinding", "rolebindings", _GROUP, ("v1",), namespaced=True),
     "ClusterRole": Resource("ClusterRole", "clusterroles", _GROUP, ("v1",), namespaced=False),
     "ClusterRoleBinding": Resource("ClusterRoleBinding", "clusterrolebindings", _GROUP, ("v1",), namespaced=False),
 }
@@ -35,7 +37,7 @@ class Extender:
 
 
 async def grant_rights(client: Client) -> None:
-    """Apply the shipped role, for the user that the extender has here instead of its service account."""
+    """Apply the shipped roles, for the user that the extender has here instead of its service account."""
     for obj in yaml.safe_load_all(RIGHTS.read_text()):
         resource = _KINDS.get(obj["kind"])
         if resource is None:
@@ -68,7 +70,7 @@ async def running_extender(
 
 async def _create_once(client: Client, resource: Resource, obj: RawObject) -> None:
     try:
-        await client.get(resource, ObjectKey("", obj["metadata"]["name"]))
+        await client.get(resource, key_of(obj))
     except ApiError as error:
         if not error.is_missing:
             raise

@@ -1,0 +1,63 @@
+"""Pods that have a node, in turns, and whether they have their claims."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from allocator import InvalidObjectError
+from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
+from extender.pods.claims import claim_keys
+from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
+from extender.state.snapshot import Snapshot
+from extender.writes.claim_json import is_reserved
+
+AT_ONCE: Final = 500
+"""Pods in one turn: others wait for the event loop meanwhile."""
+
+
+class BoundPods:
+    """The pods that have a node and need their claims, some in each turn."""
+
+    def __init__(self) -> None:
+        self._waiting: Iterator[str] = iter(())
+
+    def turn(self, snapshot: Snapshot) -> list[Pod]:
+        """The next pods; none after the last ones, and then the first ones again."""
+        uids = list(islice(self._waiting, AT_ONCE))
+        if not uids:
+            self._waiting = iter([uid for bound in snapshot.bound.values() for uid in bound])
+        return [pod for pod in map(snapshot.pod, uids) if pod is not None and needs_claims(pod)]
+
+
+def needs_claims(pod: Pod) -> bool:
+    """Whether a pod that has a node needs its claims. Of a pod that has ended the controller releases the claims."""
+    return bool(pod.node_name) and not pod.deleting and not pod.is_finished
+
+
+def has_claim(pod: Pod, claim: ClaimObject | None) -> bool:
+    """Whether a claim is allocated, and reserved for the pod."""
+    return claim is not None and claim.claim.allocation is not None and is_reserved(claim.claim, pod.uid)
+
+
+def lacking(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
+    """The claims that a pod names and does not have."""
+    return tuple(key for key in claim_keys(pod) if not has_claim(pod, snapshot.claims.get(key)))
+
+
+async def lacks(api: Api, pod: Pod, key: ObjectKey) -> bool:
+    """Whether the API server also says that a pod needs a claim and does not have it; False if it does not answer.
+
+    What is known of pods may be newer than what is known of claims. The claim is read first: the pod, which is known to
+    have a node, still uses the claim if the pod is there afterwards.
+    """
+    try:
+        try:
+            claim = parse_claim_object(await api.get(CLAIMS, key))
+        except ApiError as error:
+            if not error.is_missing:
+                raise
+            claim = None
+        now = parse_pod(await api.get(PODS, pod.key))
+    except (ApiError, OutcomeUnknownError, InvalidObjectError):
+        return False
+    return now.uid == pod.uid and needs_claims(now) and not has_claim(pod, claim)

@@ -1,0 +1,233 @@
+"""Pinned pods: they have a node without their claims, usually because their author set ``spec.nodeName``.
+
+Such a pod comes to no scheduler, and kubelet does not start it. So its claims are allocated here (KEP-3063, "Scheduled
+pods with unallocated or unreserved claims"), or an Event on the pod says why not.
+"""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator import Recent
+from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
+from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
+from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
+from extender.background.task import BackgroundTask, Rejection
+from extender.background.unserved import PATIENCE
+from extender.decisions.solver import Solver
+from extender.kube.api import OutcomeUnknownError
+from extender.pods.claims import bound_pod
+from extender.pods.extended_resources.special_claim import special_of
+from extender.scheduler.attempts import no_attempt
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.verbs.bind_errors import BindError
+from extender.verbs.pinned_claims import PinnedClaims
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.events import Note
+from extender.writes.lease import SharedLease
+
+REASON: Final = "ClaimsNotAllocated"
+
+HEAD_START: Final = timedelta(seconds=2)
+"""Of the replica that schedulers ask: it knows its own binds, so their devices and those of pinned pods never clash."""
+
+_ASKED_SECONDS: Final = 60.0
+"""After which a replica that is not asked any more has no head start."""
+
+_KEPT: Final = 4096
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pinned pod without its claims.
+
+    Attributes:
+        rejected: the pod, and when to try it again.
+        since: when it was found.
+        reason: why the last try has failed; empty: there was none.
+        heeds_changes: changes may help it. Not after a write that failed: what was assumed for it came and went.
+    """
+
+    rejected: RejectedPod
+    since: datetime
+    reason: str = ""
+    heeds_changes: bool = True
+
+
+class PinnedPods(BackgroundTask):
+    """Looks for pinned pods, and tries to serve each: at once, after changes that may help it, and from time to time.
+
+    Args:
+        state: the cluster.
+        claims: serves a pod.
+        lease: held while pods are served.
+        solver: its clock, features and faults count.
+        schedulers: names of the schedulers that call the extender; pods of others are left alone. Empty: not known.
+        tell: tells a pod why it is not served.
+        now: the time.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        claims: PinnedClaims,
+        lease: SharedLease,
+        solver: Solver,
+        schedulers: Collection[str],
+        tell: Callable[[Pod, Note], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._claims = claims
+        self._lease = lease
+        self._solver = solver
+        self._schedulers = schedulers
+        self._tell = tell
+        self._now = now
+        self._pods = BoundPods()
+        self._seen = state.snapshot
+        self._waiting: dict[str, _Waiting] = {}
+        self._told: Recent[str] = Recent(_KEPT)
+        self._asked = -math.inf
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """A scheduler asks this replica."""
+        self._asked = self._solver.clock()
+
+    def on_passed(self, pod: Pod) -> None:
+        """A scheduler asks this replica."""
+        self._asked = self._solver.clock()
+
+    async def tick(self) -> None:
+        """Look for pinned pods, serve those that are due, and tell those that could not be served for a while."""
+        if self._state.not_ready:
+            return
+        self._find()
+        self._note_changes()
+        await self._serve_due()
+        await self._tell_due()
+
+    def _find(self) -> None:
+        snapshot = self._state.snapshot
+        for pod in self._pods.turn(snapshot):
+            if not is_pinned(pod) or no_attempt(pod, self._schedulers):
+                continue
+            if pod.uid not in self._waiting and lacks_some(pod, snapshot):
+                rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
+                self._waiting[pod.uid] = _Waiting(rejected, self._now())
+            reason = without_devices(pod, snapshot) if self._solver.features.extended_resource else ""
+            if reason and self._told.find((pod.uid, reason)) is None:
+                self._told.keep((pod.uid, reason), reason)
+                self._tell(pod, Note(REASON, reason))
+
+    def _note_changes(self) -> None:
+        """Forget pods that need nothing any more, and see which of the others something has changed for."""
+        before, snapshot = self._seen, self._state.snapshot
+        self._seen = snapshot
+        hint = queueing_hint(self._state.changes_since(before.version), before, snapshot) if self._waiting else NO_HINT
+        now = self._solver.clock()
+        for uid, each in list(self._waiting.items()):
+            pod, rejected = snapshot.pod(uid), each.rejected
+            if pod is None or not is_pinned(pod):
+                del self._waiting[uid]
+            elif rejected.again <= now or (each.heeds_changes and _may_help(rejected, pod, hint, snapshot)):
+                rejected.attention = Attention.NOW
+            if pod is not None:
+                rejected.pod = pod
+
+    async def _serve_due(self) -> None:
+        """Serve the pods that are due, the most important first, as long as there is time."""
+        is_asked = self._solver.clock() < self._asked + _ASKED_SECONDS
+        latest = self._now() - (timedelta() if is_asked else HEAD_START)
+        due = [
+            each
+            for each in self._waiting.values()
+            if each.rejected.attention is Attention.NOW and each.since <= latest
+        ]
+        if not await self._may_serve(due):
+            return
+        until = self._solver.clock() + LOOK_SECONDS
+        for each in sorted(due, key=lambda waiting: -waiting.rejected.pod.priority):
+            pod = each.rejected.pod
+            each.rejected.postpone(self._solver.clock())
+            with self._solver.faults.of(f"pod {pod}"):
+                await self._serve(pod, each)
+            if self._solver.clock() > until:
+                return
+
+    async def _may_serve(self, due: Sequence[_Waiting]) -> bool:
+        """Whether this replica holds the lease. Without work, it gives the lease back."""
+        try:
+            if due:
+                return await self._lease.take()
+            await self._lease.give_back()
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            for each in due:
+                each.reason, each.heeds_changes = str(error), False
+                each.rejected.postpone(self._solver.clock())
+        return False
+
+    async def _serve(self, pod: Pod, waiting: _Waiting) -> None:
+        try:
+            await self._claims.serve(pod)
+        except BindError as error:
+            waiting.reason, waiting.heeds_changes = str(error), True
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            waiting.reason, waiting.heeds_changes = str(error), False
+        else:
+            del self._waiting[pod.uid]
+
+    async def _tell_due(self) -> None:
+        due = self._now() - PATIENCE
+        for each in list(self._waiting.values()):
+            pod = each.rejected.pod
+            text = f"the pod has node {pod.node_name}, and its claims are not allocated there: {each.reason}"
+            if not each.reason or each.since > due or self._told.find(pod.uid) == text:
+                continue
+            if await self._still_lacks(pod):
+                self._told.keep(pod.uid, text)
+                self._tell(pod, Note(REASON, text))
+
+    async def _still_lacks(self, pod: Pod) -> bool:
+        keys = lacking(pod, self._state.snapshot)
+        return not keys or await lacks(self._claims.api, pod, keys[0])
+
+
+def _may_help(rejected: RejectedPod, pod: Pod, hint: QueueingHint, snapshot: Snapshot) -> bool:
+    return pod != rejected.pod or bool(rejected.targets(pod, hint, snapshot))
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Whether kubelet would start the pod if it had its claims. A started pod without claims has lost them."""
+    return needs_claims(pod) and not pod.has_started
+
+
+def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod that has a node has not all of its claims."""
+    bound = bound_pod(pod)
+    return bound is not None and bool(bound.unmade or lacking(pod, snapshot))
+
+
+def without_devices(pod: Pod, snapshot: Snapshot) -> str:
+    """Why a pod that has a node starts without devices for its extended resources; empty if it gets them.
+
+    kubelet waits for claims that the pod names. It does not wait for a special claim (Kubernetes 1.36): without
+    ``status.extendedResourceClaimStatus`` it starts the pod at once, and ignores resources that the node does not have.
+    """
+    node = snapshot.nodes.get(pod.node_name)
+    if node is None or not pod.containers or pod.extended_claim is not None:
+        return ""
+    needs = special_of(pod, snapshot).on(node)
+    if isinstance(needs, str):
+        return f"the pod has node {node.name}, and kubelet starts it without devices: {needs}"
+    resources = sorted({each.resource for each in needs.status.mappings}) if needs.status is not None else []
+    if not resources:
+        return ""
+    return (
+        f"the pod has node {node.name}, and kubelet starts it without {', '.join(resources)}: kubelet does not wait "
+        "for devices of a device class; remove spec.nodeName, so that a scheduler allocates them"
+    )

@@ -1,0 +1,174 @@
+"""The claims of a pinned pod: allocated for its node, checked, and reserved for the pod.
+
+A bind checks what it has written before its Binding. A pinned pod has no Binding: kubelet starts the pod as soon as its
+claims are reserved. So a claim is allocated first, and then reserved in the very version that was checked.
+
+kube-controller-manager reserves allocated claims for pods that have a node, perhaps before the check. If the check then
+fails, the claim is taken back from the pod, unless kubelet has started it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from allocator import Features, Recent
+from extender.kube.api import CLAIMS
+from extender.pods.claims import claim_keys
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.verbs.bind_errors import BindError, DoubleAllocationError, LapsedError
+from extender.verbs.bind_plan import Plan, Planner
+from extender.writes.binding_conditions import Failed, unmet
+from extender.writes.claim_json import AllocationFirst, Reservation, is_reserved
+from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.other_writers import double_allocation, is_in_use
+from extender.writes.writer import Writer
+
+logger = structlog.get_logger()
+
+_KEPT: Final = 4096
+
+
+class PinnedClaims:
+    """Allocates and reserves the claims of pods that have a node already.
+
+    Attributes:
+        api: the API server that is written to.
+
+    Args:
+        state: the cluster.
+        writer: writes to it.
+        planner: decides what to allocate.
+        double_allocations: told of every double allocation that is found.
+        allocated: told of each pod whose claims were allocated.
+        features: decide whether there are binding conditions.
+        deadline: seconds for one pod.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        writer: Writer,
+        planner: Planner,
+        double_allocations: DoubleAllocations,
+        allocated: Callable[[Pod], None],
+        features: Features,
+        deadline: float,
+    ) -> None:
+        self._state = state
+        self._writer = writer
+        self.api = writer.api
+        self._planner = planner
+        self._double_allocations = double_allocations
+        self._allocated = allocated
+        self._features = features
+        self._deadline = deadline
+        self._unchecked: Recent[int] = Recent(_KEPT)
+
+    async def serve(self, pod: Pod) -> None:
+        """Bring the claims of a pod to their goal: allocated for its node, and reserved for it.
+
+        A process may end after any write: the next call continues with what is there.
+
+        Raises:
+            BindError: the claims cannot be allocated for the node now, or their devices are not ready.
+            WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
+        """
+        until = asyncio.get_running_loop().time() + self._deadline
+        plan = await self._planned(pod, until)
+        await self._hear(await self._allocate(pod, plan), until)
+        snapshot = self._state.snapshot
+        checked = [await self._checked(each, snapshot) for each in plan.reservations]
+        for each in checked:
+            await self._writer.reserve_as_known(each)
+        logger.info(
+            "claims allocated", pod=str(pod), node=pod.node_name, claims=[str(each.claim.key) for each in checked]
+        )
+
+    async def _planned(self, pod: Pod, until: float) -> Plan:
+        """What is to be written. If there is nothing for all claims together, claims that nobody uses are given back.
+
+        Devices for extended resources are not allocated: kubelet does not wait for them.
+        """
+        try:
+            return await self._planner.plan(replace(pod, containers=()), pod.node_name, [], until)
+        except BindError:
+            if not self._state.not_ready:
+                for each in list(_idle(pod, self._state.snapshot)):
+                    await self._writer.deallocate_as_known(each)
+            raise
+
+    async def _allocate(self, pod: Pod, plan: Plan) -> int:
+        """Write the allocations; returns the newest revision of what was written."""
+        new = [each for each in plan.reservations if each.allocates]
+        begun = revision = 0
+        try:
+            for each in new:
+                begun += 1
+                goal = AllocationFirst(each.claim, pod, each.allocation, allocates=True, frees=True)
+                revision = max(revision, await self._writer.reserve(goal))
+                self._unchecked.keep(each.uid, revision)
+        finally:
+            for never_begun in new[begun:]:
+                self._state.forget(never_begun.uid)
+        if new:
+            self._allocated(pod)
+        return revision
+
+    async def _hear(self, revision: int, until: float) -> None:
+        """Wait until all is known that was written to claims before."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._state.passed(CLAIMS, revision)
+        except TimeoutError as error:
+            raise BindError("out of time: what others have written to claims is not known yet") from error
+
+    async def _checked(self, reservation: Reservation, snapshot: Snapshot) -> Reservation:
+        """The reservation of a claim that may be used; a claim that is useless is taken back."""
+        pod, claim = reservation.pod, snapshot.claim(reservation.uid)
+        if claim is None or claim.claim.allocation is None:
+            raise BindError(f"claim {reservation.claim.key} was changed by others meanwhile")
+        written, came = self._unchecked.find(reservation.uid), claim.allocated_at
+        is_new = written is not None and came is not None and came <= written
+        if is_new or not is_in_use(snapshot, reservation.uid):
+            found = double_allocation(snapshot, reservation.uid)
+            if found:
+                self._double_allocations.found(claim, found, snapshot)
+                await self._take_back(claim, pod)
+                raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
+            await self._check_readiness(claim, pod)
+        self._unchecked.forget(reservation.uid)
+        return Reservation(claim, pod, claim.claim.allocation, allocates=False, frees=False)
+
+    async def _check_readiness(self, claim: ClaimObject, pod: Pod) -> None:
+        """See whether the devices are ready: kubelet does not look at binding conditions."""
+        lack = unmet(claim) if self._features.binding_conditions else None
+        if lack is None:
+            return
+        has_failed = isinstance(lack, Failed)
+        if not isinstance(lack, Failed) and not lack.is_over(self._writer.now()):
+            raise BindError(str(lack))
+        await self._take_back(claim, pod)
+        raise LapsedError(f"claim {claim.key}: {lack if has_failed else f'no longer {lack}'}")
+
+    async def _take_back(self, claim: ClaimObject, pod: Pod) -> None:
+        """Deallocate a claim, unless another pod uses it, or the pod has started with it."""
+        if any(consumer.uid != pod.uid for consumer in claim.claim.reserved_for):
+            return
+        if is_reserved(claim.claim, pod.uid) and (await self._writer.read_pod(pod.key, pod.uid)).has_started:
+            return
+        await self._writer.deallocate_as_known(claim)
+
+
+def _idle(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:
+    """The allocated claims of a pod that nobody uses, and that nobody is just writing."""
+    for key in claim_keys(pod):
+        found = snapshot.claims.get(key)
+        if found is None or found.claim.allocation is None or found.claim.deleting or found.claim.reserved_for:
+            continue
+        if found.claim.uid not in snapshot.assumed:
+            yield found

@@ -1,0 +1,109 @@
+"""A lease that the replicas share: one of them holds it at a time (coordination.k8s.io).
+
+It keeps replicas from doing the same work at once. It excludes nothing: a holder that is slow may still write when
+another replica has taken the lease, so all writes must be safe anyway.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from extender.kube.api import LEASES, Api, ApiError, ObjectKey, RawObject
+from extender.writes.pods import refused
+
+PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")
+"""The lease of the replica that serves pinned pods."""
+
+LEASE_SECONDS: Final = 15
+"""After which others may take a lease that was not renewed."""
+
+_RENEWAL_SECONDS: Final = 5
+
+
+class SharedLease:
+    """A lease that is taken only while there is work, and given back then.
+
+    Args:
+        api: the API server.
+        key: of the lease.
+        holder: name of this replica; no two are equal.
+        now: the time, for people who read the lease.
+        clock: seconds, from any point.
+    """
+
+    def __init__(
+        self, api: Api, key: ObjectKey, holder: str, now: Callable[[], datetime], clock: Callable[[], float]
+    ) -> None:
+        self._api = api
+        self._key = key
+        self._holder = holder
+        self._now = now
+        self._clock = clock
+        self._own: RawObject | None = None
+        self._renewed = 0.0
+        self._seen = ("", 0.0)
+        """The version of another replica's lease, and when it was first read."""
+
+    async def take(self) -> bool:
+        """Take the lease, or renew it; whether this replica held it before, too.
+
+        Who has just taken it waits: the watch shows soon what the last holder has written.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the lease cannot be had.
+        """
+        held = self._own
+        if held is not None and self._clock() < self._renewed + _RENEWAL_SECONDS:
+            return True
+        self._own = None
+        try:
+            await self._write(held)
+        except ApiError as error:
+            if not (error.is_conflict or error.reason == "AlreadyExists"):
+                raise refused(f"lease {self._key}", error) from error
+        return held is not None and self._own is not None
+
+    async def give_back(self) -> None:
+        """Let others take the lease at once. Nothing depends on that: without it, they wait until it has expired."""
+        held, self._own = self._own, None
+        if held is not None:
+            try:
+                await self._api.update(LEASES, self._held_by(held, ""))
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise refused(f"lease {self._key}", error) from error
+
+    async def _write(self, held: RawObject | None) -> None:
+        found = held or await self._read()
+        if found is not None and held is None and not self._is_free(found):
+            return
+        began = self._clock()
+        if found is None:
+            metadata = {"namespace": self._key.namespace, "name": self._key.name}
+            new = {"apiVersion": self._api.api_version(LEASES), "kind": LEASES.kind, "metadata": metadata}
+            self._own = await self._api.create(LEASES, self._held_by(new, self._holder))
+        else:
+            self._own = await self._api.update(LEASES, self._held_by(found, self._holder))
+        self._renewed = began
+
+    async def _read(self) -> RawObject | None:
+        try:
+            return await self._api.get(LEASES, self._key)
+        except ApiError as error:
+            if error.is_missing:
+                return None
+            raise
+
+    def _is_free(self, lease: RawObject) -> bool:
+        """Nobody holds it, or its holder has not renewed it. Clocks of other replicas do not count."""
+        if not (lease.get("spec") or {}).get("holderIdentity"):
+            return True
+        version = lease["metadata"]["resourceVersion"]
+        if self._seen[0] != version:
+            self._seen = (version, self._clock())
+        return self._clock() >= self._seen[1] + LEASE_SECONDS
+
+    def _held_by(self, lease: RawObject, holder: str) -> RawObject:
+        at = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": at}
+        return {**lease, "spec": {**(lease.get("spec") or {}), **spec}}

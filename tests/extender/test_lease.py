@@ -1,0 +1,111 @@
+"""The lease that replicas share: one of them holds it at a time."""
+
+import pytest
+
+from extender.kube.api import LEASES, ApiError, RawObject
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.lease import LEASE_SECONDS, PINNED_PODS, SharedLease
+from tests.kit import virtualtime
+from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes
+
+UPDATE = "update leases"
+FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
+
+
+class Scene:
+    """Two replicas, each with a lease of its own to the same object."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.transport = Transport(memory_api())
+        self.one, self.other = (
+            SharedLease(self.transport, PINNED_PODS, name, lambda: NOW, lambda: self.seconds) for name in ("one", "other")
+        )
+
+    def take(self, lease: SharedLease) -> bool:
+        return virtualtime.run(lease.take())
+
+    @property
+    def spec(self) -> RawObject:
+        found: RawObject = virtualtime.run(self.transport.api.get(LEASES, PINNED_PODS))["spec"]
+        return found
+
+
+def test_it_is_held_from_the_second_time_on() -> None:
+    """Until then the watch has shown what the last holder has written."""
+    scene = Scene()
+    assert [scene.take(scene.one) for _ in range(3)] == [False, True, True]
+    assert scene.spec == {
+        "holderIdentity": "one",
+        "leaseDurationSeconds": LEASE_SECONDS,
+        "renewTime": "2026-01-02T03:04:05.000000Z",
+    }
+
+
+def test_another_replica_waits() -> None:
+    scene = Scene()
+    scene.take(scene.one)
+    assert [scene.take(scene.other) for _ in range(3)] == [False, False, False]
+    assert scene.spec["holderIdentity"] == "one"
+
+
+def test_a_lease_that_is_given_back_is_free_at_once() -> None:
+    scene = Scene()
+    scene.take(scene.one)
+    virtualtime.run(scene.one.give_back())
+    assert [scene.take(scene.other) for _ in range(2)] == [False, True]
+    assert [scene.take(scene.one) for _ in range(2)] == [False, False]
+
+
+def test_a_lease_whose_holder_is_gone_is_free_after_a_while() -> None:
+    scene = Scene()
+    scene.take(scene.one)
+    scene.take(scene.other)
+    scene.seconds = LEASE_SECONDS - 1
+    assert [scene.take(scene.other) for _ in range(2)] == [False, False]
+    scene.seconds = LEASE_SECONDS
+    assert [scene.take(scene.other) for _ in range(2)] == [False, True]
+
+
+def test_its_holder_renews_it_from_time_to_time() -> None:
+    scene = Scene()
+    for scene.seconds in range(2 * LEASE_SECONDS):
+        scene.take(scene.one)
+        scene.take(scene.other)
+    assert scene.spec["holderIdentity"] == "one"
+    assert scene.transport.calls.count(UPDATE) == 5
+
+
+def test_who_was_too_slow_has_it_no_more() -> None:
+    scene = Scene()
+    scene.take(scene.one)
+    scene.take(scene.other)
+    scene.seconds = LEASE_SECONDS
+    scene.take(scene.other)
+    assert [scene.take(scene.one) for _ in range(2)] == [False, False]
+    assert scene.spec["holderIdentity"] == "other"
+
+
+def test_of_two_that_make_it_at_once_one_has_it() -> None:
+    scene = Scene()
+
+    async def first() -> None:
+        await scene.other.take()
+
+    scene.transport.script("create leases", Fault(before=first))
+    assert [scene.take(scene.one) for _ in range(2)] == [False, False]
+    assert scene.spec["holderIdentity"] == "other"
+
+
+@pytest.mark.parametrize("call", ["get leases", "create leases"])
+def test_a_refusal_names_the_lease(call: str) -> None:
+    scene = Scene()
+    scene.transport.script(call, Fault(refused=FORBIDDEN))
+    with pytest.raises(WriteRefusedError, match="lease kube-system/dra-extender-pinned-pods: .*not allowed"):
+        scene.take(scene.one)
+
+
+def test_what_is_not_held_is_not_given_back() -> None:
+    scene = Scene()
+    virtualtime.run(scene.one.give_back())
+    assert writes(scene.transport.calls) == []
