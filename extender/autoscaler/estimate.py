@@ -25,6 +25,7 @@ from extender.autoscaler.simulated_cluster import Placed, World, place, with_cla
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import class_serving
+from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 
@@ -216,6 +217,10 @@ class _Estimate:
         """The pods by shape, the largest first; their claims are made if they are not there yet."""
         found: dict[_Shape, list[Pod]] = {}
         for each in pods:
+            # A gated pod is no demand: a new node would stay empty until somebody removes the gate.
+            if hindrance := no_attempt(each.pod, ()):
+                self._blocked[each.pod.uid] = hindrance
+                continue
             block = partial(self._blocked.__setitem__, each.pod.uid)
             with self._solver.faults.of(f"pod {each.pod}", block):
                 pod, self._snapshot = with_claims(each.pod, self._snapshot)

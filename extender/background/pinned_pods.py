@@ -94,11 +94,11 @@ class PinnedPods(BackgroundTask):
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = -math.inf
 
-    def on_rejected(self, rejection: Rejection) -> None:
+    def on_rejected(self, _: Rejection) -> None:
         """A scheduler asks this replica."""
         self._asked = self._solver.clock()
 
-    def on_passed(self, pod: Pod) -> None:
+    def on_passed(self, _: Pod) -> None:
         """A scheduler asks this replica."""
         self._asked = self._solver.clock()
 
@@ -144,9 +144,7 @@ class PinnedPods(BackgroundTask):
         is_asked = self._solver.clock() < self._asked + _ASKED_SECONDS
         latest = self._now() - (timedelta() if is_asked else HEAD_START)
         due = [
-            each
-            for each in self._waiting.values()
-            if each.rejected.attention is Attention.NOW and each.since <= latest
+            each for each in self._waiting.values() if each.rejected.attention is Attention.NOW and each.since <= latest
         ]
         if not await self._may_serve(due):
             return

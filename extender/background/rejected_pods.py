@@ -15,6 +15,7 @@ from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.pods.case import NOTHING_TO_ALLOCATE, found_on, holding
 from extender.pods.claims import Blocked, claim_keys, claims_of
+from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
@@ -179,11 +180,13 @@ def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
         return pod.uid
-    return pod.priority, signature_of([each.claim for each in claims.pending], snapshot.classes)
+    return pod.priority, pod.requirements, signature_of([each.claim for each in claims.pending], snapshot.classes)
 
 
 def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:
     """What the pod would get on the first of the nodes that filter lets pass; a pod that needs nothing new, nothing.
+
+    A node that kube-scheduler itself rejects does not count: to wake the pod for it would help no pod.
 
     Raises:
         TimeoutError: not all nodes were judged in time.
@@ -192,8 +195,10 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
     solver, bounds, undecided = decider.solver, Bounds(until), False
     for start in range(0, len(names), _CHUNK):
         result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, bounds=bounds)
-        if result.passed:
-            return _gets(pod, snapshot.nodes[result.passed[0]], snapshot, solver)
+        taken = (snapshot.nodes[name] for name in result.passed)
+        suiting = next((node for node in taken if not rejection(pod.requirements, node)), None)
+        if suiting is not None:
+            return _gets(pod, suiting, snapshot, solver)
         undecided = undecided or result.undecided
     if undecided:
         raise _UndecidedError

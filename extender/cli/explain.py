@@ -15,7 +15,7 @@ import typer
 from extender.assembly import make_solver
 from extender.cli.answer import Answer, print_answer
 from extender.cli.audit import listed
-from extender.cli.messages import fail, refuse, warn
+from extender.cli.messages import FOUND_PROBLEMS, fail, say, warn
 from extender.cli.options import (
     ContextOption,
     ExplainOutput,
@@ -34,7 +34,7 @@ from extender.explain.explaining import Explainer
 from extender.kube.api import BUDGETS, PODS, RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.raw import key_of
-from extender.simulation.cluster import Cluster, ManifestsError, UnknownPodError, UnreadableFilesError
+from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
 from extender.simulation.quiet import log_quietly
 from extender.state.live import connect
 from extender.state.objects import parse_pod
@@ -81,6 +81,8 @@ def explain(
 ) -> None:
     """Explain where a pod fits and why; or why it fits nowhere, and what would help. Nothing is written.
 
+    An object of the manifests with errors is named and left out, and the exit code is 1.
+
     The cluster is the one of the manifests, of a running service (--server), or the live one. A service uses its own
     settings; without a service, settings come from the environment.
     """
@@ -91,19 +93,23 @@ def explain(
     namespace, _, name = pod.rpartition("/")
     inquiry = Inquiry(ObjectKey(namespace or "default", name), tuple(node) if node else None)
     log_quietly()
+    problems: list[str] = []
     try:
         if server:
             answer = asked(inquiry, server)
         elif paths:
-            answer = explained_in(_cluster(paths), inquiry)
+            answer = explained_in(_cluster(paths, problems), inquiry)
         else:
             origin = find_origin(kubeconfig, context, os.environ)
             answer = asyncio.run(explained_live(origin, settings_of(None, {}), inquiry))
     except (InquiryError, ApiError, OutcomeUnknownError) as error:
-        fail(str(error))
+        fail(*problems, str(error))
     except ConnectError as error:
         fail(*error.problems)
+    say(*problems)
     print_answer(answer, output)
+    if problems:
+        raise typer.Exit(FOUND_PROBLEMS)
 
 
 def explained_in(cluster: Cluster, inquiry: Inquiry) -> Answer:
@@ -123,14 +129,12 @@ def _told_apart(pod: str, values: list[Path]) -> tuple[str, list[Path]]:
     return str(values[-1]), values[:-1]
 
 
-def _cluster(paths: list[Path]) -> Cluster:
+def _cluster(paths: list[Path], problems: list[str]) -> Cluster:
+    """The cluster of some manifests; problems of objects, which are left out, are added to a list."""
     try:
-        return Cluster.from_manifests(paths, settings=settings_of(None, {}), warned=warn)
+        return Cluster.from_manifests(paths, settings=settings_of(None, {}), refused=problems.append, warned=warn)
     except UnreadableFilesError as error:
         fail(*error.problems)
-    except ManifestsError as error:
-        refuse(error.problems)
-        raise
 
 
 async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -> Answer:

@@ -162,7 +162,7 @@ def _wide(placements: Iterable[Placement]) -> Table:
     rows = []
     for placement in placements:
         start = (placement.pod, placement.node or "-")
-        rows += [(*start, each.claim, each.result.request, str(each), "-") for each in placement.devices]
+        rows += [(*start, each.claim, each.asked, str(each), "-") for each in placement.devices]
         if not placement.devices:
             rows.append((*start, "-", "-", "-", placement.reason or "-"))
     return Table(("pod", "node", "claim", "request", "device", "reason"), rows)

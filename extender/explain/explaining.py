@@ -15,6 +15,7 @@ from extender.explain.references import advice, resource_advice, with_claims_mad
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.pods.case import held_for_nominated, open_case
 from extender.pods.claims import Blocked, bound_pod, claim_keys, unready
+from extender.pods.extended_resources.requests import request_words
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
@@ -68,7 +69,7 @@ class Explainer:
         found: list[Explanation] = []
         with self.solver.faults.of(f"pod {pod}", lambda fault: found.append(_blocked(pod, fault))):
             found.append(self._explained(pod, nodes, admission))
-        return found[0]
+        return replace(found[0], words=request_words(pod))
 
     def _explained(self, pod: Pod, nodes: Sequence[str] | None, admission: Admission) -> Explanation:
         if pod.node_name:

@@ -1,6 +1,7 @@
 """An explanation as a value; `extender.explain.text` and `extender.explain.document` write it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -154,6 +155,7 @@ class Explanation:
         advice: what to do for a pod that cannot be placed.
         nodes: that have not the devices, or cannot be decided; without those that kube-scheduler rejects.
         notes: more facts, each a sentence without a full stop.
+        words: what people know the requests of a special claim by, by the names of these requests.
         all_tried: no limit kept a change from being tried. Each proposal was tried in any case.
     """
 
@@ -169,6 +171,7 @@ class Explanation:
     clashes: tuple[Clash, ...] = ()
     places: tuple[Place, ...] = ()
     proposals: tuple[Proposal, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
     all_tried: bool = True
 
     @property

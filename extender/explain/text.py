@@ -1,6 +1,6 @@
 """An explanation as text for terminals, in the words that kubectl's users know."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -14,6 +14,7 @@ from extender.explain.explanation import (
     Rejections,
     RequestReport,
 )
+from extender.pods.extended_resources.requests import in_words
 
 MAX_NAMED: Final = 5
 """Nodes, values and holders that are named in one place."""
@@ -21,7 +22,7 @@ MAX_NAMED: Final = 5
 
 def as_text(explanation: Explanation) -> str:
     """The whole explanation, with ended lines. Line breaks in names and messages are escaped."""
-    return "".join(f"{printable(line)}\n" for line in _lines(explanation))
+    return "".join(f"{printable(in_words(line, explanation.words))}\n" for line in _lines(explanation))
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
@@ -41,7 +42,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if explanation.rejections.groups:
         yield from _advice_lines(explanation)
     for block in (
-        *map(_request_lines, explanation.requests),
+        *(_request_lines(report, explanation.words) for report in explanation.requests),
         *map(_clash_lines, explanation.clashes),
         *(
             [_proposal_lines(explanation)]
@@ -77,8 +78,9 @@ def _place_lines(place: Place) -> Iterator[str]:
         yield f"    claim {claim}, request {request}: {device}"
 
 
-def _request_lines(report: RequestReport) -> Iterator[str]:
-    yield f"Request {report.request} of {report.source}: {report.asks}"
+def _request_lines(report: RequestReport, words: Mapping[str, str]) -> Iterator[str]:
+    where = "" if report.request in words else f" of {report.source}"
+    yield f"Request {report.request}{where}: {report.asks}"
     yield f"  {_counted(report.considered, 'device')} considered, {_free(report)}"
     for fallout in report.fallouts:
         yield f"  {fallout.count} {fallout.obstacle.text}{_seen(fallout)}"

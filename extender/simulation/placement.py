@@ -12,10 +12,12 @@ class PlacedDevice:
     Attributes:
         claim: name of the pod's claim.
         result: request, device, and what the request takes of a shared device.
+        asked: what people know the request by: its name, or the extended resource and the container.
     """
 
     claim: str
     result: DeviceResult
+    asked: str
 
     def __str__(self) -> str:
         share = f" ({amounts})" if (amounts := self._amounts()) else ""

@@ -11,6 +11,7 @@ from extender.background.pinned_pods import is_pinned, lacks_some, without_devic
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
 from extender.pods.claims import claim_keys
+from extender.pods.extended_resources.requests import request_words
 from extender.scheduler.attempts import no_attempt
 from extender.service import RefusedError, Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
@@ -110,9 +111,12 @@ def _summary(reasons: Iterable[str]) -> str:
 def devices_of(pod: Pod, snapshot: Snapshot) -> tuple[PlacedDevice, ...]:
     """The devices that the claims of a pod hold."""
     now = snapshot.pods.get(pod.key, pod)
-    found = []
+    found, words = [], request_words(now)
     for key in claim_keys(now):
         claim = snapshot.claims.get(key)
         allocation = claim.claim.allocation if claim else None
-        found += [PlacedDevice(key.name, result) for result in (allocation.results if allocation else ())]
+        found += [
+            PlacedDevice(key.name, result, words.get(result.request, result.request))
+            for result in (allocation.results if allocation else ())
+        ]
     return tuple(found)

@@ -12,6 +12,7 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.offload import Offload
 from extender.pods.case import Case, found_at_hand, found_on, open_case
 from extender.pods.claims import Blocked, PodClaims
+from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.grounds import rests
 from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
@@ -70,7 +71,7 @@ class Planner:
             case, node = self._opened(pod, node_name, made)
             decided = await self._found(case, node, until)
             if isinstance(decided, No):
-                raise BindError(f"node {node_name}: {decided.reason}")
+                raise BindError(f"node {node_name}: {in_words(decided.reason, request_words(pod))}")
             now = self._state.snapshot
             changes = self._state.changes_since(case.snapshot.version)
             if rests(case, node, now, changes) and not self._state.not_ready:
@@ -103,7 +104,7 @@ class Planner:
                 return at_hand
             return await self._off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
         except AllocatorError as error:
-            raise BindError(str(error)) from error
+            raise BindError(in_words(str(error), request_words(case.pod))) from error
         except TimeoutError as error:
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
 

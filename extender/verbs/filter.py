@@ -18,6 +18,7 @@ from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, V
 from extender.observe.pending import PendingReason
 from extender.pods.case import Case, after_departures, fits, held_for_nominated, open_case
 from extender.pods.claims import Blocked, unready, waits
+from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
@@ -61,6 +62,16 @@ class FilterResult:
     steps: int = 0
     undecided: bool = False
     is_blocked: bool = False
+
+    def in_words(self, words: Mapping[str, str]) -> "FilterResult":
+        """With the words of `extender.pods.extended_resources.requests.request_words` in the reasons."""
+        if not words:
+            return self
+        said = {reason: in_words(reason, words) for reason in {*self.failed.values(), *self.unresolvable.values()}}
+        failed, unresolvable = (
+            {node: said[reason] for node, reason in each.items()} for each in (self.failed, self.unresolvable)
+        )
+        return replace(self, failed=failed, unresolvable=unresolvable)
 
     @property
     def pending_reason(self) -> PendingReason:
@@ -249,12 +260,13 @@ class Question:
         return self.evaluate(self.lookup(self.names))
 
     def _or_nowhere(self, answer: Callable[[], FilterResult]) -> FilterResult:
+        words = request_words(self.case.pod)
         try:
-            return answer()
+            return answer().in_words(words)
         except InvalidClaimError as error:
-            return _nowhere(self.names, printable(str(error)))
+            return _nowhere(self.names, in_words(printable(str(error)), words))
         except SelectorError as error:
-            return _nowhere(self.names, selector_reason(error))
+            return _nowhere(self.names, in_words(selector_reason(error), words))
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
         ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)

@@ -85,7 +85,7 @@ class PinnedClaims:
         checked = [await self._checked(each, snapshot) for each in plan.reservations]
         for each in checked:
             await self._writer.reserve_as_known(each)
-        logger.info(
+        logger.debug(
             "claims allocated", pod=str(pod), node=pod.node_name, claims=[str(each.claim.key) for each in checked]
         )
 

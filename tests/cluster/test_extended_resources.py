@@ -133,7 +133,7 @@ class TestDevices:
     ) -> None:
         key = ObjectKey(namespace, "pod")
         await add_pod(client, namespace, "pod", box("main", **{resource: "1"}))
-        assert await rejection(client, key, about="no device for request container-0-request-0")
+        assert await rejection(client, key, about=f"no device for {resource} of container main")
         await served.publish("site-1", GPUS)
         assert await bound(client, key) == "site-1"
 
@@ -167,7 +167,7 @@ class TestMixedCluster:
 
         await add_pod(client, namespace, "d", box("main", **{resource: "1"}))
         reason = await rejection(client, ObjectKey(namespace, "d"), about="device")
-        assert "1 no free device for request container-0-request-0" in reason
+        assert f"1 no free device for {resource} of container main" in reason
         assert f"1 Insufficient {resource}" in reason
 
     async def test_amounts_are_exact(

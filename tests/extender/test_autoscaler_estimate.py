@@ -56,6 +56,15 @@ def test_a_group_that_may_not_grow_helps_nobody() -> None:
     assert (added(plan), failed(plan)) == ({}, {"p0": f"1 {AT_LIMIT}"})
 
 
+def test_a_gated_pod_is_no_demand() -> None:
+    """A node for it would stay empty until somebody removes the gate."""
+    gated = pod_of("gated", "gpu")
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    plan = planned(world_of((), SMALL), [gated, pod_of("free", "gpu")], group_of("small"))
+    assert added(plan) == {"small": [["free"]]}
+    assert failed(plan) == {"gated": "scheduling gate example.com/quota keeps the pod from its scheduler"}
+
+
 def test_large_pods_go_first_and_small_ones_fill_up() -> None:
     world = world_of((claim_template("three", request(count=3)),), BIG)
     wanted = [*pods(2, "gpu"), *(pod_of(f"large{index}", "three") for index in range(2))]

@@ -16,7 +16,7 @@ from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.cli.options import spread
 from extender.config.sources import load
-from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod
+from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pinned, pod
 
 RUNNER = CliRunner()
 NO_LABEL = (
@@ -169,6 +169,52 @@ def test_validate_and_explain_warn_of_a_namespace_without_the_admin_label(watchi
     for command in (["validate", *watching], ["explain", "ns/p", "-m", *watching]):
         result = RUNNER.invoke(app, spread(command, "-m"))
         assert f"warning: {watching[1]}: {NO_LABEL}\n" in result.stderr
+
+
+def test_explain_names_an_object_with_errors_and_explains_the_pod_without_it(manifests: Path, tmp_path: Path) -> None:
+    bad = written(tmp_path / "bad.yaml", BROKEN)
+    result = RUNNER.invoke(app, ["explain", "ns/p", "-m", str(manifests), "-m", str(bad)])
+    assert result.exit_code == FOUND_PROBLEMS
+    assert result.stderr == "".join(f"error: {line}\n" for line in problems_of(bad))
+    assert result.stdout.startswith("pod ns/p fits on 1 of 1 node: a\n")
+    missing = RUNNER.invoke(app, ["explain", "ns/r", "-m", str(manifests), "-m", str(bad)])
+    assert (missing.exit_code, missing.stdout) == (USAGE, "")
+    assert missing.stderr.endswith("error: pod ns/r does not exist\n")
+
+
+def problems_of(path: Path) -> list[str]:
+    """What is wrong with a file, as validate says."""
+    said = RUNNER.invoke(app, ["validate", str(path)]).stderr
+    return [line.removeprefix("error: ") for line in said.splitlines()]
+
+
+def test_simulate_serves_pods_that_have_a_node_at_their_turn(tmp_path: Path) -> None:
+    early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    pods = [
+        pod("p", "p", created=late),
+        pinned("q", "q", on="a", created=early),
+        pinned("r", "r", on="a", created=late),
+    ]
+    claims = [claim(name) for name in "pqr"]
+    path = written(tmp_path / "cluster.yaml", GPU, node("a"), local_slice("a", 2), *claims, *pods)
+    result = RUNNER.invoke(app, ["simulate", str(path), "--fail-on-pending"])
+    assert result.exit_code == FOUND_PROBLEMS
+    assert result.stdout.splitlines()[1:] == [
+        f"ns/q   a      {DRIVER}/a/gpu-0",
+        f"ns/p   a      {DRIVER}/a/gpu-1",
+        "ns/r   -      spec.nodeName is a; node a: no free device for request gpu",
+    ]
+
+
+def test_simulate_says_which_pods_run_without_devices_for_their_extended_resources(tmp_path: Path) -> None:
+    gpu = device_class(extended="example.com/gpu")
+    asking = [pinned("p", on="a", resources={"example.com/gpu": "1"}), pod("q", resources={"example.com/gpu": "1"})]
+    path = written(tmp_path / "cluster.yaml", gpu, node("a"), local_slice("a"), *asking)
+    p, q = orjson.loads(RUNNER.invoke(app, ["simulate", str(path), "-o", "json"]).stdout)
+    assert (p["node"], q["node"]) == (None, "a")
+    assert p["reason"].startswith("the pod has node a, and kubelet starts it without example.com/gpu: ")
+    wide = RUNNER.invoke(app, ["simulate", str(path), "-o", "wide"]).stdout
+    assert "example.com/gpu of container c" in wide
 
 
 def test_simulate_says_what_it_does_not_look_at(manifests: Path, tmp_path: Path) -> None:

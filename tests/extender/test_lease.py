@@ -1,5 +1,7 @@
 """The lease that replicas share: one of them holds it at a time."""
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from extender.kube.api import LEASES, ApiError, RawObject
@@ -19,8 +21,11 @@ class Scene:
         self.seconds = 0.0
         self.transport = Transport(memory_api())
         self.one, self.other = (
-            SharedLease(self.transport, PINNED_PODS, name, lambda: NOW, lambda: self.seconds) for name in ("one", "other")
+            SharedLease(self.transport, PINNED_PODS, name, self.now, lambda: self.seconds) for name in ("one", "other")
         )
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
 
     def take(self, lease: SharedLease) -> bool:
         return virtualtime.run(lease.take())
@@ -101,7 +106,7 @@ def test_of_two_that_make_it_at_once_one_has_it() -> None:
 def test_a_refusal_names_the_lease(call: str) -> None:
     scene = Scene()
     scene.transport.script(call, Fault(refused=FORBIDDEN))
-    with pytest.raises(WriteRefusedError, match="lease kube-system/dra-extender-pinned-pods: .*not allowed"):
+    with pytest.raises(WriteRefusedError, match=r"lease kube-system/dra-extender-pinned-pods: .*not allowed"):
         scene.take(scene.one)
 
 

@@ -56,7 +56,7 @@ class TestServed:
 
     def test_a_claim_that_waits_elsewhere_for_nobody_is_given_back_first(self) -> None:
         world = scene(claim("a", allocated=["m/gpu-0"], at="m"), pinned("p", "a"))
-        world.look(seconds=3, ticks=3)
+        world.look(seconds=3, ticks=5)
         assert world.has("a") == (["n/gpu-0"], ["p"])
 
     def test_once_the_claim_is_made_from_its_template(self) -> None:
@@ -141,7 +141,7 @@ class TestNotServed:
 
     def test_a_node_that_does_not_exist_yet(self) -> None:
         world = scene(claim("a"), pinned("p", "a", on="new"))
-        world.look(seconds=60, ticks=3)
+        world.look(seconds=60, ticks=5)
         text = "the pod has node new, and its claims are not allocated there: node new: node not yet known"
         assert world.events == [("p", text)]
         virtualtime.run(world.api.create(NODES, node("new")))
@@ -162,7 +162,7 @@ class TestNotServed:
     )
     def test_it_is_told_what_filter_would_say(self, objects: Sequence[RawObject], reason: str) -> None:
         world = scene(*objects, pinned("p", "a"))
-        world.look(seconds=60, ticks=3)
+        world.look(seconds=60, ticks=5)
         assert world.events == not_allocated(reason)
 
     def test_a_claim_that_the_watch_has_not_shown_yet_is_not_missing(self) -> None:
@@ -170,14 +170,14 @@ class TestNotServed:
         world = scene(claim("a"), pinned("p", "a"))
         world.watch.is_behind = True
         world.give("a", "n/gpu-1", "p")
-        world.look(seconds=60, ticks=3)
+        world.look(seconds=60, ticks=5)
         assert (world.has("a"), world.told) == ((["n/gpu-1"], ["p"]), [])
 
     def test_what_waits_for_the_rest_of_its_pod_is_given_back(self) -> None:
         """Alone, the allocated claim would hold a device that no other pod could have."""
         held = claim("x", allocated=["n/gpu-1"])
         world = scene(held, claim("a", allocated=["n/gpu-0"], at="n"), claim("b"), pinned("p", "a", "b"))
-        world.look(seconds=60, ticks=5)
+        world.look(seconds=1, ticks=20)
         assert (world.has("a"), world.has("b")) == (([], []), ([], []))
         assert world.events == not_allocated("node n: not enough free devices for request gpu")
 
@@ -195,7 +195,7 @@ class TestReplicas:
         for each in (asked, other):
             each.look(seconds=0.5)
         assert (asked.has("a"), other.has("a")) == ((["n/gpu-0"], ["p"]), ([], []))
-        other.look(seconds=0.5)
+        other.look(seconds=0.5, ticks=5)
         assert other.has("a") == (["n/gpu-0"], ["p"])
 
     def test_the_head_start_ends_when_nobody_asks_any_more(self) -> None:
@@ -238,7 +238,7 @@ class TestOtherWriters:
             await world.api.patch_status(CLAIMS, ObjectKey("ns", "x"), {"status": _status("x", "n/gpu-0", "q")})
 
         world.transport.script(WRITE, Fault(before=other))
-        world.look(ticks=2)
+        world.look()
         assert (world.has("a"), len(world.clashes)) == (([], []), 1)
         world.look(seconds=3)
         assert world.has("a") == (["n/gpu-1"], ["p"])

@@ -122,6 +122,41 @@ async def test_what_came_while_filter_was_at_work_counts() -> None:
     assert await scene.woken() == ["p"]
 
 
+CORDON: Object = {
+    "spec": {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "spec", "mended"),
+    [
+        (node("a") | CORDON, {}, node("a")),
+        (node("a"), {"nodeSelector": {"zone": "east"}}, node("a", labels={"zone": "east"})),
+    ],
+    ids=["cordoned", "not selected"],
+)
+async def test_a_device_on_a_node_that_the_scheduler_rejects_wakes_no_pod(
+    there: Object, spec: Object, mended: Object
+) -> None:
+    asking, asked = waiting("p")
+    scene = Scene.of(device_class(), there, node("b"), {**asking, "spec": asking["spec"] | spec}, asked)
+    scene.reject("p")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == []
+    await scene.put(mended)
+    assert await scene.woken() == ["p"]
+
+
+async def test_pods_that_select_other_nodes_are_judged_apart() -> None:
+    """The same claims, and the first pod finds nothing."""
+    (picky, first), (plain, second) = waiting("p"), waiting("q")
+    picky["spec"]["nodeSelector"] = {"zone": "east"}
+    scene = Scene.of(*WORLD, picky, first, plain, second)
+    scene.reject("p", "q")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == ["q"]
+
+
 async def test_who_has_found_a_node_is_left_alone() -> None:
     scene = Scene.of(*WORLD, *waiting("p"))
     scene.reject("p")

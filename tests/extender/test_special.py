@@ -32,12 +32,12 @@ from tests.kit.servers.memory import Fault, Transport, writes
 class TestPerNode:
     def test_a_device_plugin_serves_where_there_is_one_and_devices_elsewhere(self) -> None:
         scene = Scene(asking("2"), claim("other", allocated=["o/gpu-0"], at="o", users=["q"]))
-        missing = "not enough free devices for request container-0-request-1"
+        missing = f"not enough free devices for {GPU} of container c"
         assert scene.filter() == {"n": "", "m": "", "o": missing}
 
     def test_a_plugin_whose_devices_are_all_gone_is_none(self) -> None:
         scene = Scene(asking(), node("z", allocatable={GPU: "0"}))
-        assert scene.filter(nodes=["z"]) == {"z": "no device for request container-0-request-1"}
+        assert scene.filter(nodes=["z"]) == {"z": f"no device for {GPU} of container c"}
 
     def test_a_resource_that_no_plugin_and_no_class_offers_fits_nowhere(self) -> None:
         scene = Scene(asking("1", **{"example.com/nic": "1"}))
@@ -59,7 +59,7 @@ class TestPerNode:
     def test_nothing_is_ours_where_the_feature_is_off(self) -> None:
         scene = Scene(claim("a"), asking("9", "a"))
         assert set(scene.filter().values()) == {
-            "not enough free devices for request container-0-request-1",
+            f"not enough free devices for {GPU} of container c",
             "no device for request gpu",
         }
         off = replace(EVERYTHING, extended_resource=False)
@@ -73,8 +73,9 @@ class TestPerNode:
         assert scene.bind("m") == ""
 
     def test_a_device_class_is_asked_for_by_its_implicit_resource_name(self) -> None:
-        scene = Scene(pod("p", resources={"deviceclass.resource.kubernetes.io/gpu": "1"}))
-        assert scene.filter() == {"n": "", "m": "no device for request container-0-request-0", "o": ""}
+        implicit = "deviceclass.resource.kubernetes.io/gpu"
+        scene = Scene(pod("p", resources={implicit: "1"}))
+        assert scene.filter() == {"n": "", "m": f"no device for {implicit} of container c", "o": ""}
 
     def test_of_a_class_that_does_not_exist(self) -> None:
         scene = Scene(pod("p", resources={"deviceclass.resource.kubernetes.io/none": "1"}))
@@ -132,7 +133,7 @@ class TestBind:
             await asyncio.sleep(0.5)
             return [await bind_error(scene.binder, "q", "n"), await first]
 
-        assert virtualtime.run(both()) == ["node n: no free device for request container-0-request-1", ""]
+        assert virtualtime.run(both()) == [f"node n: no free device for {GPU} of container c", ""]
 
     def test_a_pod_of_two_claims_gets_all_or_nothing(self) -> None:
         scene = Scene(claim("a"), asking("1", "a"))

@@ -78,7 +78,7 @@ class TestLeftFromAnEarlierTry:
         status = claim("other", allocated=["n/gpu-0"], at="n", users=["q"])["status"]
         virtualtime.run(scene.api.patch_status(CLAIMS, ObjectKey("ns", "other"), {"status": status}))
         scene.new_process()
-        assert scene.filter()["n"] == "not enough free devices for request container-0-request-1"
+        assert scene.filter()["n"] == f"not enough free devices for {GPU} of container c"
         assert scene.bind("o") == ""
         assert [devices_of(each) for each in scene.special] == [["o/gpu-0", "o/gpu-1"]]
 

@@ -4,6 +4,7 @@ It computes the requests, their numbers of devices, and for each container the r
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,8 @@ UNMADE: Final = "-extended-resources"
 """Suffix of a pod's name in the name of its special claim; of a pod's uid in place of the uid of a claim to create."""
 
 _LONGEST_NAME: Final = 253
+
+_REQUEST: Final = re.compile(r"\b(?:request )?(?P<name>container-\d+-request-\d+)\b")
 
 
 class DemandError(ValueError):
@@ -78,12 +81,31 @@ def wanted(pod: Pod) -> tuple[str, ...]:
     return tuple(sorted({each.resource for each in asked if each.amount.nano}))
 
 
+def request_words(pod: Pod) -> Mapping[str, str]:
+    """What people know the requests of a special claim by: ``example.com/gpu of container main``, by request name."""
+    return {
+        request_name(container, each): f"{each.resource} of container {container.name}"
+        for container in pod.containers
+        for each in container.requests
+    }
+
+
+def in_words(text: str, words: Mapping[str, str]) -> str:
+    """A text with words instead of the names of requests of a special claim."""
+    return _REQUEST.sub(lambda found: words.get(found["name"], found[0]), text) if words else text
+
+
+def request_name(container: Container, request: ExtendedRequest) -> str:
+    """The name of the request for one resource of a container, as Kubernetes has it."""
+    return f"container-{container.index}-request-{request.index}"
+
+
 def _needs(pod: Pod, resource: str) -> Iterator[_Need]:
     for container in pod.containers:
         for each in container.requests:
             count = _count(container, each) if each.resource == resource else 0
             if count:
-                yield _Need(container, f"container-{container.index}-request-{each.index}", count)
+                yield _Need(container, request_name(container, each), count)
 
 
 def _count(container: Container, request: ExtendedRequest) -> int:
