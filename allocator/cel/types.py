@@ -81,16 +81,19 @@ TYPE_NAMES: Final = {kind.name: Type(TYPE.name, (kind,)) for kind in _NAMED}
 
 
 def key_type(kind: Type) -> Type:
-    """The type of keys; dyn if the type contains or may contain a map, because no key can be one.
+    """The type of keys: of a map in it, the types of keys and values are dyn, and so are types that are not known yet.
 
     Otherwise the type of ``{x: x}`` would be twice as large as the type of ``x``, and so on.
     """
-    return DYN if kind.parameters and _is_open(kind) else kind
+    return _bounded(kind) if kind.parameters else kind
 
 
-def _is_open(kind: Type) -> bool:
-    """Whether a type contains maps or types that are not known yet."""
-    return kind.name == "map" or kind.is_parameter or any(map(_is_open, kind.parameters))
+def _bounded(kind: Type) -> Type:
+    if kind.is_parameter:
+        return DYN
+    if kind.name == "map":
+        return map_of(DYN, DYN)
+    return Type(kind.name, tuple(map(_bounded, kind.parameters))) if kind.parameters else kind
 
 
 class Solution:

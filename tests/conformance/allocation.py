@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -69,13 +70,19 @@ class World:
         self.inventory = Inventory.of(replace(s, name=f"{s.name}#{i:04}") for i, s in enumerate(slices))
         self.nodes: dict[str, Node] = {n.name: n for n in map(parse_node, case["nodes"])}
         self.usage = _usage(case)
-        self.selectors = Selectors()
+        self.selectors = _selectors()
 
     def task(self, node: str) -> Task:
         """What is to be decided on one node."""
         at = self.nodes[node]
         pools = self.inventory.for_node(at, self.features)
         return Task(at, self.claims, self.classes, pools, self.usage, features=self.features)
+
+
+@cache
+def _selectors() -> Selectors:
+    """One memory for all cases of a process, as a service has it."""
+    return Selectors()
 
 
 def run_case(case: Json) -> str | None:
