@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from itertools import starmap
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def _one(_: Hashable) -> int:
+def _one(_key: Hashable, _value: object) -> int:
     return 1
 
 
@@ -22,10 +23,10 @@ class Recent(dict[Hashable, T], Generic[T]):
 
     Args:
         limit: the most entries, young and old, or their most weight together; a single entry may be heavier.
-        weigh: the weight of an entry, by its key. Without it, each entry weighs 1.
+        weigh: the weight of an entry, by its key and its value. Without it, each entry weighs 1.
     """
 
-    def __init__(self, limit: int, weigh: Callable[[Any], int] = _one) -> None:
+    def __init__(self, limit: int, weigh: Callable[[Any, T], int] = _one) -> None:
         super().__init__()
         self._limit = limit
         self._weigh = weigh
@@ -49,7 +50,7 @@ class Recent(dict[Hashable, T], Generic[T]):
     def keep(self, key: Hashable, value: T) -> T:
         """Keep a value, instead of the one before; returns it."""
         self.forget(key)
-        weight = self._weigh(key)
+        weight = self._weigh(key, value)
         while self._weight + weight > self._limit and (self._old or self):
             self._forget_oldest()
         self._weight += weight
@@ -61,7 +62,7 @@ class Recent(dict[Hashable, T], Generic[T]):
         old = self._old.pop(key, None)
         found = self.pop(key, old)
         if found is not None:
-            self._weight -= self._weigh(key)
+            self._weight -= self._weigh(key, found)
         return found
 
     def forget_all(self) -> None:
@@ -73,8 +74,9 @@ class Recent(dict[Hashable, T], Generic[T]):
         if not self._old:
             self._old, self._oldest_last = dict(self), [*reversed(self)]
             self.clear()
-            self._weight = sum(map(self._weigh, self._old))  # threads that came in between have left it a little wrong
+            # Threads that came in between have left it a little wrong.
+            self._weight = sum(starmap(self._weigh, self._old.items()))
         with suppress(IndexError):  # another thread may have forgotten the rest
-            while self._old.pop(oldest := self._oldest_last.pop(), None) is None:
+            while (found := self._old.pop(oldest := self._oldest_last.pop(), None)) is None:
                 pass  # that entry is young again
-            self._weight -= self._weigh(oldest)
+            self._weight -= self._weigh(oldest, found)

@@ -124,14 +124,16 @@ def make_overview(
 ) -> Overview:
     """What people and metrics see of a service."""
     features, schedulers = decider.solver.features, settings.scheduling.scheduler_names
+    kept = settings.server.decisions
+    decision_log = DecisionLog(kept, now=now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4))
     return Overview(
         api,
         state,
         features,
-        DecisionLog(settings.server.decisions, now=now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4)),
+        decision_log,
         DeviceStates(features),
         ClaimCounts(state.changes_since),
-        PendingPods(state.changes_since, schedulers),
+        PendingPods(state.changes_since, decision_log, schedulers),
         decider,
         now,
         live,

@@ -28,7 +28,6 @@ from extender.faults import Faults
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
-from extender.observe.pending import PendingReason
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.state.objects import Pod, parse_pod
@@ -154,14 +153,10 @@ class Service:
         if not pod.needs_devices:
             self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
-        solver, reason = self._for_call(), PendingReason.FILTER_ERROR
-        try:
-            await self._volume_gate.wait(pod)
-            snapshot = self._known()
-            result = await self._filter(args, snapshot, solver)
-            reason = result.pending_reason
-        finally:
-            self.overview.pending.answered(pod.key, pod.uid, reason)
+        solver = self._for_call()
+        await self._volume_gate.wait(pod)
+        snapshot = self._known()
+        result = await self._filter(args, snapshot, solver)
         if result.passed:
             self._volume_gate.give(pod)
         self.background.note(args, result, snapshot)
@@ -204,8 +199,6 @@ class Service:
         try:
             await self._binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
         except BindError as error:
-            if self._state.snapshot.pod(args.uid) is not None:
-                self.overview.pending.answered(key, args.uid, PendingReason.BIND_ERROR)
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
 

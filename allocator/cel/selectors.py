@@ -49,9 +49,9 @@ class Selectors:
         self, environment: Environment | None = None, *, max_text: int = 250_000, max_results: int = 131_072
     ) -> None:
         self._environment = Environment() if environment is None else environment
-        self._selectors: Recent[Program] = Recent(max_text, len)
-        self._derivations: Recent[Program] = Recent(max_text, len)
-        self._faults: Recent[tuple[int, str]] = Recent(max_text, lambda key: len(key[1]))
+        self._selectors: Recent[Program] = Recent(max_text, lambda text, _: len(text))
+        self._derivations: Recent[Program] = Recent(max_text, lambda text, _: len(text))
+        self._faults: Recent[tuple[int, str]] = Recent(max_text, lambda key, _: len(key[1]))
         self._results: Recent[bool | str] = Recent(max_results)  # a text: why it fails
 
     def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:

@@ -8,7 +8,6 @@ from typing import Any, Final
 from allocator import JSON
 from extender.config.settings import Settings
 from extender.http.endpoint import Application, Endpoints
-from extender.kube.api import ObjectKey
 from extender.observe.decision_log import Draft
 from extender.service import Service
 from extender.state.objects import Pod
@@ -36,19 +35,24 @@ def filter_facts(result: FilterResult) -> Facts:
 
 
 def _deciding(
-    verb: str, service: Service, pod: ObjectKey, node: str = "", *, needs_devices: bool
+    verb: str, service: Service, pod: Pod, node: str = "", *, needs_devices: bool
 ) -> AbstractContextManager[Draft]:
     """An entry of the decision log; none for pods without devices, which would push out all others."""
-    return service.overview.decision_log.deciding(verb, pod, node) if needs_devices else nullcontext(Draft())
+    log = service.overview.decision_log
+    return log.deciding(verb, pod.key, pod.uid, node) if needs_devices else nullcontext(Draft())
 
 
 def _deciding_pod(verb: str) -> Callable[[Service, wire.FilterArgs | wire.PreemptArgs], AbstractContextManager[Draft]]:
-    return lambda service, args: _deciding(verb, service, args.pod.key, needs_devices=args.pod.needs_devices)
+    return lambda service, args: _deciding(verb, service, args.pod, needs_devices=args.pod.needs_devices)
+
+
+def _bound(args: wire.BindArgs) -> Pod:
+    return Pod(args.namespace, args.name, args.uid)
 
 
 def _deciding_bind(service: Service, args: wire.BindArgs) -> AbstractContextManager[Draft]:
     needs_devices = service.overview.state.snapshot.pod(args.uid) is not None
-    return _deciding("bind", service, ObjectKey(args.namespace, args.name), args.node, needs_devices=needs_devices)
+    return _deciding("bind", service, _bound(args), args.node, needs_devices=needs_devices)
 
 
 _FILTER: Final = Verb(
@@ -65,7 +69,7 @@ _FILTER: Final = Verb(
     answered=filter_facts,
     deciding=_deciding_pod("filter"),
     found=lambda draft, _, result: draft.nodes(
-        len(result.passed), chain(result.failed.values(), result.unresolvable.values())
+        len(result.passed), chain(result.failed.values(), result.unresolvable.values()), result.pending_reason
     ),
 )
 
@@ -115,7 +119,7 @@ _BIND: Final = Verb(
     ),
     is_small=True,
     asked=lambda args: {
-        **pod_facts(Pod(args.namespace, args.name, args.uid), args.node),
+        **pod_facts(_bound(args), args.node),
         **count_facts("nodes", asked=1),
     },
     deciding=_deciding_bind,

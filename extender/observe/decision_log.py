@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,17 +13,28 @@ from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from allocator import Recent
 from extender.kube.api import ObjectKey
+from extender.observe.states import PendingReason
 
 _OUT_OF_TIME: Final = "not done in time"
 
-_ON_NODES: Final = frozenset({"filter", "bind"})
-"""Verbs that say where a pod can run. preempt is asked after filter has said that it can run nowhere."""
+_ERRORS: Final = {"filter": PendingReason.FILTER_ERROR, "bind": PendingReason.BIND_ERROR}
+"""What a pod waits for after an error, by verb. Only the answers to these verbs say where a pod can run: preempt is
+asked after filter has said that it can run nowhere."""
 
 _MOST_REASONS: Final = 32
 """Reasons of one entry, the most frequent ones. Reasons hold names from requests, and entries stay in memory."""
 
 _LONGEST_TEXT: Final = 1024
 """Of a reason or an error, in characters."""
+
+MOST_CHANGES: Final = 20_000
+"""Pods with a new answer that nobody has taken from the log."""
+
+_MOST_WEIGHT: Final = 20_000_000
+"""Of the latest answers about pods, in characters."""
+
+_ENTRY_WEIGHT: Final = 900
+"""Of an entry, beside its reasons and its error; it takes about as many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,7 @@ class Entry:
         passed: the number of nodes that fit.
         rejected: the most frequent reasons, each with its number of rejected nodes.
         error: the error of the answer; empty if there was none.
+        waits_for: what the pod waits for after this answer, if it is pending.
     """
 
     number: int
@@ -51,6 +63,7 @@ class Entry:
     passed: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
+    waits_for: PendingReason = PendingReason.FITS
 
 
 @dataclass(slots=True)
@@ -59,22 +72,30 @@ class Draft:
 
     passed: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
+    waits_for: PendingReason = PendingReason.FITS
 
-    def nodes(self, passed: int, reasons: Iterable[str]) -> None:
-        """Note the number of nodes that fit, and one reason for each of the others."""
+    def nodes(self, passed: int, reasons: Iterable[str], waits_for: PendingReason = PendingReason.FITS) -> None:
+        """Note the number of nodes that fit, one reason for each of the others, and what the pod waits for."""
         self.passed = passed
         self.rejected = Counter(reasons)
+        self.waits_for = waits_for
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
+def _weight(_uid: str, entry: Entry) -> int:
+    return _ENTRY_WEIGHT + sum(map(len, entry.rejected)) + len(entry.error)
+
+
 class DecisionLog:
-    """A ring of entries, and the latest entry of each pod. Set up logging first: the constructor keeps its logger.
+    """A ring of entries, and the latest entry of each pod that is not bound.
+
+    Set up logging first: the constructor keeps its logger.
 
     Args:
-        size: entries that are kept, the latest ones; and pods whose latest entry is kept.
+        size: of the ring, in entries.
         now: the time of day.
         clock: seconds, to measure with.
         new_id: makes ids.
@@ -84,7 +105,8 @@ class DecisionLog:
         self, size: int, *, now: Callable[[], datetime], clock: Callable[[], float], new_id: Callable[[], str]
     ) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
-        self._by_pod: Recent[Entry] = Recent(size)
+        self._by_pod: Recent[Entry] = Recent(_MOST_WEIGHT, _weight)
+        self._changes: deque[ObjectKey] = deque(maxlen=MOST_CHANGES)
         self._now = now
         self._clock = clock
         self._new_id = new_id
@@ -96,15 +118,22 @@ class DecisionLog:
         """The latest entries, newest first."""
         return tuple(reversed(self._entries))
 
-    def latest(self, pod: ObjectKey) -> Entry | None:
-        """The latest answer of filter or bind about a pod; None if it is forgotten, or if there was none.
+    def latest(self, uid: str) -> Entry | None:
+        """The latest answer of filter or bind about a pod; None if it is forgotten, if there was none, or after a bind.
 
-        It may be about an earlier pod of that name.
+        Args:
+            uid: of the pod.
         """
-        return self._by_pod.find(pod)
+        return self._by_pod.find(uid)
+
+    def changes(self) -> Sequence[ObjectKey] | None:
+        """The pods with a new answer since the last call; None: there were too many to remember."""
+        is_whole = len(self._changes) < MOST_CHANGES
+        taken = [self._changes.popleft() for _ in range(len(self._changes))]
+        return taken if is_whole else None
 
     @contextmanager
-    def deciding(self, verb: str, pod: ObjectKey, node: str = "") -> Iterator[Draft]:
+    def deciding(self, verb: str, pod: ObjectKey, uid: str, node: str = "") -> Iterator[Draft]:
         """Note the outcome of a verb; errors are noted and raised again. Log lines within carry pod and decision."""
         at, started, entry_id, draft, error = self._now(), self._clock(), self._new_id(), Draft(), ""
         bound = bind_contextvars(decision=entry_id, pod=str(pod))
@@ -120,12 +149,24 @@ class DecisionLog:
             self._count += 1
             seconds = self._clock() - started
             rejected = {_cut(reason): nodes for reason, nodes in draft.rejected.most_common(_MOST_REASONS)}
-            entry = Entry(self._count, entry_id, at, seconds, verb, pod, node, draft.passed, rejected, _cut(error))
+            waits_for = _ERRORS[verb] if error and verb in _ERRORS else draft.waits_for
+            entry = Entry(
+                self._count, entry_id, at, seconds, verb, pod, node, draft.passed, rejected, _cut(error), waits_for
+            )
             self._entries.append(entry)
-            if verb in _ON_NODES:
-                self._by_pod.keep(pod, entry)
+            self._remember(uid, entry)
             self._tell(entry)
             reset_contextvars(**bound)
+
+    def _remember(self, uid: str, entry: Entry) -> None:
+        """Keep the latest answer about a pod. A pod that is bound waits no longer."""
+        if entry.verb not in _ERRORS:
+            return
+        if entry.verb == "bind" and not entry.error:
+            self._by_pod.forget(uid)
+        else:
+            self._by_pod.keep(uid, entry)
+        self._changes.append(entry.pod)
 
     def _tell(self, entry: Entry) -> None:
         """A decision that leaves a pod waiting, and every bind, is logged by default."""

@@ -12,7 +12,7 @@ class SpecCache:
     """
 
     def __init__(self, limit: int = 4_000_000) -> None:
-        self._read: Recent[ClaimSpec] = Recent(limit, lambda source: len(source[1]))
+        self._read: Recent[ClaimSpec] = Recent(limit, lambda source, _: len(source[1]))
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
         """The spec in some fields: an `allocator.model.json.SpecReader`, whose equal answers are the same."""

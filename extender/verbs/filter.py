@@ -15,7 +15,7 @@ from allocator import JSON, InvalidClaimError, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
-from extender.observe.pending import PendingReason
+from extender.observe.states import PendingReason
 from extender.pods.case import Case, after_departures, fits, held_for_nominated, open_case
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.extended_resources.requests import in_words, request_words

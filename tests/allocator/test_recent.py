@@ -59,7 +59,7 @@ def test_what_is_forgotten_is_not_found() -> None:
 
 
 def test_heavy_entries_take_the_room_of_many() -> None:
-    recent: Recent[int] = Recent(10, len)
+    recent: Recent[int] = Recent(10, lambda key, _: len(key))
     for key in ("aa", "bb", "cc", "dd", "ee", "ffffff"):
         recent.keep(key, 0)
     assert [key for key in ("aa", "bb", "cc", "dd", "ee", "ffffff") if recent.find(key) is not None] == [
@@ -70,7 +70,7 @@ def test_heavy_entries_take_the_room_of_many() -> None:
 
 
 def test_an_entry_heavier_than_the_limit_is_kept_alone() -> None:
-    recent: Recent[int] = Recent(10, len)
+    recent: Recent[int] = Recent(10, lambda key, _: len(key))
     for key in ("aa", "b" * 99, "cc"):
         recent.keep(key, 0)
         assert recent.find(key) == 0
@@ -79,10 +79,17 @@ def test_an_entry_heavier_than_the_limit_is_kept_alone() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["keep", "keep", "find", "forget"]), st.integers(1, 12))))
 def test_the_weight_never_exceeds_the_limit(calls: list[tuple[str, int]]) -> None:
-    recent: Recent[int] = Recent(20, int)
+    recent: Recent[int] = Recent(20, lambda key, _: int(key))
     for call, key in calls:
         if call == "keep":
             recent.keep(key, key)
         else:
             getattr(recent, call)(key)
         assert sum(each for each in range(1, 13) if each in recent or each in recent._old) <= 20
+
+
+def test_a_value_may_decide_the_weight() -> None:
+    recent: Recent[str] = Recent(10, lambda _, value: len(value))
+    for key, value in enumerate(("aaaa", "bbbb", "cccccc", "d")):
+        recent.keep(key, value)
+    assert [recent.find(key) for key in range(4)] == [None, None, "cccccc", "d"]

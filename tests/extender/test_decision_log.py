@@ -1,4 +1,4 @@
-"""The journal: a ring of decisions, and a line each in the log."""
+"""The decision log: a ring of decisions, and a line each in the log."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from structlog.contextvars import get_contextvars
 
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import DecisionLog
+from extender.observe.states import PendingReason
 
 POD = ObjectKey("ns", "p")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,7 +23,7 @@ def decision_log(size: int = 10) -> DecisionLog:
 
 def test_a_decision_is_noted_with_its_nodes() -> None:
     kept = decision_log()
-    with kept.deciding("filter", POD) as draft:
+    with kept.deciding("filter", POD, "uid") as draft:
         draft.nodes(2, ["no free device", "tainted", "no free device"])
     (entry,) = kept.entries
     assert (entry.id, entry.at, entry.seconds, entry.verb, entry.pod) == ("id-1", AT, 1.0, "filter", POD)
@@ -41,7 +42,7 @@ def test_a_decision_is_noted_with_its_nodes() -> None:
 )
 def test_an_error_is_noted_and_goes_on(error: BaseException, text: str) -> None:
     kept = decision_log()
-    with pytest.raises(type(error)), kept.deciding("bind", POD, "n"):
+    with pytest.raises(type(error)), kept.deciding("bind", POD, "uid", "n"):
         raise error
     assert [(entry.node, entry.error) for entry in kept.entries] == [("n", text)]
 
@@ -49,14 +50,14 @@ def test_an_error_is_noted_and_goes_on(error: BaseException, text: str) -> None:
 def test_the_latest_are_kept_newest_first() -> None:
     kept = decision_log(2)
     for verb in ("filter", "preempt", "bind"):
-        with kept.deciding(verb, POD):
+        with kept.deciding(verb, POD, "uid"):
             pass
     assert [(entry.number, entry.verb) for entry in kept.entries] == [(3, "bind"), (2, "preempt")]
 
 
 def test_what_is_logged_meanwhile_carries_pod_and_decision() -> None:
     kept = decision_log()
-    with kept.deciding("bind", POD):
+    with kept.deciding("bind", POD, "uid"):
         assert get_contextvars() == {"decision": "id-1", "pod": "ns/p"}
     assert get_contextvars() == {}
 
@@ -76,7 +77,7 @@ def test_what_leaves_a_pod_waiting_and_every_bind_is_worth_a_line(
     kept = decision_log()
     with structlog.testing.capture_logs() as lines:
         try:
-            with kept.deciding(verb, POD) as draft:
+            with kept.deciding(verb, POD, "uid") as draft:
                 draft.nodes(passed, ["tainted"])
                 if error is not None:
                     raise error
@@ -84,3 +85,36 @@ def test_what_leaves_a_pod_waiting_and_every_bind_is_worth_a_line(
             pass
     assert [(line["event"], line["verb"], line["log_level"]) for line in lines] == [("decided", verb, level)]
     assert lines[0]["rejected"] == {"tainted": 1}
+
+
+def answer(to: DecisionLog, uid: str, waits_for: PendingReason, *reasons: str) -> None:
+    with to.deciding("filter", POD, uid) as draft:
+        draft.nodes(0, reasons, waits_for)
+
+
+def test_the_latest_answer_about_each_pod_outlives_the_ring() -> None:
+    kept = decision_log(1)
+    for uid, waits_for in (("p", PendingReason.SEARCH), ("q", PendingReason.FITS), ("p", PendingReason.DEVICES)):
+        answer(kept, uid, waits_for)
+    latest = [kept.latest(uid) for uid in ("p", "q", "r")]
+    assert [each and each.waits_for for each in latest] == [PendingReason.DEVICES, PendingReason.FITS, None]
+
+
+def test_an_error_is_what_the_pod_waits_for_and_a_bind_ends_the_wait() -> None:
+    kept = decision_log()
+    for verb, waits_for in (("filter", PendingReason.FILTER_ERROR), ("bind", PendingReason.BIND_ERROR)):
+        with pytest.raises(ValueError, match="x"), kept.deciding(verb, POD, "p"):
+            raise ValueError("x")
+        latest = kept.latest("p")
+        assert latest is not None
+        assert latest.waits_for is waits_for
+    with kept.deciding("bind", POD, "p", "n"):
+        pass
+    assert kept.latest("p") is None
+
+
+def test_long_answers_take_the_room_of_many() -> None:
+    kept = decision_log(1)
+    for number in range(1000):
+        answer(kept, f"p-{number}", PendingReason.DEVICES, *(f"{number} {each}" + "x" * 1024 for each in range(32)))
+    assert (kept.latest("p-0") is None, kept.latest("p-999") is None) == (True, False)

@@ -9,8 +9,6 @@ import pytest
 from httpx import AsyncClient
 
 from extender.config.sources import load
-from extender.kube.api import ObjectKey
-from extender.observe.decision_log import Entry
 from extender.observe.tables.pods import Waiting, pods
 from extender.observe.tables.table import duration, page
 from tests.kit.clusters import (
@@ -212,13 +210,11 @@ def test_pod_from_a_manifest_has_no_age() -> None:
     assert found.as_text().splitlines()[1].split()[3] == "-"
 
 
-@pytest.mark.parametrize(("at", "is_known"), [(CREATED, True), (CREATED - timedelta(seconds=1), False)])
-def test_decision_about_an_earlier_pod_of_that_name_does_not_count(at: datetime, is_known: bool) -> None:
-    key = ObjectKey("ns", "waits")
-    entry = Entry(1, "id", at, 0.1, "filter", key, rejected={"no device": 2})
-    view = pods(snapshot_of(pod("waits", "c")), Waiting({key: entry}.get), CREATED)
-    (item,) = page(view, limit=9).items
-    assert (item["reason"] == "2x no device") is is_known
+async def test_decision_about_an_earlier_pod_of_that_name_does_not_count(client: AsyncClient) -> None:
+    earlier = pod("waits", "wanted")
+    earlier["metadata"]["uid"] = "uid-earlier"
+    await ask(client, "filter", asking(earlier, "a"))
+    assert (await rows(client))["waits"]["reason"] == "no scheduler has asked this replica about the pod lately"
 
 
 @pytest.mark.parametrize(

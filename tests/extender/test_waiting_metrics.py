@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,13 +13,15 @@ from extender.config.sources import load
 from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.claim_counts import ClaimCounts, ClaimSource
-from extender.observe.pending import MOST_PODS, PendingPods, PendingReason
-from extender.observe.states import ClaimState
-from extender.service import RefusedError, Service
+from extender.observe.decision_log import MOST_CHANGES, DecisionLog
+from extender.observe.pending import PendingPods
+from extender.observe.states import ClaimState, PendingReason
+from extender.service import Service
 from extender.state.objects import POD_CLAIM_NAME, SPECIAL, Pod
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
-from extender.verbs.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs
+from tests.extender.http_scene import post
 from tests.kit.binders import binder_over
 from tests.kit.clusters import (
     DRIVER,
@@ -26,7 +29,11 @@ from tests.kit.clusters import (
     NOW,
     Cluster,
     Object,
+    app_over,
+    asking,
+    binding,
     claim,
+    client_of,
     local_slice,
     node,
     parsed,
@@ -39,6 +46,8 @@ from tests.kit.clusters import (
 NODE_A = (GPU, node("a"), local_slice("a"))
 MINE = pod("p", "c")
 SERVED = load("scheduling: {schedulerNames: [dra]}")
+PATIENT = load("scheduling: {deadlineSeconds: 60}")
+"""However busy the machine is, a call is answered."""
 
 
 def waiting(service: Service) -> dict[str, float]:
@@ -71,9 +80,10 @@ ANSWERED = {
 @pytest.mark.parametrize("reason", ANSWERED)
 async def test_a_pending_pod_waits_for_what_filter_has_answered(reason: str) -> None:
     cluster = Cluster.of(*ANSWERED[reason])
-    service, asked = cluster.service(), parsed(next(each for each in ANSWERED[reason] if each["kind"] == "Pod"))
+    service, asked = cluster.service(PATIENT), next(each for each in ANSWERED[reason] if each["kind"] == "Pod")
     assert waiting(service) == {"not_asked": 1}
-    await service.filter(FilterArgs(asked, ("a",)))
+    async with client_of(app_over(service, cluster.state, PATIENT)) as client:
+        await post(client, "filter", asking(asked, "a"))
     assert waiting(service) == {reason: 1}
 
 
@@ -94,13 +104,12 @@ def test_a_pod_that_no_scheduler_of_ours_tries_is_told_apart(raw: Object, reason
 async def test_calls_that_end_with_an_error_are_reasons() -> None:
     cluster = Cluster.of(*NODE_A, MINE, claim("c"))
     service = cluster.service()
-    with pytest.raises(RefusedError):
-        await service.bind(BindArgs("ns", "p", "uid-p", "nowhere"))
-    assert waiting(service) == {"bind_error": 1}
-    cluster.state.doubt(RESOURCES["Node"], "not synced")
-    with pytest.raises(RefusedError):
-        await service.filter(FilterArgs(parsed(MINE), ("a",)))
-    assert waiting(service) == {"filter_error": 1}
+    async with client_of(app_over(service, cluster.state)) as client:
+        assert "nowhere" in (await post(client, "bind", binding("p", "nowhere")))["Error"]
+        assert waiting(service) == {"bind_error": 1}
+        cluster.state.doubt(RESOURCES["Node"], "not synced")
+        assert "not synced" in (await post(client, "filter", asking(MINE, "a")))["Error"]
+        assert waiting(service) == {"filter_error": 1}
 
 
 def test_a_search_that_a_limit_has_stopped_is_a_reason() -> None:
@@ -112,10 +121,11 @@ def test_a_search_that_a_limit_has_stopped_is_a_reason() -> None:
 async def test_a_pod_that_is_bound_or_gone_waits_no_longer() -> None:
     cluster = Cluster.of(*NODE_A, MINE, claim("c"), pod("q", "d"))
     service = cluster.service()
-    await service.filter(FilterArgs(parsed(MINE), ("a",)))
-    assert waiting(service) == {"fits": 1, "not_asked": 1}
-    await service.bind(BindArgs("ns", "p", "uid-p", "a"))
-    assert waiting(service) == {"not_asked": 1}
+    async with client_of(app_over(service, cluster.state)) as client:
+        await post(client, "filter", asking(MINE, "a"))
+        assert waiting(service) == {"fits": 1, "not_asked": 1}
+        assert await post(client, "bind", binding("p", "a")) == {}
+        assert waiting(service) == {"not_asked": 1}
     await cluster.api.delete(PODS, ObjectKey("ns", "q"))
     assert waiting(service) == {}
 
@@ -184,6 +194,17 @@ STEPS = st.one_of(
     st.builds(lambda name, on: pod(name, name, on=on), NAMES, st.sampled_from(["", "", "n"])),
     st.builds(lambda name: gated(pod(name, name)), NAMES),
 )
+
+
+def new_log() -> DecisionLog:
+    return DecisionLog(1, now=lambda: NOW, clock=lambda: 0.0, new_id=str)
+
+
+def answer(to: DecisionLog, name: str, waits_for: PendingReason) -> None:
+    with to.deciding("filter", ObjectKey("ns", name), f"uid-{name}") as draft:
+        draft.nodes(1, (), waits_for)
+
+
 HAPPENINGS = st.lists(st.tuples(st.one_of(STEPS, NAMES, st.none()), st.booleans()), max_size=25)
 """An object that comes or goes, the name of a pod that gets an answer, or a scrape."""
 
@@ -193,18 +214,20 @@ def test_what_is_kept_up_is_what_is_counted_anew(happenings: list[tuple[Object |
     state = ClusterState(log_size=3)
     for resource in RESOURCES.values():
         state.replace(resource, [], 0)
-    claims, pending = ClaimCounts(state.changes_since), PendingPods(state.changes_since, ())
+    decision_log, claims = new_log(), ClaimCounts(state.changes_since)
+    pending = PendingPods(state.changes_since, decision_log, ())
     answered: list[str] = []
     for number, (step, is_there) in enumerate([*happenings, (None, True)]):
         if step is None:
-            anew = PendingPods(state.changes_since, ())
+            again = new_log()
             for name in answered:
-                anew.answered(ObjectKey("ns", name), f"uid-{name}", PendingReason.DEVICES)
+                answer(again, name, PendingReason.DEVICES)
+            anew = PendingPods(state.changes_since, again, ())
             assert pending.count(state.snapshot) == anew.count(state.snapshot)
             assert claims.count(state.snapshot) == ClaimCounts(state.changes_since).count(state.snapshot)
         elif isinstance(step, str):
             answered.append(step)
-            pending.answered(ObjectKey("ns", step), f"uid-{step}", PendingReason.DEVICES)
+            answer(decision_log, step, PendingReason.DEVICES)
         else:
             raw = step | {"metadata": step["metadata"] | {"resourceVersion": str(number + 2)}}
             kind = EventType.MODIFIED if is_there else EventType.DELETED
@@ -213,10 +236,11 @@ def test_what_is_kept_up_is_what_is_counted_anew(happenings: list[tuple[Object |
 
 def test_more_answers_than_are_kept_between_two_scrapes_are_no_loss() -> None:
     state = state_of([pod("p", "c")])
-    pending = PendingPods(state.changes_since, ())
+    decision_log = new_log()
+    pending = PendingPods(state.changes_since, decision_log, ())
     assert pending.count(state.snapshot)[PendingReason.NOT_ASKED] == 1
-    pending.answered(ObjectKey("ns", "p"), "uid-p", PendingReason.DEVICES)
-    for number in range(MOST_PODS - 1):
-        pending.answered(ObjectKey("ns", f"other-{number % 10}"), f"uid-{number % 10}", PendingReason.FITS)
-    pending.answered(ObjectKey("ns", "other"), "uid-other", PendingReason.FITS)
+    answer(decision_log, "p", PendingReason.DEVICES)
+    with structlog.testing.capture_logs():  # lines to write would take most of the time
+        for number in range(MOST_CHANGES):
+            answer(decision_log, f"other-{number % 10}", PendingReason.FITS)
     assert pending.count(state.snapshot)[PendingReason.DEVICES] == 1

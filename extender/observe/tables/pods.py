@@ -25,23 +25,18 @@ class Waiting:
     """Why pods wait.
 
     Attributes:
-        latest: the latest decision about a pod; None if there is none.
+        latest: the latest decision about the pod of a uid; None if there is none.
         schedulers: names of the schedulers that call the extender; empty: not known.
     """
 
-    latest: Callable[[ObjectKey], Entry | None]
+    latest: Callable[[str], Entry | None]
     schedulers: Sequence[str] = ()
-
-    def decision(self, pod: Pod) -> Entry | None:
-        """The latest decision about the pod; not about an earlier pod of that name."""
-        found, created = self.latest(pod.key), _time(pod.created)
-        return None if found is None or (created is not None and found.at < created) else found
 
     def reason(self, pod: Pod) -> str:
         """Why a pending pod waits."""
         if reason := no_attempt(pod, self.schedulers):
             return reason
-        found = self.decision(pod)
+        found = self.latest(pod.uid)
         if found is None:
             return _NOT_ASKED
         if found.error:
@@ -78,7 +73,7 @@ def pods(
 
 def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: datetime) -> Item:
     is_pending, created = state is PodState.PENDING, _time(pod.created)
-    decision = waiting.decision(pod) if is_pending else None
+    decision = waiting.latest(pod.uid) if is_pending else None
     return {
         "namespace": pod.namespace,
         "pod": pod.name,
