@@ -1,7 +1,7 @@
 """Allocate devices of one node for some claims."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allocator.causes import COUNT, POOL, UNREACHABLE
 from allocator.cel.selectors import Selectors
@@ -70,25 +70,28 @@ def allocate(
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, usable, task.features)
-    view = View(the_plan, candidates, ledger.counters)
+    view = View(the_plan, candidates, ledger.counters, task.classes, timed)
     search = Search(the_plan, candidates, ledger, policy.orders(view), budget)
     if not search.run():
         _check_pools(task)
         return Unsatisfiable(_reasons(task, the_plan, candidates, search), budget.steps)
-    return _allocation(task, the_plan, view, search.places, budget.steps, new_share_id)
+    return _allocation(task, view, search.places, budget.steps, new_share_id, policy)
 
 
 def _allocation(
-    task: Task, the_plan: Plan, view: View, places: list[Place], steps: int, new_share_id: Callable[[], str]
+    task: Task, view: View, places: list[Place], steps: int, new_share_id: Callable[[], str], policy: Policy
 ) -> Allocation:
-    chosen = _chosen(the_plan, places)
+    chosen = _chosen(view.plan, places)
     results = []
     for index, claim in enumerate(task.claims):
         of_claim = [each for each in chosen if each[0].claim == index]
         results.append(allocation_result(claim, of_claim, view.candidates, task.node, task.features, new_share_id))
     options = {p.slot: (p.alternative, p.option) for p in places}
     taken = [p.chosen for p in places if p.chosen is not None and not p.alternative.request.admin_access]
-    return Allocation(tuple(results), merit(view.candidates, view.counters, list(options.values()), taken), steps)
+    found = merit(view.candidates, view.counters, list(options.values()), taken)
+    if policy.weighs_classes:
+        found = replace(found, demand=sum(map(view.demand, taken)))
+    return Allocation(tuple(results), found, steps)
 
 
 def _chosen(the_plan: Plan, places: list[Place]) -> list[Chosen]:

@@ -32,14 +32,18 @@ class Merit:
     Attributes:
         preference: sum of 8 - index of the alternatives chosen from `firstAvailable`.
         capacity: qualified name to the sum over the devices taken, in units of 10**-9.
-        free: share of the devices of the same pools that stays free, 0 to 1.
+        free: share of the devices of the same pools that stays free, 0 to 1; of a shared device, the share of its
+            capacity that stays free counts.
         broken: counter sets from which nothing was taken before.
+        demand: sum over the devices taken of the device classes that each belongs to; 0 unless the policy weighs
+            classes.
     """
 
     preference: int = 0
     capacity: Mapping[str, int] = field(default_factory=dict)
     free: float = 0.0
     broken: int = 0
+    demand: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
+from extender.pods.policy import policy_of
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder
@@ -168,13 +169,14 @@ class Service:
         Raises:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.
         """
-        if not args.pod.needs_devices:
-            return score_nodes(args.names, Merits(), self._solver.policy)
+        policy = policy_of(args.pod, self._solver.policy)
+        if policy is None or not args.pod.needs_devices:
+            return [0] * len(args.names)
         known = self._decisions.of(args.pod.uid)
         merits = known.merits if known and known.merits else None
         if merits is None:
             merits = (await self._filter(args, self._known(), self._for_call())).merits
-        return score_nodes(args.names, merits, self._solver.policy)
+        return score_nodes(args.names, merits, policy)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
         """Whom to evict, per node that this makes room on.

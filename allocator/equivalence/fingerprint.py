@@ -6,7 +6,7 @@ pools and devices in the answer differ. A fingerprint leaves out names, attribut
 value that devices share under a constraint.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +20,7 @@ from allocator.checks.in_use import state_of
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import AllocationMode, Claim, DeviceClass, DeviceRequest
 from allocator.model.devices import AttributeValue, Device, Node
+from allocator.policies.policy import Policy
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import CONSTRAINTS, values_of
 from allocator.search.limits import SearchBudget
@@ -54,16 +55,23 @@ class AttributeReads:
 
 
 def attribute_reads_of(
-    claims: Sequence[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors, budget: SearchBudget
+    claims: Sequence[Claim],
+    classes: Mapping[str, DeviceClass],
+    selectors: Selectors,
+    budget: SearchBudget,
+    policy: Policy,
 ) -> AttributeReads:
-    """What claims read in all alternatives of their requests.
+    """What claims read in all alternatives of their requests, and what the policy reads.
 
     An expression that does not compile reads nothing: it fails on every device.
 
     Raises:
         SearchLimitError: time was up before all expressions were compiled. The next call finds those that were.
     """
-    read = list(_reads(claims, classes, selectors, budget))
+    expressions = list(_expressions(claims, classes, selectors))
+    if policy.weighs_classes:
+        expressions += [(selectors.reads, text) for each in classes.values() for text in each.selectors]
+    read = list(_reads(expressions, budget))
     values = {name for reads in read for name in reads.attributes}
     specs = [spec for claim in claims for spec in claim.spec.constraints if spec.kind in CONSTRAINTS]
     matched = {name for spec in specs for name in CONSTRAINTS[spec.kind].reads(spec)}
@@ -76,20 +84,24 @@ def _requests(claims: Iterable[Claim]) -> Iterator[DeviceRequest]:
     return (alternative for claim in claims for request in claim.spec.requests for alternative in request.alternatives)
 
 
-def _reads(
-    claims: Iterable[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors, budget: SearchBudget
-) -> Iterator[Reads]:
+def _expressions(
+    claims: Iterable[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors
+) -> Iterator[tuple[Callable[[str], Reads], str]]:
+    """The expressions of claims and their classes, each with what tells its reads."""
     for request in _requests(claims):
         device_class = classes.get(request.device_class)
-        expressions = request.selectors if device_class is None else (*device_class.selectors, *request.selectors)
-        sources = [(selectors.reads, text) for text in expressions]
-        sources += [(selectors.derivation_reads, each.expression) for each in request.derived_attributes]
-        for reads_of, text in sources:
-            budget.look()
-            try:
-                yield reads_of(text)
-            except CompileError:
-                continue
+        texts = request.selectors if device_class is None else (*device_class.selectors, *request.selectors)
+        yield from ((selectors.reads, text) for text in texts)
+        yield from ((selectors.derivation_reads, each.expression) for each in request.derived_attributes)
+
+
+def _reads(expressions: Iterable[tuple[Callable[[str], Reads], str]], budget: SearchBudget) -> Iterator[Reads]:
+    for reads_of, text in expressions:
+        budget.look()
+        try:
+            yield reads_of(text)
+        except CompileError:
+            continue
 
 
 def pool_structure(view: NodePool) -> Hashable:

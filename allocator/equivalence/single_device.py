@@ -4,7 +4,7 @@ Where devices are partitions of others, hardly two nodes have the same devices h
 answers. One `Single` serves all nodes that differ only in which devices are held; its answers are those of `allocate`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -75,6 +75,7 @@ class Single:
         devices: pool by pool, the devices that the node can reach, then others that consume counters of the pool.
         reached: pool by pool, how many devices the node can reach.
         full: counter to its full value.
+        choose: as `Policy.single`.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class Single:
         devices: Sequence[Sequence[Facts]],
         reached: Sequence[int],
         full: Mapping[CounterKey, int],
-        policy: Policy,
+        choose: Callable[[Mapping[DeviceKind, int]], DeviceKind | None],
     ) -> None:
         self._request = request
-        self._policy = policy
+        self._choose = choose
         self._devices = tuple(chain.from_iterable(devices))
         self._all_free = tuple([(0,) * len(of_pool) for of_pool in devices])
         ends = [sum(map(len, devices[:number])) + count for number, count in enumerate(reached)]
@@ -121,7 +122,7 @@ class Single:
                 position = group.positions[number]
                 if position < firsts.get(kind, position + 1):
                     firsts[kind] = position
-        chosen = self._policy.single(firsts)
+        chosen = self._choose(firsts)
         if chosen is None:
             return NotFound(self._request, frozenset(self._causes(held)))
         return Found(chosen.sizes, chosen.broken, self._free_without(firsts[chosen], held))
@@ -146,7 +147,7 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
     Raises:
         SearchLimitError: a limit was reached.
     """
-    if any(pool.problem for pool in task.pools):
+    if policy.single is None or any(pool.problem for pool in task.pools):
         return None
     timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, task.pools, Usage(), NO_RULES, task.features, timed)
@@ -165,7 +166,7 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
     if not task.features.partitionable_devices:
         devices = [[each._replace(draws=()) for each in of_pool] for of_pool in devices]
     counters = {key: amount for pool in task.pools for key, amount in full(pool).items()}
-    return Single(wanted.label, devices, [len(pool.candidates) for pool in task.pools], counters, policy)
+    return Single(wanted.label, devices, [len(pool.candidates) for pool in task.pools], counters, policy.single)
 
 
 def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:

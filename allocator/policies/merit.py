@@ -1,12 +1,12 @@
 """The merit of an allocation."""
 
 from collections.abc import Sequence
+from math import fsum
 from typing import Final
 
 from allocator.checks.counters import CounterKey, Counters, counter_demand
 from allocator.outcome import Merit
 from allocator.search.candidates import Alternative, Candidates
-from allocator.usage import NOTHING_USED
 
 _BEST_ALTERNATIVE: Final = 8
 """Preference of the first alternative of `firstAvailable`; each further one counts 1 less (upstream's scorer)."""
@@ -46,8 +46,8 @@ def merit(
 
 def _free_share(candidates: Candidates, taken: Sequence[int]) -> float:
     """The share of devices that stays free, in the pools of the devices taken."""
-    pools = candidates.usage.pools
-    used = {pool: pools.get(pool, NOTHING_USED) for pool in {candidates.all[i].slice.pool for i in taken}}
-    members = [(i, c) for i, c in enumerate(candidates.all) if c.slice.pool in used]
-    free = {i for i, c in members if c.device.id.device not in used[c.slice.pool]}
-    return len(free.difference(taken)) / len(members) if members else 0.0
+    pools = {candidates.all[i].slice.pool for i in taken}
+    members = [i for i, c in enumerate(candidates.all) if c.slice.pool in pools]
+    gone = {i for i in taken if not candidates.is_shared(i)}
+    # fsum: nodes that are equivalent may have their devices in another order
+    return fsum([candidates.room(i) for i in members if i not in gone]) / len(members) if members else 0.0

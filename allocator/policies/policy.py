@@ -3,14 +3,17 @@
 Every policy finds an allocation exactly when first-fit finds one.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from allocator.checks.counters import Counters
+from allocator.checks.counters import Counters, counter_demand
+from allocator.class_members import ClassMembers
+from allocator.model.claims import DeviceClass
 from allocator.model.devices import Device
 from allocator.outcome import Merit
-from allocator.search.candidates import Alternative, Candidates
+from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
+from allocator.search.limits import TimedSelectors
 from allocator.search.plan import Plan
 
 MAX_SCORE = 10
@@ -26,11 +29,32 @@ Sizes: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a policy may read."""
+    """What a policy may read.
+
+    Attributes:
+        classes: all device classes of the cluster, by name. Only a policy that `weighs_classes` may read them.
+        selectors: with the time that the whole decision may take.
+    """
 
     plan: Plan
     candidates: Candidates
     counters: Counters
+    classes: Mapping[str, DeviceClass]
+    selectors: TimedSelectors
+
+    def breakage(self, index: int) -> int:
+        """1 for a device whose counter sets have nothing taken yet, else 0."""
+        device = self.candidates.all[index].device
+        if not device.consumes_counters:
+            return 0
+        left = self.counters.left(device.id.pool_id)
+        full = self.counters.full(device.id.pool_id)
+        return int(all(left[key] == full[key] for key, _ in counter_demand(device)))
+
+    def demand(self, index: int) -> int:
+        """How many device classes a device belongs to."""
+        device = self.candidates.all[index].device
+        return sum(ClassMembers(each, self.selectors).has(device) for each in self.classes.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,22 +88,49 @@ class Policy:
         orders: the order in which candidates are tried; called once per search.
         single: the kind of device that a search by `orders` would take for a request of one device; None if it would
             take none. The argument has each kind of free device with the position of the first device of that kind.
+            Without this function, a search decides.
         scores: how nodes compare.
         why: why an allocation compares with all allocations as it does, a phrase for each reason; None: `scores` only
             depends on the preference of alternatives.
+        weighs_classes: it reads classes that the claims do not name, so an allocation has a `Merit.demand`.
     """
 
     name: str
     orders: Callable[[View], Orders]
-    single: Callable[[Mapping[DeviceKind, int]], DeviceKind | None]
+    single: Callable[[Mapping[DeviceKind, int]], DeviceKind | None] | None
     scores: Scores
     why: Callable[[Merit, Sequence[Merit]], Iterator[str]] | None = None
+    weighs_classes: bool = False
 
 
 def published(view: View) -> Orders:
     """The order of pools, slices and devices, as upstream has it."""
     order = range(view.candidates.count)
     return lambda _: order
+
+
+def sorted_orders(view: View, arrange: Callable[[View, Alternative, Sequence[int]], Sequence[int]]) -> Orders:
+    """The candidates that suit each alternative, arranged; the published order where that might change a yes.
+
+    That is so if judging a candidate raises an error, which the search may never meet, or if a violated constraint is
+    an error. So all policies find the same errors.
+
+    Args:
+        view: the node.
+        arrange: gets the suitable candidates in the published order.
+    """
+    if view.plan.constrains_all:
+        return published(view)
+    try:
+        alternatives = [each for slot in view.plan.slots for each in slot.alternatives]
+        orders = {id(each): arrange(view, each, _suitable(view.candidates, each)) for each in alternatives}
+    except UNJUDGED:
+        return published(view)
+    return lambda alternative: orders[id(alternative)]
+
+
+def _suitable(candidates: Candidates, alternative: Alternative) -> Sequence[int]:
+    return [index for index in range(candidates.count) if candidates.judge(alternative, index) is SUITS]
 
 
 def sizes_of(device: Device) -> Sizes:
@@ -103,3 +154,29 @@ def in_bands(merits: Mapping[K, Merit], fitness: Callable[[Merit], float]) -> di
         low, high = bands[each.preference]
         scores[name] = min(MAX_SCORE, low + round(fitness(each) * (high - low)))
     return scores
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most of an amount among the nodes."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, amounts: Iterable[float]) -> "Range":
+        """The range of some amounts."""
+        known = list(amounts)
+        return cls(min(known, default=0.0), max(known, default=0.0))
+
+    def excess(self, amount: float) -> float:
+        """0 for the least, up to 1 for the most."""
+        return (amount - self.least) / self.most if self.most > 0 else 0.0
+
+
+def use_in_words(merit: Merit, every: Sequence[Merit]) -> Iterator[str]:
+    """What a node keeps free and whole, where nodes differ."""
+    if len({each.broken for each in every}) > 1:
+        yield "breaks up a whole device" if merit.broken else "breaks up no whole device"
+    if len({each.free for each in every}) > 1:
+        yield f"leaves {merit.free:.0%} of its pools free"

@@ -111,6 +111,20 @@ class Candidates:
         """Whether several claims may hold the device at once."""
         return self._features.consumable_capacity and self.all[index].device.allow_multiple_allocations
 
+    def room(self, index: int) -> float:
+        """The share of a candidate that is left, 0 to 1; of a shared device, that of its scarcest capacity.
+
+        Of what the present attempt has taken, only the shares count.
+        """
+        if self.held[index]:
+            return 0.0
+        if not self.is_shared(index):
+            return float(index not in self._in_use)
+        device = self.all[index].device
+        used = self.capacities.consumed(device.id)
+        sizes = ((name, capacity.value.nano) for name, capacity in device.capacity.items())
+        return min([max(0.0, 1 - used.get(name, 0) / size) for name, size in sizes if size > 0], default=1.0)
+
     def judge(self, alternative: Alternative, index: int) -> Refusal:
         """What speaks against a candidate, whatever the attempt has taken; `SUITS` if nothing does.
 

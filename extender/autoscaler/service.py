@@ -19,6 +19,7 @@ from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.offload import Offload, in_thread
+from extender.pods.policy import policy_of
 from extender.service import RefusedError
 from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult
@@ -76,7 +77,8 @@ class Autoscaler:
             RefusedError, TimeoutError: as `filter`.
         """
         found = await self.filter(args, session_id)
-        return score_nodes(args.asked.names, found.merits, self.solver.policy)
+        policy = policy_of(args.asked.pod, self.solver.policy)
+        return score_nodes(args.asked.names, found.merits, policy or self.solver.policy)
 
     async def select(self, args: SelectedArgs, session_id: str | None) -> None:
         """Book a pod on a node: it holds its devices there from now on, in this session.

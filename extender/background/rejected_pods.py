@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Final, TypeAlias
 
-from allocator import Allocation
+from allocator import FIRST_FIT, Allocation
 from extender.background.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.signature import signature_of
@@ -180,7 +180,8 @@ def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
         return pod.uid
-    return pod.priority, pod.requirements, signature_of([each.claim for each in claims.pending], snapshot.classes)
+    signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
+    return pod.priority, pod.requirements, pod.policy, signature
 
 
 def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:

@@ -11,9 +11,9 @@ as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from allocator import Claim, DeviceClass, Recent, Single, is_single
+from allocator import Claim, DeviceClass, Policy, Recent, Single, is_single
 from extender.decisions.cache import SignatureCache
 from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex
@@ -54,6 +54,7 @@ class Lookup:
     """
 
     claims: tuple[Claim, ...]
+    policy: Policy
     names: Sequence[str]
     sent: Mapping[str, NodeObject] | None
     node_index: NodeIndex
@@ -114,6 +115,7 @@ class Decider:
         world: Snapshot,
         *,
         sent: Mapping[str, NodeObject] | None = None,
+        policy: Policy | None = None,
     ) -> Lookup:
         """What is known of each node, if the claims are to be allocated there together.
 
@@ -124,13 +126,15 @@ class Decider:
             names: the nodes.
             world: where to decide: the snapshot that is followed, or a fork.
             sent: the nodes as they were sent, if they count instead of those of the snapshot.
+            policy: of the pod; None: the decider's.
         """
+        policy = policy or self.solver.policy
         node_index = self._over(world)
         self.asked += len(names)
-        cache = self._caches.find(signature_of(claims, node_index.snapshot.classes))
+        cache = self._caches.find(signature_of(claims, node_index.snapshot.classes, policy))
         if cache is None or sent is not None:
             nothing = Verdicts((UNDECIDED,), bytes(len(names)))
-            return Lookup(tuple(claims), names, sent, node_index, cache, nothing, range(len(names)))
+            return Lookup(tuple(claims), policy, names, sent, node_index, cache, nothing, range(len(names)))
         inquiry = self._inquiry(tuple(claims), node_index, cache)
         verdicts = None
         if node_index is self._node_index:
@@ -139,7 +143,7 @@ class Decider:
             verdicts = Verdicts.of(map(inquiry.known_of, names))
         missing = verdicts.places(UNDECIDED) if inquiry.undecided else ()
         self._note(inquiry)
-        return Lookup(inquiry.claims, names, None, node_index, cache, verdicts, missing, inquiry.steps)
+        return Lookup(inquiry.claims, policy, names, None, node_index, cache, verdicts, missing, inquiry.steps)
 
     def evaluate(self, lookup: Lookup, *, until: float = float("inf"), solver: Solver | None = None) -> Decided:
         """Find out what is missing in a lookup. May take long.
@@ -155,7 +159,7 @@ class Decider:
         """
         if not lookup.missing:
             return Decided(lookup.verdicts, lookup.steps)
-        asked = solver or self.solver
+        asked = replace(solver or self.solver, policy=lookup.policy)
         cache = lookup.cache or self._cache(lookup, asked)
         inquiry = self._inquiry(lookup.claims, lookup.node_index, cache, asked)
         node_views = _node_views(lookup)
@@ -184,7 +188,7 @@ class Decider:
     def _cache(self, lookup: Lookup, solver: Solver) -> SignatureCache:
         """A cache for a signature that is new, if no other thread has made one."""
         claims, classes = lookup.claims, lookup.node_index.snapshot.classes
-        signature = signature_of(claims, classes)
+        signature = signature_of(claims, classes, solver.policy)
         found = self._caches.find(signature)
         return found or self._caches.keep(
             signature, SignatureCache(solver.reads(claims, classes), _single_of(claims, classes))

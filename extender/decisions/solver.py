@@ -187,13 +187,15 @@ class Solver:
         )
 
     def reads(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:
-        """The attributes that the claims' expressions read. Compiling the expressions may take all of the time.
+        """The attributes that the claims' expressions and the policy read.
+
+        Compiling the expressions may take all of the time.
 
         Raises:
             TimeoutError: the deadline has passed.
         """
         budget = SearchBudget(Limits(seconds=self.until - self.clock()), self.clock)
-        return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors, budget))
+        return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors, budget, self.policy))
 
     def _asked(self, claims: Sequence[Claim], ask: Callable[[Limits], _T]) -> _T:
         """The allocator's answer within the time that is left. An unexpected error is an error of the claims.

@@ -13,6 +13,7 @@ from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, PodClaims, claim_keys, claims_of
 from extender.pods.extended_resources.special_claim import NO_SPECIAL
+from extender.pods.policy import policy_of, unknown_policy
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 
@@ -62,7 +63,12 @@ def found_at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
 
 
 def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
-    """The case of a pod in a snapshot, or why it can run on no node now."""
+    """The case of a pod in a snapshot, or why it can run on no node now. The case's solver has the pod's policy."""
+    policy = policy_of(pod, solver.policy)
+    if policy is None:
+        return Blocked(unknown_policy(pod))
+    if policy is not solver.policy:
+        solver = replace(solver, policy=policy)
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked):
         return claims

@@ -40,6 +40,10 @@ SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of special claims; its value is "true"."""
 
 
+POLICY: Final = "dra-extender.dev/policy"
+"""Annotation of a pod: the name of the policy for this pod."""
+
+
 # --- pods ---------------------------------------------------------------------------------------------------
 
 
@@ -121,6 +125,7 @@ class Pod:
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be created on its node.
         gates: names of its scheduling gates; while there is one, no scheduler tries it.
         unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
+        policy: the name in its annotation `POLICY`; None without the annotation.
         fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
 
@@ -145,6 +150,7 @@ class Pod:
     requirements: NodeRequirements = ANY_NODE
     gates: tuple[str, ...] = ()
     unmodeled: tuple[str, ...] = ()
+    policy: str | None = None
     fence: str = field(default="", compare=False)
 
     @property
@@ -206,6 +212,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         requirements=read_requirements(spec),
         gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
         unmodeled=unmodeled_conditions(spec, (*init, *main)),
+        policy=metadata.text_mapping("annotations").get(POLICY),
         fence=fence_of(conditions),
     )
     reader.finish()

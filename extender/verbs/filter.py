@@ -248,7 +248,9 @@ class Question:
 
     def _looked_up(self, needs: Needs, names: Sequence[str]) -> Lookup:
         pending = [each.claim for each in needs.pending]
-        return self.decider.lookup(pending, names, needs.world(self.case.snapshot), sent=self.sent)
+        return self.decider.lookup(
+            pending, names, needs.world(self.case.snapshot), sent=self.sent, policy=self.case.solver.policy
+        )
 
     def _answer(self) -> FilterResult:
         nominated = self.case.pod.nominated_node

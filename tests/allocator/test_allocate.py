@@ -8,8 +8,6 @@ import pytest
 from allocator import (
     BEST_FIT,
     CAUSES,
-    FIRST_FIT,
-    POLICIES,
     AllocatorError,
     Claim,
     Device,
@@ -221,9 +219,6 @@ def sized(name: str, memory: int, **more: Any) -> Device:
 class TestBestFit:
     def best(self, world: World, *claims: Claim) -> list[list[str]] | str:
         return replace(world, policy=BEST_FIT).devices(*claims)
-
-    def test_best_fit_is_the_default(self) -> None:
-        assert {"first-fit": FIRST_FIT, "best-fit": BEST_FIT} == POLICIES
 
     def test_best_fit_takes_the_smallest_device_that_suffices(self) -> None:
         world = World(pool(sized("a80", 80), sized("a40", 40), sized("a10", 10)))

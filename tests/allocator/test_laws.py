@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator import (
-    BEST_FIT,
     FIRST_FIT,
+    POLICIES,
     Allocation,
     AllocationResult,
+    AllocatorError,
     Claim,
     DeviceResult,
     Evidence,
@@ -34,12 +35,20 @@ from allocator.search.plan import plan
 from tests.allocator.strategies import NODES, Puzzle, allocations, feature_sets, puzzles, slice_sets
 from tests.allocator.worlds import JUST_HERE, NODE, SELECTORS, claim, names, ticks, want
 
-policies = st.sampled_from((FIRST_FIT, BEST_FIT))
+policies = st.sampled_from(list(POLICIES.values()))
 
 
 def allocation(puzzle: Puzzle, policy: Policy = FIRST_FIT) -> Allocation | None:
     outcome = replace(puzzle.world, policy=policy).allocate(*puzzle.claims)
     return outcome if isinstance(outcome, Allocation) else None
+
+
+def answer(puzzle: Puzzle, policy: Policy) -> str:
+    """Yes, no, or the error."""
+    try:
+        return "no" if allocation(puzzle, policy) is None else "yes"
+    except AllocatorError as error:
+        return repr(error)
 
 
 @given(puzzles())
@@ -48,9 +57,9 @@ def test_first_fit_finds_the_first_solution_that_trying_everything_finds(puzzle:
     assert (found and names(found.results)) == puzzle.reference.first(*puzzle.claims)
 
 
-@given(puzzles())
-def test_best_fit_says_yes_exactly_when_first_fit_does(puzzle: Puzzle) -> None:
-    assert (allocation(puzzle, BEST_FIT) is None) == (allocation(puzzle) is None)
+@given(puzzles(), policies)
+def test_all_policies_agree_on_yes_no_and_error(puzzle: Puzzle, policy: Policy) -> None:
+    assert answer(puzzle, policy) == answer(puzzle, FIRST_FIT)
 
 
 @given(puzzles(), policies)

@@ -184,7 +184,6 @@ HOLDINGS = {
     "the whole or a share": holdings([SHARED], ["a/gpu-0", "b/gpu-0/1Gi"], wants(cache="1Gi")),
     "a share, or all of it besides": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/1Gi", "b/gpu-0"], wants(cache="1Gi")),
     "how much of it": holdings([SHARED], ["a/gpu-0/1Gi", "b/gpu-0/4Gi"], wants(cache="1Gi")),
-    "a share of which of them": holdings([SHARED] * 2, ["a/gpu-0/1Gi", "b/gpu-1/1Gi"], wants(cache="1Gi")),
     "other parts of the same, elsewhere": Pair(
         [*spread("a", draws(1), draws(3)), *spread("b", draws(1), draws(3))], held=["a/far-0", "b/far-1"]
     ),
