@@ -21,7 +21,7 @@ from allocator.cel import (
     compile_expression,
     never,
 )
-from allocator.cel.values import Value
+from allocator.cel.values import OptionalValue, TypeValue, Value
 from allocator.model.devices import AttributeValue, Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
@@ -180,8 +180,9 @@ def as_bool(value: object) -> bool:
     Raises:
         EvaluationError: not a bool.
     """
-    if value is True or value is False:
-        return bool(value)
+    plain = _native(value)
+    if plain is True or plain is False:
+        return bool(plain)
     raise EvaluationError(f"CEL result of type {_shown(value)} could not be converted to bool")
 
 
@@ -208,16 +209,25 @@ def as_attribute(value: Any) -> AttributeValue:  # noqa: ANN401  # a value of CE
         EvaluationError: not a value that attributes can have.
     """
     if type(value) is not tuple:
-        if type(value) not in _TYPE_NAMES:
-            raise EvaluationError(f"unsupported CEL return type: {_shown(value)}")
-        return value  # type: ignore[no-any-return]  # its type was just looked at
-    if value and type(value[0]) not in _TYPE_NAMES:
-        raise EvaluationError(f"unsupported list element type: {_shown(value[0])}")
-    for index, element in enumerate(value):
-        if type(element) is not type(value[0]):
-            wanted = _TYPE_NAMES[type(value[0])]
+        plain = _native(value)
+        if type(plain) not in _TYPE_NAMES:
+            raise EvaluationError(f"unsupported CEL return type: {_shown(plain)}")
+        return plain  # type: ignore[no-any-return]  # its type was just looked at
+    elements = tuple(map(_native, value))
+    if elements and type(elements[0]) not in _TYPE_NAMES:
+        raise EvaluationError(f"unsupported list element type: {_shown(elements[0])}")
+    for index, element in enumerate(elements):
+        if type(element) is not type(elements[0]):
+            wanted = _TYPE_NAMES[type(elements[0])]
             raise EvaluationError(f"expected list element at index {index} to be {wanted}, got {_shown(element)}")
-    return value
+    return elements
+
+
+def _native(value: Value) -> Value:
+    """What upstream takes a value for: an optional value for its content, a type for its name."""
+    while type(value) is OptionalValue:
+        value = value.value
+    return value.name if type(value) is TypeValue else value
 
 
 def _shown(value: object) -> str:
