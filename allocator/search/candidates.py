@@ -116,10 +116,10 @@ class Candidates:
 
         Of what the present attempt has taken, only the shares count.
         """
-        if self.held[index]:
-            return 0.0
         if not self.is_shared(index):
             return float(index not in self._in_use)
+        if self.held[index]:
+            return 0.0
         device = self.all[index].device
         used = self.capacities.consumed(device.id)
         sizes = ((name, capacity.value.nano) for name, capacity in device.capacity.items())
