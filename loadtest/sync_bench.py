@@ -1,7 +1,7 @@
 """How long a cold sync takes, how much memory it needs, and what a steady stream of events costs.
 
-``python -m loadtest.sync_bench`` runs a fake API server and, for every run, a fresh process with the live cluster
-as the service has it, over HTTP on loopback without TLS. Figures are medians of the runs.
+``python -m loadtest.sync_bench`` runs a fake API server. Every run has a fresh process with the live cluster, as
+the service has it. They talk over HTTP on loopback, without TLS. Figures are medians of the runs.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Fingerprints: what a decision depends on, as values that can be compared.
 
-Each function turns one part of a node's situation into a value. If all values of two nodes are equal, pool by pool in
-the order in which the node sees its pools, then `allocate` gives both nodes the same answer; only the names of nodes,
-pools and devices in the answer differ. A fingerprint leaves out names, attributes that no expression reads, and the
-value that devices share under a constraint.
+Each function turns one part of a node's situation into a value. Values are compared pool by pool, in the order in which
+a node sees its pools. If all values of two nodes are equal, `allocate` gives both nodes the same answer; only the names
+of nodes, pools and devices in the answer differ. A fingerprint leaves out names, attributes that no expression reads,
+and the value that devices share under a constraint.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

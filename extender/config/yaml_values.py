@@ -28,7 +28,7 @@ MAX_NESTING: Final = 200
 """libyaml recurses in C without a limit: deeper nesting could crash the process, or could not be written as JSON."""
 
 MAX_VALUES: Final = 100_000
-"""Merge keys may add at most so many pairs to a document."""
+"""Merge keys may add at most this number of pairs to a document."""
 
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING}"
 

@@ -14,8 +14,8 @@ MOST_BYTES: Final = 2**20
 class LineWriter:
     """Takes lines at once and writes them in order. Lines without room are dropped and counted.
 
-    The descriptor is not made non-blocking instead: that is a property of the open file, which others share, such as
-    the shell whose terminal it is, and they would meet errors that they do not expect.
+    The descriptor stays blocking. Non-blocking is a property of the open file, and other processes share that file, for
+    example the shell of a terminal. They would meet errors that they do not expect.
 
     Args:
         write: writes all of some bytes, and may take any time for that.

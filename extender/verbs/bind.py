@@ -97,7 +97,7 @@ class Binder:
         _raise(await _answer(self._start(uid, node, self._outcome(key, uid, node, seen, own)), until))
 
     async def finish(self, seconds: float) -> int:
-        """Let what is running come to its end, whoever may still wait for it; returns how much has not in time."""
+        """Let running binds end, also those whose callers have left; returns how many have not ended in time."""
         tasks = [task for _, task in self._running.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
@@ -292,6 +292,6 @@ def _raise(error: BindError | None) -> None:
 
 
 async def _answer(task: asyncio.Task[BindError | None], until: float) -> BindError | None:
-    """The task's answer, or that there is none yet. The task goes on, whoever stops waiting."""
+    """The task's answer, or that there is none yet. The task goes on if its caller stops waiting."""
     done, _ = await asyncio.wait({task}, timeout=until - asyncio.get_running_loop().time())
     return task.result() if done else BindError("the bind of this pod is still running")

@@ -33,7 +33,7 @@ class Frame:
 
     Attributes:
         cost: the cost so far, by upstream's formulas.
-        work: the characters and elements so far; whoever adds to it directly compares it with `pause`.
+        work: the characters and elements so far; code that adds to it directly compares it with `pause`.
         pause: above this work, `look` must be called.
     """
 
