@@ -158,7 +158,7 @@ class PinnedPods(BackgroundTask):
                 return
 
     async def _may_serve(self, due: Sequence[_Waiting]) -> bool:
-        """Whether this replica holds the lease. Without work, it gives the lease back."""
+        """Whether this replica holds the lease. After a while without work, it gives the lease back."""
         try:
             if due:
                 return await self._lease.take()

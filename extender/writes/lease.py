@@ -17,7 +17,8 @@ PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")
 LEASE_SECONDS: Final = 15
 """After which others may take a lease that was not renewed."""
 
-_RENEWAL_SECONDS: Final = 5
+RENEWAL_SECONDS: Final = 5
+"""After which a holder with work renews the lease, and a holder without work gives it back."""
 
 
 class SharedLease:
@@ -53,7 +54,7 @@ class SharedLease:
             WriteRefusedError, OutcomeUnknownError: the lease cannot be had.
         """
         held = self._own
-        if held is not None and self._clock() < self._renewed + _RENEWAL_SECONDS:
+        if held is not None and self._clock() < self._renewed + RENEWAL_SECONDS:
             return True
         self._own = None
         try:
@@ -64,7 +65,15 @@ class SharedLease:
         return held is not None and self._own is not None
 
     async def give_back(self) -> None:
-        """Let others take the lease at once. Nothing depends on that: without it, they wait until it has expired."""
+        """Let others take the lease, unless it was renewed just now: then there may soon be more work.
+
+        Nothing depends on that: a lease that is not given back expires.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: others have to wait until it has expired.
+        """
+        if self._clock() < self._renewed + RENEWAL_SECONDS:
+            return
         held, self._own = self._own, None
         if held is not None:
             try:

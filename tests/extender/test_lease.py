@@ -6,7 +6,7 @@ import pytest
 
 from extender.kube.api import LEASES, ApiError, RawObject
 from extender.writes.claim_json import WriteRefusedError
-from extender.writes.lease import LEASE_SECONDS, PINNED_PODS, SharedLease
+from extender.writes.lease import LEASE_SECONDS, PINNED_PODS, RENEWAL_SECONDS, SharedLease
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes
 
@@ -57,6 +57,7 @@ def test_another_replica_waits() -> None:
 def test_a_lease_that_is_given_back_is_free_at_once() -> None:
     scene = Scene()
     scene.take(scene.one)
+    scene.seconds = RENEWAL_SECONDS
     virtualtime.run(scene.one.give_back())
     assert [scene.take(scene.other) for _ in range(2)] == [False, True]
     assert [scene.take(scene.one) for _ in range(2)] == [False, False]
@@ -108,6 +109,15 @@ def test_a_refusal_names_the_lease(call: str) -> None:
     scene.transport.script(call, Fault(refused=FORBIDDEN))
     with pytest.raises(WriteRefusedError, match=r"lease kube-system/dra-extender-pinned-pods: .*not allowed"):
         scene.take(scene.one)
+
+
+def test_it_is_not_given_back_between_two_pods() -> None:
+    scene = Scene()
+    scene.take(scene.one)
+    scene.seconds = RENEWAL_SECONDS - 1
+    virtualtime.run(scene.one.give_back())
+    assert scene.take(scene.one)
+    assert writes(scene.transport.calls) == ["create leases"]
 
 
 def test_what_is_not_held_is_not_given_back() -> None:

@@ -10,7 +10,7 @@ from allocator import Features
 from extender.background.pinned_pods import REASON
 from extender.kube.api import CLAIMS, LEASES, NODES, PODS, SLICES, ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.writes.lease import PINNED_PODS, SharedLease
+from extender.writes.lease import PINNED_PODS, RENEWAL_SECONDS, SharedLease
 from tests.extender.mortal import End, Process, killed
 from tests.extender.pinned_scene import PROTECT, WRITE, Scene
 from tests.kit import virtualtime
@@ -219,7 +219,7 @@ class TestReplicas:
         world = scene(claim("a"), pinned("p", "a"))
         world.look()
         assert virtualtime.run(world.api.get(LEASES, PINNED_PODS))["spec"]["holderIdentity"] == "mine"
-        world.look(ticks=1)
+        world.look(seconds=RENEWAL_SECONDS, ticks=2)
         assert virtualtime.run(world.api.get(LEASES, PINNED_PODS))["spec"]["holderIdentity"] == ""
 
     def test_without_the_right_to_the_lease_the_pod_is_told(self) -> None:
