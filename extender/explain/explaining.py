@@ -4,16 +4,17 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from allocator import hint, pod_findings
+from allocator import AllocatorError, hint, pod_findings
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
+from extender.decisions.solver import No, Solver
+from extender.decisions.verdict import UNKNOWN_NODE
 from extender.explain.absence import needs_no_devices
 from extender.explain.admission import NOTHING_ASKED, Admission
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
 from extender.kube.claim_rules import ADMIN_LABEL
-from extender.pods.case import held_for_nominated, open_case
+from extender.pods.case import found_on, held_for_nominated, open_case
 from extender.pods.claims import Blocked, bound_pod, claim_keys, unready
 from extender.pods.extended_resources.requests import request_words
 from extender.scheduler.attempts import no_attempt
@@ -139,8 +140,27 @@ class Explainer:
         text, places = f"pod {pod} is bound to node {pod.node_name}", (Place(pod.node_name, None, devices, ""),)
         if lacks := self._lacks(pod):
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
-            return Explanation(str(pod), Verdict.BOUND_WITHOUT_CLAIMS, f"{text}, and {cause}", cause, places=places)
+            notes = () if pod.has_started else (self._prospect(pod),)
+            summary = f"{text}, and {cause}"
+            return Explanation(str(pod), Verdict.BOUND_WITHOUT_CLAIMS, summary, cause, notes=notes, places=places)
         return Explanation(str(pod), Verdict.BOUND, text, places=places)
+
+    def _prospect(self, pod: Pod) -> str:
+        """Whether dra-extender can give a pod that has a node its claims there."""
+        if hindrance := no_attempt(pod, self.schedulers):
+            return hindrance
+        snapshot, _ = with_claims_made(pod, self.snapshot)
+        node = snapshot.nodes.get(pod.node_name)
+        if node is None:
+            return f"its claims cannot be allocated: {UNKNOWN_NODE}"
+        bare = replace(snapshot.pods[pod.key], containers=())
+        try:
+            found = found_on(node, bare, snapshot, self.solver)
+        except AllocatorError as error:
+            return f"its claims cannot be allocated: {error}"
+        if isinstance(found, No):
+            return f"its claims cannot be allocated there: {found.reason}"
+        return "its claims can be allocated there: a running dra-extender does that by itself"
 
     def _lacks(self, pod: Pod) -> list[str]:
         """What a pod on a node lacks, as the audit finds it."""

@@ -1,0 +1,58 @@
+"""Explanations of pods that have a node without their claims: whether these can be allocated there."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Verdict
+from extender.kube.api import ObjectKey
+from tests.kit.clusters import GPU, Object, claim, local_slice, node, pinned, pod, request, snapshot_of, solver
+
+ROOM = (GPU, node("n"), local_slice("n"))
+
+CASES: list[tuple[str, Sequence[Object], Object, tuple[str, ...]]] = [
+    (
+        "there is room",
+        [claim("a")],
+        pinned("p", "a"),
+        ("its claims can be allocated there: a running dra-extender does that by itself",),
+    ),
+    (
+        "the node is full",
+        [claim("a"), claim("x", allocated=["n/gpu-0"])],
+        pinned("p", "a"),
+        ("its claims cannot be allocated there: no free device for request gpu",),
+    ),
+    (
+        "the node does not exist",
+        [claim("a")],
+        pinned("p", "a", on="x"),
+        ("its claims cannot be allocated: node not yet known",),
+    ),
+    (
+        "a selector does not compile",
+        [claim("a", request(selectors=["device.nonsense"]))],
+        pinned("p", "a"),
+        ("its claims cannot be allocated: ",),
+    ),
+    ("the pod has started", [claim("a")], pod("p", "a", on="n"), ()),
+    (
+        "another scheduler",
+        [claim("a")],
+        pinned("p", "a") | {"spec": pinned("p", "a")["spec"] | {"schedulerName": "other"}},
+        ("its scheduler is other, which does not call dra-extender; ours would",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("objects", "asked", "notes"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_it_is_said_whether_the_claims_can_be_allocated(
+    objects: Sequence[Object], asked: Object, notes: tuple[str, ...]
+) -> None:
+    snapshot = snapshot_of(*ROOM, *objects, asked)
+    schedulers = ["ours"] if "schedulerName" in asked["spec"] else []
+    found = Explainer.alone(snapshot, solver(), schedulers).explain(snapshot.pods[ObjectKey("ns", "p")])
+    assert found.verdict is Verdict.BOUND_WITHOUT_CLAIMS
+    assert len(found.notes) == len(notes)
+    assert all(note.startswith(start) for note, start in zip(found.notes, notes, strict=True))
