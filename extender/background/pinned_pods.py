@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator import Recent
+from allocator import Features, Recent
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
@@ -119,7 +119,7 @@ class PinnedPods(BackgroundTask):
             if pod.uid not in self._waiting and lacks_some(pod, snapshot):
                 rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
                 self._waiting[pod.uid] = _Waiting(rejected, self._now())
-            reason = without_devices(pod, snapshot) if self._solver.features.extended_resource else ""
+            reason = without_devices(pod, snapshot, self._solver.features)
             if reason and self._told.find((pod.uid, reason)) is None:
                 self._told.keep((pod.uid, reason), reason)
                 self._tell(pod, Note(REASON, reason))
@@ -210,14 +210,14 @@ def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
     return bound is not None and bool(bound.unmade or lacking(pod, snapshot))
 
 
-def without_devices(pod: Pod, snapshot: Snapshot) -> str:
+def without_devices(pod: Pod, snapshot: Snapshot, features: Features) -> str:
     """Why a pod that has a node starts without devices for its extended resources; empty if it gets them.
 
     kubelet waits for claims that the pod names. It does not wait for a special claim (Kubernetes 1.36): without
     ``status.extendedResourceClaimStatus`` it starts the pod at once, and ignores resources that the node does not have.
     """
     node = snapshot.nodes.get(pod.node_name)
-    if node is None or not pod.containers or pod.extended_claim is not None:
+    if node is None or not (pod.containers and features.extended_resource) or pod.extended_claim is not None:
         return ""
     needs = special_of(pod, snapshot).on(node)
     if isinstance(needs, str):

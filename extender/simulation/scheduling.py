@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 
+from allocator import Features
 from extender.background.pinned_pods import is_pinned, lacks_some, without_devices
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
@@ -41,11 +42,9 @@ async def schedule(
         progress: called after each pod with the number of pods that are done, and of all.
     """
     pods = map(parse_pod, (await cluster.api.list(PODS)).items)
-    snapshot = cluster.state.snapshot
-    pending = sorted(
-        (pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot)), key=lambda pod: pod.created
-    )
-    pending = list(takewhile(lambda pod: pod.key != before, pending))
+    snapshot, features = cluster.state.snapshot, service.overview.features
+    unserved = [pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot, features)]
+    pending = list(takewhile(lambda pod: pod.key != before, sorted(unserved, key=lambda pod: pod.created)))
     choice = choice or FirstNode(snapshot.nodes, snapshot.pods.values())
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     placed: list[Placement] = []
@@ -63,8 +62,8 @@ async def schedule(
     return tuple(placed)
 
 
-def _is_unserved(pod: Pod, snapshot: Snapshot) -> bool:
-    return is_pinned(pod) and (lacks_some(pod, snapshot) or bool(without_devices(pod, snapshot)))
+def _is_unserved(pod: Pod, snapshot: Snapshot, features: Features) -> bool:
+    return is_pinned(pod) and (lacks_some(pod, snapshot) or bool(without_devices(pod, snapshot, features)))
 
 
 async def _serve(service: Service, cluster: EmbeddedCluster, pod: Pod) -> Placement:
@@ -74,7 +73,7 @@ async def _serve(service: Service, cluster: EmbeddedCluster, pod: Pod) -> Placem
     except RefusedError as error:
         return Placement(str(pod), reason=f"spec.nodeName is {pod.node_name}; {error}")
     await cluster.settle()
-    if reason := without_devices(pod, cluster.state.snapshot):
+    if reason := without_devices(pod, cluster.state.snapshot, service.overview.features):
         return Placement(str(pod), reason=reason)
     return Placement(str(pod), pod.node_name, devices_of(pod, cluster.state.snapshot))
 

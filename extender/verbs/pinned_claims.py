@@ -149,11 +149,14 @@ class PinnedClaims:
         lack = unmet(claim) if self._features.binding_conditions else None
         if lack is None:
             return
-        has_failed = isinstance(lack, Failed)
-        if not isinstance(lack, Failed) and not lack.is_over(self._writer.now()):
+        if isinstance(lack, Failed):
+            cause = str(lack)
+        elif lack.is_over(self._writer.now()):
+            cause = f"no longer {lack}"
+        else:
             raise BindError(str(lack))
         await self._take_back(claim, pod)
-        raise LapsedError(f"claim {claim.key}: {lack if has_failed else f'no longer {lack}'}")
+        raise LapsedError(f"claim {claim.key}: {cause}")
 
     async def _take_back(self, claim: ClaimObject, pod: Pod) -> None:
         """Deallocate a claim, unless another pod uses it, or the pod has started with it."""
