@@ -111,8 +111,9 @@ class Scene:
         return list(self.server.server_state.connections)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Turns of the event loop until something is so."""
-        while not is_so():  # noqa: ASYNC110  # what happens to a socket sets no event of ours
+        """Turns of the event loop, without a pause, until something is so."""
+        # Sockets of loopback set no event of ours. Each turn lets the loop look at them; `scene` has the deadline.
+        while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     def pass_seconds(self, seconds: float) -> None:

@@ -36,6 +36,8 @@ _SILENT: Final = "no answer"
 _STUCK: Final = "the process does not answer anybody"
 _ATTACKERS: Final = 4
 _PROBE_SECONDS: Final = 0.01
+_LOG_SECONDS: Final = 0.02
+"""Until the service's writer of lines has written what there is. No line may come, so there is nothing to wait for."""
 _LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 _START: Final = b"POST /autoscaler/start HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\n\r\n"
 
@@ -176,7 +178,7 @@ class Trial:
             faults |= await self._send_all(requests)
         if objects:
             faults |= await self._show_all(objects)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_LOG_SECONDS)
         told = dict(self.service.faults())
         if any(signature.startswith("verb failed") for signature in told):
             faults = {signature: text for signature, text in faults.items() if not signature.startswith(_INTERNAL)}
