@@ -38,7 +38,7 @@ from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder
+from extender.verbs.bind import Binder, Reports
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.lease import PINNED_PODS, SharedLease
@@ -86,7 +86,12 @@ def make_service(
 
     deadline = settings.scheduling.deadline_seconds
     binder = Binder(
-        state, writer, solver, double_allocations, deadline=deadline, allocated=allocated, off_loop=off_loop
+        state,
+        writer,
+        solver,
+        Reports(double_allocations, allocated, tell),
+        deadline=deadline,
+        off_loop=off_loop,
     )
     requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import Fields, Quantity, raise_if_invalid, shown
-from extender.pods.peak import ContainerNeeds, peak
 from extender.scheduler.checks import rejection
 from extender.state.node_requirements import ANY_NODE, NodeRequirements, read_requirements
 from extender.state.objects import NodeObject, parse_node_object
+from extender.state.peak import ContainerNeeds, peak
 
 Amounts = Mapping[str, int]
 """Resource to amount, in units of 10**-9."""

@@ -10,7 +10,7 @@ from extender.config.settings import Settings
 from extender.config.sources import SettingsError
 from extender.config.sources import load as load_settings
 from extender.config.text_file import UnreadableError, read_text
-from extender.fakekube.admission import duplicates, unauthorized
+from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import check_expression
 from extender.fakekube.manifests import Loaded
 from extender.fakekube.manifests import load as load_manifests
@@ -50,9 +50,9 @@ def one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
 
 
 def new_cluster(command: str, paths: Sequence[Path]) -> Loaded:
-    """As `one_cluster`; also ends the command if an API server would refuse a claim in its namespace."""
+    """As `one_cluster`; also ends the command if an API server would refuse a claim or a pod in its namespace."""
     loaded = one_cluster(command, paths)
-    refuse(unauthorized(loaded.objects))
+    refuse((*unauthorized(loaded.objects), *over_quota(loaded.objects)))
     return loaded
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
-from extender.fakekube.admission import duplicates, unauthorized
+from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport
 from extender.observe.tables.terminal import Table, print_table
 
@@ -33,7 +33,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     else:
         print_data([_report_json(report) for report in loaded.files], output)
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
-    warn(*map(str, unauthorized(loaded.objects)))
+    warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
     refuse(loaded.problems)
 
 

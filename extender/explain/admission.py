@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from extender.kube.api import EVENTS, NAMESPACES, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.explain.quota import unmade
+from extender.kube.api import EVENTS, NAMESPACES, QUOTAS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, CREATION_FAILED
 from extender.pods.claims import claim_from_template, claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
+
+CLAIM_NOT_MADE: Final = "claim {} can't be made from its template"
+"""For the name of an entry of ``spec.resourceClaims``."""
 
 _SECONDS: Final = 5.0
 """For the answers of the API server."""
@@ -24,12 +28,17 @@ class Admission:
     """What is known of the claims of a pod beyond the watched objects.
 
     Attributes:
-        failures: an entry of ``spec.resourceClaims`` whose claim is not made, to the latest failure.
+        failures: an entry of ``spec.resourceClaims`` whose claim is not made, to the reason: quota as it is now, or the
+            latest failure.
+        unmade: why quota keeps the pod itself from being made; empty if it exists, or may be made.
+        special: why quota keeps the special claim of the pod from being made; empty if it does not.
         forbidden: the claim whose adminAccess the pod's namespace does not allow; empty if there is none.
         unread: why the API server's answers are missing; empty if nothing is missing.
     """
 
     failures: Mapping[str, str] = field(default_factory=dict)
+    unmade: str = ""
+    special: str = ""
     forbidden: str = ""
     unread: str = ""
 
@@ -41,12 +50,13 @@ async def read_admission(pod: Pod, snapshot: Snapshot, api: Api) -> Admission:
     """Ask the API server what the watched objects do not tell; most pods need no question."""
     waiting = {each.name for each in pod.claims if each.template_name} - set(pod.claim_statuses)
     asking = next((each.claim.name for each in _pending(pod, snapshot) if _asks_for_admin_access(each)), "")
-    if not pod.is_pending or not (waiting or asking):
+    if not pod.is_pending or not (waiting or asking or pod.containers):
         return NOTHING_ASKED
     try:
         async with asyncio.timeout(_SECONDS):
             fields = {"reason": CREATION_FAILED, "regarding.uid": pod.uid}
             events = await api.select(EVENTS, pod.namespace, fields) if waiting and pod.uid else ()
+            quotas = await api.select(QUOTAS, pod.namespace, {}) if waiting or pod.containers else ()
             is_forbidden = bool(asking) and not await _allows_admin_access(pod.namespace, api)
     except (ApiError, OutcomeUnknownError) as error:
         return Admission(unread=str(error))
@@ -57,7 +67,9 @@ async def read_admission(pod: Pod, snapshot: Snapshot, api: Api) -> Admission:
         entry, _, text = str(event.get("note") or "").removeprefix("PodResourceClaim ").partition(": ")
         if entry in waiting:
             failures[entry] = f"{text} (Event {CREATION_FAILED}, {_last(event)})"
-    return Admission(failures, asking if is_forbidden else "")
+    by_quota = unmade(pod, waiting, snapshot, quotas)
+    failures.update(by_quota.claims)
+    return Admission(failures, by_quota.pod, by_quota.special, asking if is_forbidden else "")
 
 
 def _pending(pod: Pod, snapshot: Snapshot) -> Iterator[ClaimObject]:

@@ -9,7 +9,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.explain.absence import needs_no_devices
-from extender.explain.admission import NOTHING_ASKED, Admission
+from extender.explain.admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
@@ -104,6 +104,8 @@ class Explainer:
             if found.verdict is Verdict.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
         made = [f"claim {name} is not made from its template yet" for name in waiting]
+        if admission.special and found.verdict is Verdict.FITS:
+            made.append(f"on a node without a device plugin, the special claim is not made: {admission.special}")
         if admission.unread:
             made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
@@ -172,9 +174,11 @@ class Explainer:
 
 def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanation | None:
     """The explanation of a pod with a claim that the API server does not take; None if it takes all."""
+    if admission.unmade:
+        return _blocked(pod, f"the pod is not made: {admission.unmade}")
     failed = next((name for name in waiting if name in admission.failures), "")
     if failed:
-        return _blocked(pod, f"claim {failed} can't be made from its template: {admission.failures[failed]}")
+        return _blocked(pod, f"{CLAIM_NOT_MADE.format(failed)}: {admission.failures[failed]}")
     if admission.forbidden:
         what = f"claim {admission.forbidden} asks for adminAccess"
         cause = f'{what}, and namespace {pod.namespace} has no label {ADMIN_LABEL}: "true"'

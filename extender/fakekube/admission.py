@@ -1,12 +1,16 @@
 """Objects of manifests that one cluster cannot have, although nothing is wrong with each alone."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from allocator import parse_device_class
 from extender.fakekube.manifests import RawObject
-from extender.kube.api import CLAIMS, NAMESPACES, TEMPLATES
+from extender.kube.api import CLAIMS, CLASSES, NAMESPACES, PODS, QUOTAS, TEMPLATES
 from extender.kube.claim_rules import admin_problems
-from extender.state.objects import parse_namespace
+from extender.quota.account import Account, Charge, charges_of
+from extender.quota.resource_quota import Extended, ResourceQuota, parse_resource_quota
+from extender.state.objects import parse_claim_object, parse_namespace, parse_pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,49 @@ def unauthorized(objects: Collection[RawObject]) -> tuple[Refusal, ...]:
         problems = admin_problems(dict(each.data), labels.get(each.namespace, {}))
         found += [Refusal(each, f"{each.source}: {each}: {problem}{where}") for problem in problems]
     return tuple(found)
+
+
+def over_quota(objects: Sequence[RawObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[Refusal, ...]:
+    """Pods and claims that a ResourceQuota of their namespaces does not allow, as they would be created in this order.
+
+    What an API server has made already (it has a uid), bound pods and allocated claims were accepted before.
+
+    Args:
+        objects: of manifests.
+        there: API objects of the cluster that the objects are added to.
+    """
+    raw = [*there, *(each.data for each in objects)]
+    quotas: dict[str, list[ResourceQuota]] = {}
+    for quota in (parse_resource_quota(each) for each in raw if each["kind"] == QUOTAS.kind):
+        quotas.setdefault(quota.namespace, []).append(quota)
+    extended = Extended.of(parse_device_class(each) for each in raw if quotas and each["kind"] == CLASSES.kind)
+    manifests = {id(each.data): each for each in objects}
+    found = []
+    for namespace, own in quotas.items():
+        account = Account.empty(own, extended)
+        charges = _charges([each for each in raw if each["metadata"].get("namespace") == namespace], extended)
+        for obj, charge in sorted(charges, key=lambda pair: not _was_accepted(pair[0])):
+            refusal = None if _was_accepted(obj) else account.refusal(charge)
+            if refusal is None:
+                account.add(charge)
+            else:
+                each = manifests[id(obj)]
+                found.append(Refusal(each, f"{each.source}: {each} is not made: {refusal}"))
+    return tuple(found)
+
+
+def _charges(raw: Collection[Mapping[str, Any]], extended: Extended) -> list[tuple[Mapping[str, Any], Charge]]:
+    """The pods and claims of a namespace with what each is charged for, in their order."""
+    of_kind = {kind: [each for each in raw if each["kind"] == kind] for kind in (PODS.kind, CLAIMS.kind)}
+    pods = [(parse_pod(each), each["spec"]) for each in of_kind[PODS.kind]]
+    charges = charges_of(pods, map(parse_claim_object, of_kind[CLAIMS.kind]), extended)
+    charged = [*of_kind[PODS.kind], *of_kind[CLAIMS.kind]]
+    by_object = {id(each): charge for each, charge in zip(charged, charges, strict=True)}
+    return [(each, by_object[id(each)]) for each in raw if id(each) in by_object]
+
+
+def _was_accepted(data: Mapping[str, Any]) -> bool:
+    return bool(data["metadata"].get("uid") or (data.get("spec") or {}).get("nodeName") or _is_allocated(data))
 
 
 def _is_allocated(data: Mapping[str, object]) -> bool:

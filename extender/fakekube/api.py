@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
+from extender.fakekube.quota import QuotaAdmission
 from extender.kube.api import (
     CLAIMS,
     EVENTS,
     LEASES,
     NAMESPACES,
     PODS,
+    QUOTAS,
     RESOURCES,
     TEMPLATES,
     ApiError,
@@ -50,8 +52,9 @@ class MemoryApi:
         self._new_uid = new_uid
         self._kinds: Mapping[str, Kind[object]] = all_kinds()
         self._objects: dict[str, dict[ObjectKey, bytes]] = {
-            kind: {} for kind in (*RESOURCES, EVENTS.kind, LEASES.kind, NAMESPACES.kind)
+            kind: {} for kind in (*RESOURCES, EVENTS.kind, LEASES.kind, NAMESPACES.kind, QUOTAS.kind)
         }
+        self._quota = QuotaAdmission(self._objects)
         self._revision = 0
         self._sinks: list[Sink] = []
 
@@ -101,6 +104,7 @@ class MemoryApi:
         key = self._completed(resource, new)
         if resource in {CLAIMS, TEMPLATES}:
             _refuse(resource, key, admin_problems(new, self._labels_of(key.namespace)))
+        self._quota.check(resource, key, new)
         return self._store(resource, key, new, EventType.ADDED)
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
@@ -152,10 +156,10 @@ class MemoryApi:
             message = f'{resource} "{key.name}" not found'
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", message)
         obj: RawObject = loads(found)
-        return obj
+        return self._quota.with_status(obj) if resource == QUOTAS else obj
 
     def _all(self, resource: Resource) -> tuple[RawObject, ...]:
-        return tuple(loads(found) for found in self._objects[resource.kind].values())
+        return tuple(self._get(resource, key) for key in self._objects[resource.kind])
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace; empty if it does not exist."""
@@ -238,6 +242,7 @@ class MemoryApi:
         self._revision += 1
         obj["metadata"]["resourceVersion"] = str(self._revision)
         text = self._objects[resource.kind][key] = dumps(obj)
+        self._quota.changed(event, resource, obj)
         self._tell(event, resource, text)
         return text
 
@@ -245,6 +250,7 @@ class MemoryApi:
         self._revision += 1
         last["metadata"]["resourceVersion"] = str(self._revision)
         del self._objects[resource.kind][key]
+        self._quota.changed(EventType.DELETED, resource, last)
         text = dumps(last)
         self._tell(EventType.DELETED, resource, text)
         return _decoded(text)

@@ -88,6 +88,10 @@ class Backlog:
             self._claims[key] = claim
             for uid in _users(claim):
                 self._of_pod.setdefault(uid, {})[key] = None
+        else:
+            # A quota may have room again for claims that it has refused.
+            waiting = (pod for pod in self._pods.values() if not pod["spec"].get("nodeName"))
+            self._changed_pods.update((own, None) for own in map(key_of, waiting) if own.namespace == key.namespace)
         self._changed_claims[key] = None
 
 

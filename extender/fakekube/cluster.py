@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -14,7 +15,7 @@ from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import ApiError, ObjectKey, Resource
+from extender.kube.api import CLAIMS, CLASSES, PODS, QUOTAS, ApiError, ObjectKey, Resource
 from extender.state.state import ClusterState
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
@@ -49,6 +50,11 @@ class EmbeddedCluster:
         """Whether there is an object of this kind, namespace and name."""
         return self.api.has(LOADED[manifest.kind], ObjectKey(manifest.namespace, manifest.name))
 
+    async def charged(self) -> tuple[Mapping[str, Any], ...]:
+        """The objects that quota is about: quotas, and what is counted in them."""
+        listings = [await self.api.list(resource) for resource in (QUOTAS, CLASSES, PODS, CLAIMS)]
+        return tuple(each for listing in listings for each in listing.items)
+
     async def remove(self, resource: Resource, key: ObjectKey) -> None:
         """Delete an object, and let the controllers follow. Raises ApiError: there is no such object."""
         await self.api.delete(resource, key)
@@ -60,8 +66,10 @@ class EmbeddedCluster:
             try:
                 await self._controller.work_off(self._backlog)
             except ApiError as error:
-                # After a conflict the backlog has the object again. Any other refusal would only be repeated.
-                logger.warning("controller", error=str(error))
+                # After a conflict the backlog has the object again. Any other refusal would only be repeated. Quota is
+                # for users, who have an Event on the pod.
+                if not error.is_over_quota:
+                    logger.warning("controller", error=str(error))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -15,11 +15,12 @@ import orjson
 
 from allocator import InvalidObjectError, Problem, schema_problems, shown, validate
 from extender.config.yamltext import SyntaxProblem, documents
-from extender.kube.api import NAMESPACES, RESOURCES, Resource
+from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, Resource
+from extender.quota.resource_quota import parse_resource_quota
 from extender.state.kinds import all_kinds
 from extender.state.objects import parse_namespace
 
-LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES}
+LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
 """What is read from manifests, by kind; objects of other kinds are skipped."""
 
 MOST_MIB: Final = 256
@@ -204,7 +205,8 @@ class _FileReader:
         self.problems: list[FileProblem] = []
         self.objects: list[RawObject] = []
         self._check = check
-        self._parsers = {kind: each.parse for kind, each in all_kinds().items()} | {NAMESPACES.kind: parse_namespace}
+        watched = {kind: each.parse for kind, each in all_kinds().items()}
+        self._parsers = {**watched, NAMESPACES.kind: parse_namespace, QUOTAS.kind: parse_resource_quota}
 
     def read(self, text: str) -> None:
         """All documents."""

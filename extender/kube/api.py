@@ -61,6 +61,9 @@ BUDGETS: Final = Resource(
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
 """Read by the cluster in memory and for explanations: in a live cluster, the API server checks their labels."""
 
+QUOTAS: Final = Resource("ResourceQuota", "resourcequotas", "", ("v1",), namespaced=True)
+"""Read by the cluster in memory and for explanations: in a live cluster, the API server enforces them."""
+
 EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
 """Written; read only for explanations."""
 
@@ -96,6 +99,11 @@ class ApiError(Exception):
     def is_missing(self) -> bool:
         """There is no such object."""
         return self.status == 404
+
+    @property
+    def is_over_quota(self) -> bool:
+        """A ResourceQuota has too little left for the object; the API server says so in words only."""
+        return self.status == 403 and "exceeded quota: " in self.message
 
 
 class UnreachableError(ApiError):

@@ -4,10 +4,10 @@ Source: pkg/scheduler/framework/plugins/noderesources/fit.go, Kubernetes 1.36.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from extender.pods.peak import ContainerNeeds, peak
 from extender.state.objects import NodeObject, Pod
+from extender.state.peak import asked
 
 
 class PluginCapacity:
@@ -34,14 +34,3 @@ class PluginCapacity:
             if offered is not None and offered.nano and held[resource] + amount > offered.nano:
                 return resource
         return ""
-
-
-def asked(pod: Pod) -> Mapping[str, int]:
-    """What a pod needs of each extended resource at its peak, in nano units, by name."""
-    needs = (
-        ContainerNeeds(
-            {each.resource: each.amount.nano for each in container.requests}, container.is_init, container.restarts
-        )
-        for container in pod.containers
-    )
-    return dict(sorted(peak(needs).items()))

@@ -15,7 +15,7 @@ from extender.explain.absence import unknown_pod
 from extender.explain.admission import read_admission
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
-from extender.fakekube.admission import duplicates, unauthorized
+from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import EmbeddedCluster, check_expression
 from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_objects
 from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
@@ -92,8 +92,8 @@ class Cluster:
             paths: files and folders; ``-`` is standard input.
             settings: of the scheduling; None: the defaults of the service.
             refused: called with each problem of an object that is left out; None: a problem is an error.
-            warned: called with each claim whose namespace lacks the label for adminAccess, and the claim is used; None:
-                such a claim is refused, as an API server refuses it.
+            warned: called with each claim whose namespace lacks the label for adminAccess and with each object over
+                quota, and the object is used; None: such an object is refused, as an API server refuses it.
 
         Raises:
             UnreadableFilesError: files cannot be opened.
@@ -245,7 +245,8 @@ class Cluster:
         self, objects: Sequence[RawObject], warned: Callable[[str], object] | None
     ) -> tuple[Sequence[RawObject], tuple[str, ...]]:
         """The objects that the cluster can have, and the problems of the others."""
-        refusals, lacking = list(duplicates(objects)), unauthorized([*self._namespaces, *objects])
+        refusals, lacking = list(duplicates(objects)), list(unauthorized([*self._namespaces, *objects]))
+        lacking += over_quota(objects, self._run(self._embedded.charged))
         if warned is None:
             refusals += lacking
         else:

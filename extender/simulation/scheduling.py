@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from allocator import Features
 from extender.background.pinned_pods import is_pinned, lacks_some, without_devices
+from extender.explain.admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
 from extender.pods.claims import claim_keys
@@ -88,7 +89,8 @@ async def _place(
         result = await service.filter(args)
         against = {**reasons, **result.unresolvable, **result.failed}
         if not result.passed:
-            return Placement(str(pod), reason=_summary(against[name] for name in nodes))
+            reason = await _unmade(pod, cluster) if result.is_blocked else ""
+            return Placement(str(pod), reason=reason or _summary(against[name] for name in nodes))
         scores = await service.prioritize(FilterArgs(pod, result.passed))
         most = max(scores)
         best = [name for name, score in zip(result.passed, scores, strict=True) if score == most]
@@ -99,6 +101,12 @@ async def _place(
     choice.place(pod, node)
     await cluster.settle()
     return Placement(str(pod), node, devices_of(pod, cluster.state.snapshot))
+
+
+async def _unmade(pod: Pod, cluster: EmbeddedCluster) -> str:
+    """Why a claim of a pod is not made from its template; empty if all claims are made."""
+    admission = await read_admission(pod, cluster.state.snapshot, cluster.api)
+    return "; ".join(f"{CLAIM_NOT_MADE.format(name)}: {text}" for name, text in sorted(admission.failures.items()))
 
 
 def _summary(reasons: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ has one bind at a time, and a second call gets the answer of the bind that runs.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -23,8 +23,9 @@ from extender.verbs.bind_errors import BindError, DoubleAllocationError, GivenBa
 from extender.verbs.bind_plan import Plan, Planner, to_give_back
 from extender.verbs.pinned_claims import PinnedClaims
 from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.claim_json import Reservation, WriteRefusedError, is_reserved
+from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.events import Note
 from extender.writes.other_writers import double_allocation, is_in_use
 from extender.writes.pods import check_unbound
 from extender.writes.special_claims import SpecialClaims
@@ -32,8 +33,26 @@ from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
 
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+"""Reason of the Event on a pod that is not bound because of a quota."""
+
 _STEPS_SHARE: Final = 0.9
 """The part of a call's time in which steps begin. The rest is for the last step and the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Who is told of what happens in binds.
+
+    Attributes:
+        double_allocations: told of every double allocation that is found.
+        allocated: told of each pod whose claims were allocated.
+        tell: writes an Event on a pod.
+    """
+
+    double_allocations: DoubleAllocations
+    allocated: Callable[[Pod], None]
+    tell: Callable[[Pod, Note], None]
 
 
 class Binder:
@@ -43,10 +62,9 @@ class Binder:
         pinned: serves pods that have a node already.
 
     Args:
-        double_allocations: told of every double allocation that is found.
+        reports: told of what happens.
         deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
             but posts no Binding any more: the next call carries on from what it has written.
-        allocated: told of each pod whose claims were allocated.
         off_loop: where devices are searched.
     """
 
@@ -55,10 +73,9 @@ class Binder:
         state: ClusterState,
         writer: Writer,
         solver: Solver,
-        double_allocations: DoubleAllocations,
+        reports: Reports,
         *,
         deadline: float,
-        allocated: Callable[[Pod], None],
         off_loop: Offload = in_thread,
     ) -> None:
         self._state = state
@@ -66,11 +83,10 @@ class Binder:
         self._special = SpecialClaims(writer.api, state)
         self._solver = solver
         self._deadline = deadline
-        self._double_allocations = double_allocations
-        self._allocated = allocated
-        self._planner = Planner(state, solver, double_allocations, off_loop)
+        self._reports = reports
+        self._planner = Planner(state, solver, reports.double_allocations, off_loop)
         self.pinned = PinnedClaims(
-            state, writer, self._planner, double_allocations, allocated, solver.features, deadline
+            state, writer, self._planner, reports.double_allocations, reports.allocated, solver.features, deadline
         )
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
@@ -155,6 +171,8 @@ class Binder:
             left = await self._undo(pod, node, made)
             if left is None:
                 return
+            if isinstance(error, OverQuotaError):
+                self._reports.tell(pod, Note(QUOTA_EXCEEDED, str(error), "Binding"))
             if left:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
@@ -181,7 +199,7 @@ class Binder:
             for never_begun in plan.reservations[begun:]:
                 self._state.forget(never_begun.uid)
         if any(each.allocates for each in plan.reservations):
-            self._allocated(pod)
+            self._reports.allocated(pod)
         return pod, revision
 
     async def _remove(self, pod: Pod, stale: Sequence[ClaimObject]) -> Pod:
@@ -241,7 +259,7 @@ class Binder:
         """Compare with what others have written before us. A claim that a bound pod uses was checked then."""
         found = "" if is_in_use(snapshot, claim.claim.uid) else double_allocation(snapshot, claim.claim.uid)
         if found:
-            self._double_allocations.found(claim, found, snapshot)
+            self._reports.double_allocations.found(claim, found, snapshot)
             raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
 
     def _check_readiness(self, claim: ClaimObject, _snapshot: Snapshot) -> None:

@@ -31,6 +31,10 @@ class WriteRefusedError(Exception):
     """A write that has not happened, and why."""
 
 
+class OverQuotaError(WriteRefusedError):
+    """The API server does not create a claim: a ResourceQuota has too little left."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """The goal of a bind for one claim: it has this allocation and is reserved for the pod.

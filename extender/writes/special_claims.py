@@ -11,7 +11,7 @@ from extender.kube.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, 
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object
 from extender.state.state import ClusterState
-from extender.writes.claim_json import Reservation, WriteRefusedError
+from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError
 from extender.writes.pods import ATTEMPTS, patch_status, pod_of
 
 
@@ -30,6 +30,7 @@ class SpecialClaims:
 
         Raises:
             WriteRefusedError: it is not created, or the name is taken; the allocation is no longer assumed.
+            OverQuotaError: it is not created because of a quota; likewise.
         """
         wanted = reservation.claim
         try:
@@ -82,6 +83,8 @@ class SpecialClaims:
             except (OutcomeUnknownError, InvalidObjectError) as error:
                 unknown = error
             except ApiError as error:
+                if error.is_over_quota:
+                    raise OverQuotaError(f"claim {wanted.key} is not made: {error}") from error
                 if error.reason != "AlreadyExists":
                     raise WriteRefusedError(f"claim {wanted.key}: {error}") from error
                 return await self._found(wanted)

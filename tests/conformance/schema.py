@@ -17,7 +17,7 @@ RELEASES: Final = ("v1.36.3", "v1.37.2")
 TABLE: Final = Path(__file__).parents[2] / "allocator" / "model" / "rules" / "fields.json"
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "v1": ("Namespace", "Node", "Pod"),
+    "v1": ("Namespace", "Node", "Pod", "ResourceQuota"),
     "apps/v1": ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
     "batch/v1": ("CronJob", "Job"),
     "policy/v1": ("PodDisruptionBudget",),

@@ -90,7 +90,7 @@ async def test_the_latest_failure_of_the_pods_own_claim_counts() -> None:
     found, calls = await asked(parsed(from_template()), new, old, others, gone)
     text = f"{FORBIDDEN} (Event FailedResourceClaimCreation, 2026-01-03T00:00:00.000000Z)"
     assert found == Admission({"gpu": text})
-    assert calls == ["select events"]
+    assert calls == ["select events", "select resourcequotas"]
 
 
 async def test_events_that_can_not_be_read_are_a_note() -> None:

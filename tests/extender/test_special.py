@@ -11,6 +11,7 @@ from extender.kube.claim_rules import FINALIZER
 from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import parse_claim_object
 from extender.verbs.preempt import Victims, choose_victims
+from extender.writes.events import Note
 from tests.extender.special_scene import (
     ALLOCATE,
     BIND,
@@ -276,3 +277,21 @@ def test_who_holds_devices_in_a_special_claim_can_be_evicted_for_them() -> None:
         snapshot.pods[ObjectKey("ns", "important")], {"n": Victims(("uid-other",))}, snapshot, solver()
     )
     assert chosen["n"].uids == ("uid-other", "uid-p")
+
+
+class TestQuota:
+    def test_a_special_claim_that_quota_refuses_leaves_nothing_behind_and_tells_an_event(self) -> None:
+        scene = Scene(claim("a"), asking("1", "a"))
+        message = (
+            'resourceclaims.resource.k8s.io "p" is forbidden: exceeded quota: gpu, requested: 1, used: 8, limited: 8'
+        )
+        scene.transport.script(CREATE, Fault(refused=ApiError(403, "Forbidden", message)))
+        told: list[Note] = []
+        scene.binder = binder_over(scene.transport, scene.state, tell=lambda _pod, note: told.append(note))
+        error = scene.bind()
+        assert error.startswith("claim ns/p-extended-resources-")
+        assert error.endswith(f" is not made: {message}")
+        assert [(note.reason, note.text, note.action) for note in told] == [("QuotaExceeded", error, "Binding")]
+        assert (scene.held, scene.special, scene.status()) == (set(), [], {"nodeName": None})
+        assert not scene.state.snapshot.assumed
+        assert scene.bind() == ""

@@ -9,9 +9,10 @@ from extender.kube.api import Api, ObjectKey
 from extender.offload import Offload, at_once
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder
+from extender.verbs.bind import Binder, Reports
 from extender.verbs.bind_errors import BindError
 from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.events import Note
 from extender.writes.writer import Writer
 from tests.kit.clusters import solver
 from tests.kit.servers.memory import NOW
@@ -33,11 +34,13 @@ def binder_over(
     deadline: float = DEADLINE,
     double_allocations: DoubleAllocations | None = None,
     allocated: Callable[[Pod], None] = lambda _: None,
+    tell: Callable[[Pod, Note], None] = lambda _pod, _note: None,
     off_loop: Offload = at_once,
 ) -> Binder:
     """A binder that searches first-fit, in virtual time."""
-    writer, told = Writer(api, state, now), double_allocations or unheard()
-    return Binder(state, writer, by or solver(), told, deadline=deadline, allocated=allocated, off_loop=off_loop)
+    writer = Writer(api, state, now)
+    reports = Reports(double_allocations or unheard(), allocated, tell)
+    return Binder(state, writer, by or solver(), reports, deadline=deadline, off_loop=off_loop)
 
 
 def held(state: ClusterState) -> set[str]:

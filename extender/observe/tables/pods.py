@@ -13,8 +13,8 @@ from extender.observe.decision_log import Entry
 from extender.observe.states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
 from extender.scheduler.attempts import no_attempt
-from extender.scheduler.plugins import asked
 from extender.state.objects import Pod, PodClaim
+from extender.state.peak import asked
 from extender.state.snapshot import Snapshot
 
 _NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"

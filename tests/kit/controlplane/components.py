@@ -36,12 +36,14 @@ class Options:
         feature_gates: for the API server and the controller manager.
         runtime_config: API versions on or off, e.g. ``{"resource.k8s.io/v1": False}``.
         controllers: whether a controller manager runs; it needs resource.k8s.io/v1.
+        more_controllers: that run in it besides those that all tests need.
         controller_flags: further flags of the controller manager.
     """
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     runtime_config: Mapping[str, bool] = field(default_factory=dict)
     controllers: bool = True
+    more_controllers: tuple[str, ...] = ()
     controller_flags: tuple[str, ...] = ()
 
     @property
@@ -168,7 +170,7 @@ def _controllers(plane: ControlPlane, options: Options) -> Process:
     port = free_port()
     flags = (
         f"--kubeconfig={plane.kubeconfig(CONTROLLERS)}",
-        f"--controllers={','.join(_CONTROLLERS)}",
+        f"--controllers={','.join((*_CONTROLLERS, *options.more_controllers))}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",

@@ -1,11 +1,12 @@
 """What scenarios say and ask: pods' references to claims, who is bound where, why not, and what the audit finds."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from extender.cli.audit import audit_snapshot, listed
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from tests.kit.controlplane.client import Client
+from extender.kube.api import CLAIMS, EVENTS, PODS, ObjectKey, RawObject
+from tests.kit.controlplane.client import WAIT_SECONDS, Client
 from tests.kit.objects.manifests import claim, is_bound, pod
 
 NODE_NAMES = ["served-0", "served-1"]
@@ -60,6 +61,19 @@ async def rejection(client: Client, key: ObjectKey, *, about: str = "") -> str:
 
     found = await client.wait_for(PODS, key, is_rejected)
     return next(str(c["message"]) for c in _refusals(found))
+
+
+async def event(client: Client, namespace: str, reason: str) -> RawObject:
+    """An Event in a namespace with this reason, once there is one."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        listing = await client.list(EVENTS, namespace)
+        for there in listing.items:
+            if there["reason"] == reason:
+                return there
+        async for new in client.watch(EVENTS, ObjectKey(namespace, ""), since=listing.revision):
+            if new.object.get("reason") == reason:
+                return new.object
+    raise AssertionError(f"the watch of Events in {namespace} has ended")
 
 
 def has_condition(kind: str) -> Callable[[RawObject | None], bool]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey, RawObject
 from extender.state.objects import parse_pod
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.waiting import wait_for_answer
@@ -47,6 +47,15 @@ class Verbs:
             "bind", {"PodName": key.name, "PodNamespace": key.namespace, "PodUID": uid, "Node": node}
         )
         return str(reply.get("Error", ""))
+
+    async def explained(self, key: ObjectKey, *, about: str) -> str:
+        """The explanation of a pod, once it has a text."""
+
+        async def ask() -> str:
+            return (await self.http.get(f"/explain/{key}")).raise_for_status().text
+
+        what = f"an explanation with {about!r}"
+        return await wait_for_answer(ask, lambda text: about in text, what, within=WAIT_SECONDS)
 
     async def answered(self, verb: str) -> int:
         """How many calls of a verb it has answered."""

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from extender.state.objects import Pod
+
 
 class ContainerNeeds(NamedTuple):
     """A container's requests: amounts by resource; ``restarts`` says that its restartPolicy is Always."""
@@ -29,3 +31,12 @@ def peak(containers: Iterable[ContainerNeeds]) -> Counter[str]:
         else:
             running += Counter(each.amounts)
     return running | starting
+
+
+def asked(pod: Pod) -> Mapping[str, int]:
+    """What a pod needs of each extended resource at its peak, in nano units, by name."""
+    needs = (
+        ContainerNeeds({own.resource: own.amount.nano for own in each.requests}, each.is_init, each.restarts)
+        for each in pod.containers
+    )
+    return dict(sorted(peak(needs).items()))
