@@ -19,6 +19,7 @@ from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import LostClaims
 from extender.background.orphans import OrphanCollector
 from extender.background.pinned_pods import PinnedPods
+from extender.background.quota_status import QuotaStatus
 from extender.background.requeue import Requeue
 from extender.background.runner import BackgroundRunner
 from extender.background.unserved import Unserved
@@ -107,6 +108,7 @@ def make_service(
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
         LostClaims(state, api, metrics.lost, tell),
+        QuotaStatus(state, api, solver, off_loop),
         Deallocator(state, writer, binder.is_binding, faults, deallocated),
         requeue,
         PinnedPods(state, binder.pinned, lease, solver, schedulers, tell, now),

@@ -10,6 +10,7 @@ from typing import Final
 from allocator import FREE, NOTHING_USED, PoolId
 from extender.kube.api import ObjectKey
 from extender.pods.claims import claim_keys
+from extender.quota.device_quota import quotas_of
 from extender.state.changes import Change
 from extender.state.kinds import Topic
 from extender.state.objects import Pod
@@ -24,11 +25,13 @@ class QueueingHint:
         everywhere: on any node.
         nodes: names of nodes.
         claims: claims that have changed; their pods may fit on any node.
+        namespaces: those whose quotas may allow more; their pods may fit on any node.
     """
 
     everywhere: bool = False
     nodes: frozenset[str] = frozenset()
     claims: frozenset[ObjectKey] = frozenset()
+    namespaces: frozenset[str] = frozenset()
 
 
 NO_HINT: Final = QueueingHint()
@@ -45,6 +48,7 @@ def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Sna
     """
     nodes: set[str] = set()
     claims: set[ObjectKey] = set()
+    namespaces: set[str] = set()
     if changes is None:
         return EVERYWHERE
     for topic, key in dict.fromkeys((change.topic, change.key) for change in changes):
@@ -55,6 +59,9 @@ def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Sna
                 return EVERYWHERE
             case Topic.CLAIM, ObjectKey():
                 claims.add(key)
+                namespaces |= _relieved(key, before, after)
+            case Topic.DEVICE_QUOTA, ObjectKey():
+                namespaces |= {key.namespace, *_borrowers(key.namespace, before), *_borrowers(key.namespace, after)}
             case Topic.POOL, PoolId() if _has_more(key, before, after):
                 if _roams(key, before, after):
                     return EVERYWHERE
@@ -65,7 +72,25 @@ def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Sna
                 return EVERYWHERE
             case Topic.POD, ObjectKey() if _gave_up_nomination(key, before, after):
                 return EVERYWHERE
-    return QueueingHint(nodes=frozenset(nodes), claims=frozenset(claims))
+    return QueueingHint(nodes=frozenset(nodes), claims=frozenset(claims), namespaces=frozenset(namespaces))
+
+
+def _relieved(key: ObjectKey, before: Snapshot, after: Snapshot) -> frozenset[str]:
+    """The namespaces whose quotas have more left because a claim holds other devices than before."""
+    old, new = before.claims.get(key), after.claims.get(key)
+    if not after.device_quotas or old is None:
+        return frozenset()
+    held = before.held_by(old.claim.uid)
+    if not held or (new is not None and after.held_by(new.claim.uid) == held):
+        return frozenset()
+    own = {key.namespace} if quotas_of(key.namespace, after) else set()
+    return frozenset(own | _borrowers(key.namespace, after))
+
+
+def _borrowers(namespace: str, snapshot: Snapshot) -> set[str]:
+    """The namespaces that may borrow from the quotas of a namespace."""
+    cohorts = {quota.cohort for quota in quotas_of(namespace, snapshot)} - {""}
+    return {each.namespace for each in snapshot.device_quotas.values() if each.borrowing and each.cohort in cohorts}
 
 
 def _has_more(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:

@@ -15,6 +15,7 @@ from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.pods.case import NOTHING_TO_ALLOCATE, found_on, holding
 from extender.pods.claims import Blocked, claim_keys, claims_of
+from extender.quota.device_quota import quotas_of
 from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
@@ -76,7 +77,7 @@ class RejectedPod:
 
     def targets(self, pod: Pod, news: QueueingHint, snapshot: Snapshot) -> Sequence[str]:
         """The nodes to look at."""
-        is_open = self.attention is Attention.NOW or news.everywhere
+        is_open = self.attention is Attention.NOW or news.everywhere or pod.namespace in news.namespaces
         if is_open or (news.claims and not news.claims.isdisjoint(claim_keys(pod))):
             return tuple(snapshot.nodes) if self.names is None else self.names
         return [name for name in news.nodes if self.names is None or _has(self.names, name)]
@@ -180,8 +181,9 @@ def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
         return pod.uid
+    namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
     signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
-    return pod.priority, pod.requirements, pod.policy, signature
+    return pod.priority, pod.requirements, pod.policy, namespace, signature
 
 
 def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:

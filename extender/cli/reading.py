@@ -11,9 +11,9 @@ from extender.config.sources import SettingsError
 from extender.config.sources import load as load_settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.cluster import check_expression
 from extender.fakekube.manifests import Loaded
 from extender.fakekube.manifests import load as load_manifests
+from extender.state.device_expressions import check_expression
 
 
 def settings_of(config: Path | None, flags: dict[str, JSON]) -> Settings:

@@ -14,8 +14,9 @@ from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdi
 from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
 from extender.kube.claim_rules import ADMIN_LABEL
-from extender.pods.case import found_on, held_for_nominated, open_case
+from extender.pods.case import Case, found_on, held_for_nominated, open_case
 from extender.pods.claims import Blocked, bound_pod, claim_keys, unready
+from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import request_words
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
@@ -78,8 +79,8 @@ class Explainer:
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
             return _blocked(pod, f"node {unknown[0]} is not known{hint(unknown[0], self.snapshot.nodes)}")
-        if hindrance := no_attempt(pod, self.schedulers):
-            return _blocked(pod, hindrance)
+        if no_try := no_attempt(pod, self.schedulers):
+            return _blocked(pod, no_try)
         snapshot, waiting = with_claims_made(pod, self.snapshot)
         if refused := _refused(pod, waiting, admission):
             return refused
@@ -94,8 +95,8 @@ class Explainer:
             found = _blocked(pod, "no node is known")
         elif case.claims.is_empty and not rejected:
             found = Explanation(str(pod), Verdict.NEEDS_NOTHING, needs_no_devices(pod.key))
-        elif (unmet := unready(case.claims, self.solver.features)) is not None:
-            found = _blocked(pod, f"claim {unmet.key} waits until its devices are ready")
+        elif hindrance := self._hindrance(case):
+            found = hindrance
         else:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
@@ -109,6 +110,14 @@ class Explainer:
         if admission.unread:
             made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
+
+    def _hindrance(self, case: Case) -> Explanation | None:
+        """What keeps a pod off all nodes although its claims can be used."""
+        unmet = unready(case.claims, self.solver.features)
+        if unmet is not None:
+            return _blocked(case.pod, f"claim {unmet.key} waits until its devices are ready")
+        refusal = PodQuota.of(case.pod, case.snapshot, self.solver).refusal(case.claims)
+        return None if refusal is None else _blocked(case.pod, str(refusal), refusal.advice)
 
     def _unknown(self, pod: Pod, found: Explanation) -> Iterator[str]:
         """What may still keep a pod off the nodes where it fits."""

@@ -34,7 +34,9 @@ from extender.explain.rejections import node_groups, with_rejections
 from extender.explain.survey import Survey
 from extender.explain.trials import Trials
 from extender.pods.case import Case
+from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.special_claim import Needs
+from extender.quota.device_quota import OVER
 from extender.state.objects import ClaimObject, NodeObject
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, Question, selector_reason
@@ -109,7 +111,9 @@ class Judgement:
         return found[0]
 
     def _verdicts(self, names: Sequence[str]) -> _Verdicts:
-        question = Question(self.case, names, self.decider, bounds=Bounds(self.case.solver.until))
+        quota = PodQuota.of(self.case.pod, self.snapshot, self.case.solver)
+        metered = quota if quota.depends_on_devices(self.case.claims) else None
+        question = Question(self.case, names, self.decider, bounds=Bounds(self.case.solver.until), quota=metered)
         verdicts = _Verdicts()
         try:
             for start in range(0, len(names), _AT_ONCE):
@@ -164,11 +168,12 @@ class Judgement:
         holders = Holders(self.snapshot, self.case.pod)
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
         known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}
+        within = {name for name in known if not verdicts.reasons[name].startswith(OVER)}
         proposals, all_tried = self._proposals(bundles)
         return replace(
             self._short(verdicts, *self._notes(len(able) - len(known))),
             requests=survey.reports(targets, holders),
-            clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, known), MAX_CLASHES)),
+            clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, within), MAX_CLASHES)),
             proposals=proposals,
             all_tried=all_tried,
         )

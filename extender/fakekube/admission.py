@@ -85,7 +85,7 @@ def over_quota(objects: Sequence[RawObject], there: Iterable[Mapping[str, Any]] 
 def _charges(raw: Collection[Mapping[str, Any]], extended: Extended) -> list[tuple[Mapping[str, Any], Charge]]:
     """The pods and claims of a namespace with what each is charged for, in their order."""
     of_kind = {kind: [each for each in raw if each["kind"] == kind] for kind in (PODS.kind, CLAIMS.kind)}
-    pods = [(parse_pod(each), each["spec"]) for each in of_kind[PODS.kind]]
+    pods = [(parse_pod(each), each.get("spec") or {}) for each in of_kind[PODS.kind]]
     charges = charges_of(pods, map(parse_claim_object, of_kind[CLAIMS.kind]), extended)
     charged = [*of_kind[PODS.kind], *of_kind[CLAIMS.kind]]
     by_object = {id(each): charge for each, charge in zip(charged, charges, strict=True)}

@@ -9,7 +9,6 @@ from typing import Any
 
 import structlog
 
-from allocator import CompileError, Environment, compile_expression
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
@@ -19,8 +18,6 @@ from extender.kube.api import CLAIMS, CLASSES, PODS, QUOTAS, ApiError, ObjectKey
 from extender.state.state import ClusterState
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
-
-_DEVICE_EXPRESSIONS = Environment()
 
 logger = structlog.get_logger()
 
@@ -87,14 +84,3 @@ class EmbeddedCluster:
         while True:
             await self._backlog.waiting.wait()
             await self.settle()
-
-
-def check_expression(expression: str) -> str | None:
-    """What is wrong with a CEL expression over devices, by an API server's rules; None if nothing."""
-    try:
-        compile_expression(expression, _DEVICE_EXPRESSIONS)
-    except CompileError as error:
-        return f"{error.line}:{error.column}: {error.message}"
-    except Exception as error:  # noqa: BLE001  # it is one object's, which is told with where it stands
-        return f"internal error: {type(error).__name__}: {error}"
-    return None

@@ -58,6 +58,11 @@ BUDGETS: Final = Resource(
     "PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), namespaced=True, optional=True
 )
 
+DEVICE_QUOTAS: Final = Resource(
+    "DeviceQuota", "devicequotas", "dra-extender.dev", ("v1alpha1",), namespaced=True, optional=True
+)
+"""Our own kind (deploy/crds)."""
+
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
 """Read by the cluster in memory and for explanations: in a live cluster, the API server checks their labels."""
 
@@ -71,7 +76,7 @@ LEASES: Final = Resource("Lease", "leases", "coordination.k8s.io", ("v1",), name
 """Read and written while there are pinned pods: one replica serves them at a time."""
 
 RESOURCES: Final[Mapping[str, Resource]] = {
-    r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS)
+    r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS, DEVICE_QUOTAS)
 }
 """The watched kinds, by name; `extender.state.kinds` says how each is kept."""
 

@@ -24,6 +24,8 @@ class PendingReason(Enum):
     """No scheduler has asked this replica about it."""
     CLAIMS = "claims"
     """A claim of the pod cannot be used, whatever the nodes have: it does not exist, is invalid, or is not ready."""
+    QUOTA = "quota"
+    """A DeviceQuota of its namespace allows no more."""
     DEVICES = "devices"
     """No node has the devices."""
     TERMINATING = "terminating"

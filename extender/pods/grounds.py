@@ -11,8 +11,8 @@ from extender.state.kinds import Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
 
-_IDLE = frozenset({Topic.TEMPLATE, Topic.BUDGET})
-"""Topics that no decision about existing claims depends on."""
+_IDLE = frozenset({Topic.TEMPLATE, Topic.BUDGET, Topic.DEVICE_QUOTA})
+"""Topics that no decision about existing claims depends on; quota is compared with afterwards."""
 
 
 def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:

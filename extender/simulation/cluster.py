@@ -16,7 +16,7 @@ from extender.explain.admission import read_admission
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.cluster import EmbeddedCluster, check_expression
+from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_objects
 from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
 from extender.observe.metrics import Metrics
@@ -27,6 +27,7 @@ from extender.simulation.placement import Placement
 from extender.simulation.quiet import log_quietly
 from extender.simulation.scheduling import schedule
 from extender.simulation.workloads.expand import Skipped, expanded
+from extender.state.device_expressions import check_expression
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 

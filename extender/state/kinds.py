@@ -12,11 +12,19 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from allocator import Interner, Slice, parse_claim_template, parse_device_class, parse_slice, parse_taint_rule
+from allocator import (
+    Interner,
+    Slice,
+    parse_claim_template,
+    parse_device_class,
+    parse_slice,
+    parse_taint_rule,
+)
 from extender.kube.api import (
     BUDGETS,
     CLAIMS,
     CLASSES,
+    DEVICE_QUOTAS,
     NODES,
     PODS,
     SLICES,
@@ -26,6 +34,8 @@ from extender.kube.api import (
     Resource,
 )
 from extender.state.budgets import parse_budget
+from extender.state.device_expressions import check_expression
+from extender.state.device_quotas import parse_device_quota
 from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.spec_cache import SpecCache
@@ -54,6 +64,8 @@ class Topic(Enum):
     """By ObjectKey; pods without devices are never mentioned."""
     BUDGET = "budget"
     """By ObjectKey."""
+    DEVICE_QUOTA = "device quota"
+    """By ObjectKey; a change of its status alone is never mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,7 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             CLAIMS,
             partial(parse_claim_object, read_spec=SpecCache().read),
             Topic.CLAIM,
-            *("claims", "claim_keys", "special", "usage", "holders", "assumed"),
+            *("claims", "claim_keys", "allocated_in", "special", "usage", "holders", "assumed"),
             put=Snapshot.with_claim,
             drop=Snapshot.without_claim,
         ),
@@ -141,6 +153,12 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             drop=Snapshot.without_rule,
         ),
         _kind(BUDGETS, parse_budget, Topic.BUDGET, "budgets"),
+        _kind(
+            DEVICE_QUOTAS,
+            partial(parse_device_quota, check_expression=check_expression),
+            Topic.DEVICE_QUOTA,
+            "device_quotas",
+        ),
     )
     return {kind.resource.kind: kind for kind in kinds}
 

@@ -6,13 +6,14 @@ runs the same code as the live cluster.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from immutables import Map
 
 from allocator import (
     NO_RULES,
     AllocationResult,
+    ClaimSpec,
     ClaimTemplate,
     DeviceClass,
     DeviceId,
@@ -26,9 +27,14 @@ from allocator import (
 )
 from extender.kube.api import ObjectKey
 from extender.state.budgets import Budget
+from extender.state.device_quotas import DeviceQuota
 from extender.state.objects import ClaimObject, NodeObject, Pod
 
 _Key = TypeVar("_Key", bound=Hashable)
+
+
+NO_SPEC: Final = ClaimSpec()
+"""Of a claim that is not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +42,7 @@ class AssumedAllocation:
     """A decided allocation whose write the watch has not shown yet.
 
     Attributes:
+        spec: of the claim, which may not exist yet.
         ends_at: revision of the claim from which on the watch shows the outcome of the write; None: not known yet.
     """
 
@@ -43,6 +50,7 @@ class AssumedAllocation:
     pod_uid: str
     allocation: AllocationResult
     ends_at: int | None = None
+    spec: ClaimSpec = NO_SPEC
 
 
 class Snapshot(NamedTuple):
@@ -53,6 +61,7 @@ class Snapshot(NamedTuple):
     Attributes:
         version: counts the changes of the cluster; a fork keeps the version of its origin.
         claims: by namespace and name; `claim_keys` finds them by uid.
+        allocated_in: namespace to the uids of its allocated claims.
         pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
@@ -69,12 +78,14 @@ class Snapshot(NamedTuple):
     classes: Map[str, DeviceClass] = Map()
     claims: Map[ObjectKey, ClaimObject] = Map()
     claim_keys: Map[str, ObjectKey] = Map()
+    allocated_in: Map[str, Map[str, None]] = Map()
     templates: Map[ObjectKey, ClaimTemplate] = Map()
     pods: Map[ObjectKey, Pod] = Map()
     pod_keys: Map[str, ObjectKey] = Map()
     bound: Map[str, Map[str, None]] = Map()
     nominated: Map[str, Map[str, None]] = Map()
     budgets: Map[ObjectKey, Budget] = Map()
+    device_quotas: Map[ObjectKey, DeviceQuota] = Map()
     inventory: Inventory = Inventory()
     rules: Map[str, TaintRule] = Map()
     taint_rules: TaintRules = NO_RULES
@@ -188,22 +199,31 @@ class Snapshot(NamedTuple):
         if old is not None and (old.claim.uid, old.special_of) != (claim.claim.uid, claim.special_of):
             base = self.without_claim(claim.key)
         uid = claim.claim.uid
-        special = base.special
+        special, allocated_in = base.special, base.allocated_in
+        is_there, was_there = claim.claim.allocation is not None, uid in allocated_in.get(claim.key.namespace, ())
+        if is_there and not was_there:
+            allocated_in = _added(allocated_in, claim.key.namespace, uid)
+        elif was_there and not is_there:
+            allocated_in = _removed(allocated_in, claim.key.namespace, uid)
         if claim.special_of:
             special = _added(special, claim.special_of, uid)
         claims, keys = base.claims.set(claim.key, claim), base.claim_keys.set(uid, claim.key)
-        return base._replace(claims=claims, claim_keys=keys, special=special)._moved(uid, base.held_by(uid))
+        after = base._replace(claims=claims, claim_keys=keys, special=special, allocated_in=allocated_in)
+        return after._moved(uid, base.held_by(uid))
 
     def without_claim(self, key: ObjectKey) -> "Snapshot":
         """With a claim removed, if it exists, and its devices free; its assumed allocation stays."""
         claim = self.claims.get(key)
         if claim is None:
             return self
-        uid, special = claim.claim.uid, self.special
+        uid, special, allocated_in = claim.claim.uid, self.special, self.allocated_in
         if claim.special_of:
             special = _removed(special, claim.special_of, uid)
+        if claim.claim.allocation is not None:
+            allocated_in = _removed(allocated_in, key.namespace, uid)
         claims, keys = self.claims.delete(key), self.claim_keys.delete(uid)
-        return self._replace(claims=claims, claim_keys=keys, special=special)._moved(uid, self.held_by(uid))
+        after = self._replace(claims=claims, claim_keys=keys, special=special, allocated_in=allocated_in)
+        return after._moved(uid, self.held_by(uid))
 
     def assuming(self, assumed_allocation: AssumedAllocation) -> "Snapshot":
         """With an assumed allocation, in place of the claim's earlier one."""

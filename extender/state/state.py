@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from allocator import AllocationResult, Recent
+from allocator import AllocationResult, ClaimSpec, Recent
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.state.assumed import after_event, moved_pools
@@ -14,7 +14,7 @@ from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, Topic, all_kinds
 from extender.state.objects import ClaimObject
 from extender.state.relist import Relist
-from extender.state.snapshot import EMPTY, AssumedAllocation, Snapshot
+from extender.state.snapshot import EMPTY, NO_SPEC, AssumedAllocation, Snapshot
 
 NOT_SYNCED: Final = "not synced yet"
 
@@ -172,9 +172,9 @@ class ClusterState:
             self._mutation_cache.keep(version, claim)
         return claim
 
-    def assume(self, claim_uid: str, allocation: AllocationResult, pod_uid: str) -> None:
-        """Assume an allocation that will be written; the next snapshot has it."""
-        self._hold(AssumedAllocation(claim_uid, pod_uid, allocation))
+    def assume(self, claim_uid: str, allocation: AllocationResult, pod_uid: str, spec: ClaimSpec = NO_SPEC) -> None:
+        """Assume an allocation that will be written for a claim of this spec; the next snapshot has it."""
+        self._hold(AssumedAllocation(claim_uid, pod_uid, allocation, spec=spec))
 
     def settle(self, claim_uid: str, at: int) -> None:
         """Set the revision of the claim from which on the watch shows the outcome of the write.

@@ -19,8 +19,9 @@ from extender.offload import Offload, in_thread
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError, DoubleAllocationError, GivenBackError, LapsedError
+from extender.verbs.bind_errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
 from extender.verbs.bind_plan import Plan, Planner, to_give_back
+from extender.verbs.bind_quota import check_written
 from extender.verbs.pinned_claims import PinnedClaims
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError, is_reserved
@@ -86,7 +87,7 @@ class Binder:
         self._reports = reports
         self._planner = Planner(state, solver, reports.double_allocations, off_loop)
         self.pinned = PinnedClaims(
-            state, writer, self._planner, reports.double_allocations, reports.allocated, solver.features, deadline
+            state, writer, self._planner, reports.double_allocations, reports.allocated, solver, deadline
         )
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
 
@@ -171,7 +172,7 @@ class Binder:
             left = await self._undo(pod, node, made)
             if left is None:
                 return
-            if isinstance(error, OverQuotaError):
+            if isinstance(error, OverQuotaError | QuotaExceededError):
                 self._reports.tell(pod, Note(QUOTA_EXCEEDED, str(error), "Binding"))
             if left:
                 raise type(error)("; ".join((str(error), *left))) from error
@@ -244,25 +245,29 @@ class Binder:
     def _check(self, made: list[Reservation]) -> None:
         """Check that the pod may be bound with what was reserved for it: the last look before the Binding."""
         snapshot = self._state.snapshot
-        for check in (self._check_against_others, self._check_readiness):
+        for check in (self._check_against_others, self._check_quota, self._check_readiness):
             for index, each in enumerate(made):
                 claim = snapshot.claim(each.uid)
                 if claim is None or claim.claim.allocation is None or not is_reserved(claim.claim, each.pod.uid):
                     raise BindError(f"claim {each.claim.key} was taken from the pod meanwhile")
                 try:
-                    check(claim, snapshot)
+                    check(claim, snapshot, each.pod)
                 except GivenBackError:
                     made[index] = replace(each, frees=True)
                     raise
 
-    def _check_against_others(self, claim: ClaimObject, snapshot: Snapshot) -> None:
+    def _check_against_others(self, claim: ClaimObject, snapshot: Snapshot, _pod: Pod) -> None:
         """Compare with what others have written before us. A claim that a bound pod uses was checked then."""
         found = "" if is_in_use(snapshot, claim.claim.uid) else double_allocation(snapshot, claim.claim.uid)
         if found:
             self._reports.double_allocations.found(claim, found, snapshot)
             raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
 
-    def _check_readiness(self, claim: ClaimObject, _snapshot: Snapshot) -> None:
+    def _check_quota(self, claim: ClaimObject, snapshot: Snapshot, pod: Pod) -> None:
+        """Compare with the DeviceQuotas: of two replicas that allocate the last device, the later one gives it back."""
+        check_written(claim, pod, snapshot, self._solver)
+
+    def _check_readiness(self, claim: ClaimObject, _snapshot: Snapshot, _pod: Pod) -> None:
         """See whether the devices are ready to be bound."""
         lack = unmet(claim) if self._solver.features.binding_conditions else None
         if isinstance(lack, Failed):

@@ -13,5 +13,9 @@ class DoubleAllocationError(GivenBackError):
     """Another claim got the same devices earlier, from another writer."""
 
 
+class QuotaExceededError(GivenBackError):
+    """A DeviceQuota does not allow what the pod would hold, or does hold."""
+
+
 class LapsedError(GivenBackError):
     """A device did not get ready."""

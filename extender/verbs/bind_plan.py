@@ -18,6 +18,7 @@ from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind_errors import BindError, DoubleAllocationError
+from extender.verbs.bind_quota import check_planned
 from extender.writes.claim_json import Reservation, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.other_writers import double_allocation
@@ -75,6 +76,7 @@ class Planner:
             now = self._state.snapshot
             changes = self._state.changes_since(case.snapshot.version)
             if rests(case, node, now, changes) and not self._state.not_ready:
+                check_planned(case, node, decided, now)
                 return self._assumed(_plan_of(pod, case.claims, node, decided, now), pod)
         raise BindError(f"node {node_name}: its devices change all the time")
 
@@ -111,7 +113,7 @@ class Planner:
     def _assumed(self, plan: Plan, pod: Pod) -> Plan:
         for each in plan.reservations:
             if each.allocates:
-                self._state.assume(each.uid, each.allocation, pod.uid)
+                self._state.assume(each.uid, each.allocation, pod.uid, each.claim.claim.spec)
         return plan
 
 

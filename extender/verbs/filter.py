@@ -11,15 +11,17 @@ selector that fails).
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator import JSON, InvalidClaimError, SelectorError, printable
+from allocator import JSON, Allocation, InvalidClaimError, Merit, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.states import PendingReason
 from extender.pods.case import Case, after_departures, fits, held_for_nominated, open_case
 from extender.pods.claims import Blocked, unready, waits
+from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
+from extender.quota.device_quota import Overrun
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
 from extender.verbs.merits import Merits
@@ -53,6 +55,7 @@ class FilterResult:
         steps: devices tried.
         undecided: no node passed, and the search of at least one was stopped.
         is_blocked: a claim of the pod cannot be used, whatever the nodes have.
+        is_over_quota: no node passed, and a DeviceQuota is the reason for at least one.
     """
 
     passed: Sequence[str]
@@ -62,6 +65,7 @@ class FilterResult:
     steps: int = 0
     undecided: bool = False
     is_blocked: bool = False
+    is_over_quota: bool = False
 
     def in_words(self, words: Mapping[str, str]) -> "FilterResult":
         """With the words of `extender.pods.extended_resources.requests.request_words` in the reasons."""
@@ -80,6 +84,8 @@ class FilterResult:
             return PendingReason.FITS
         if self.failed:
             return PendingReason.TERMINATING
+        if self.is_over_quota:
+            return PendingReason.QUOTA
         if self.is_blocked:
             return PendingReason.CLAIMS
         return PendingReason.SEARCH if self.undecided else PendingReason.DEVICES
@@ -138,9 +144,13 @@ def ask(
     waiting = unready(case.claims, solver.features)
     if waiting is not None:
         return _nowhere(names, waits(waiting))
+    quota = PodQuota.of(pod, snapshot, solver)
+    refusal = quota.refusal(case.claims)
+    if refusal is not None:
+        return replace(_nowhere(names, refusal.reason), is_over_quota=True)
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until)))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    return Question(case, names, decider, nodes, bounds)
+    return Question(case, names, decider, nodes, bounds, quota if quota.depends_on_devices(case.claims) else None)
 
 
 def selector_reason(error: SelectorError) -> str:
@@ -179,6 +189,7 @@ class Question:
 
     Attributes:
         sent: the nodes, where whole nodes were sent.
+        quota: decides on each node by the devices there; None if that is not needed.
     """
 
     case: Case
@@ -186,6 +197,7 @@ class Question:
     decider: Decider
     sent: Mapping[str, NodeObject] | None = None
     bounds: Bounds = Bounds()
+    quota: PodQuota | None = None
 
     def result(self) -> FilterResult:
         """The result for the nodes. If the claims can be allocated nowhere, that is the reason for all nodes.
@@ -272,15 +284,56 @@ class Question:
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
         ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)
-        merits = ranking.best(self.bounds.most)
+        over: Mapping[str, str] = {}
+        if self.quota is None:
+            merits = ranking.best(self.bounds.most)
+        else:
+            merits, over = self._within(self.quota, ranking.best())
         if not merits and TOO_LATE in decided.verdicts:
             raise TimeoutError
-        unresolvable = dict(ranking.refused())
+        unresolvable = {**ranking.refused(), **over}
         failed = dict(self._waiting(unresolvable))
         for name in failed:
             del unresolvable[name]
         undecided = not merits and not all(verdict.lasting for verdict in decided.verdicts)
-        return FilterResult(tuple(merits), failed, unresolvable, merits, decided.steps, undecided)
+        is_over_quota = bool(over) and not merits
+        return FilterResult(
+            tuple(merits), failed, unresolvable, merits, decided.steps, undecided, is_over_quota=is_over_quota
+        )
+
+    def _within(self, quota: PodQuota, merits: Merits) -> tuple[Merits, Mapping[str, str]]:
+        """The nodes whose devices are within quota, at most as many as are to be named; and why others are not.
+
+        A node that is not judged in time passes: bind judges it again.
+
+        Raises:
+            TimeoutError: selectors of the quotas took too long.
+        """
+        passed: dict[str, Merit] = {}
+        over: dict[str, str] = {}
+        scores = self.case.solver.policy.scores(merits)
+        for name in sorted(merits, key=scores.__getitem__, reverse=True):
+            if len(passed) == self.bounds.most:
+                break
+            refusal = self._over(quota, name)
+            if refusal is None:
+                passed[name] = merits[name]
+            else:
+                over[name] = refusal.reason
+        kept = [name for name in merits if name in passed]
+        return Merits(kept, [passed[name] for name in kept], range(len(kept))), over
+
+    def _over(self, quota: PodQuota, name: str) -> Overrun | None:
+        """The limit that the pod exceeds on a node."""
+        node = self._node(name)
+        needs = "" if node is None else self.case.claims.on(node)
+        if node is None or isinstance(needs, str):
+            return None
+        try:
+            found = self.case.at(node)
+        except TimeoutError:
+            return None
+        return quota.refusal_of(needs.pending, found) if isinstance(found, Allocation) and needs.pending else None
 
     def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The node that the pod is nominated for, if the pod fits there later."""

@@ -14,14 +14,16 @@ from typing import Final
 
 import structlog
 
-from allocator import Features, Recent
+from allocator import Recent
+from extender.decisions.solver import Solver
 from extender.kube.api import CLAIMS
 from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError, DoubleAllocationError, LapsedError
+from extender.verbs.bind_errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
 from extender.verbs.bind_plan import Plan, Planner
+from extender.verbs.bind_quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import AllocationFirst, Reservation, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
@@ -45,7 +47,7 @@ class PinnedClaims:
         planner: decides what to allocate.
         double_allocations: told of every double allocation that is found.
         allocated: told of each pod whose claims were allocated.
-        features: decide whether there are binding conditions.
+        solver: its features decide whether there are binding conditions, and its selectors are for quotas.
         deadline: seconds for one pod.
     """
 
@@ -56,7 +58,7 @@ class PinnedClaims:
         planner: Planner,
         double_allocations: DoubleAllocations,
         allocated: Callable[[Pod], None],
-        features: Features,
+        solver: Solver,
         deadline: float,
     ) -> None:
         self._state = state
@@ -65,7 +67,7 @@ class PinnedClaims:
         self._planner = planner
         self._double_allocations = double_allocations
         self._allocated = allocated
-        self._features = features
+        self._solver = solver
         self._deadline = deadline
         self._unchecked: Recent[int] = Recent(_KEPT)
 
@@ -140,13 +142,21 @@ class PinnedClaims:
                 self._double_allocations.found(claim, found, snapshot)
                 await self._take_back(claim, pod)
                 raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
+            await self._check_quota(claim, pod, snapshot)
             await self._check_readiness(claim, pod)
         self._unchecked.forget(reservation.uid)
         return Reservation(claim, pod, claim.claim.allocation, allocates=False, frees=False)
 
+    async def _check_quota(self, claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> None:
+        try:
+            check_written(claim, pod, snapshot, self._solver)
+        except QuotaExceededError:
+            await self._take_back(claim, pod)
+            raise
+
     async def _check_readiness(self, claim: ClaimObject, pod: Pod) -> None:
         """See whether the devices are ready: kubelet does not look at binding conditions."""
-        lack = unmet(claim) if self._features.binding_conditions else None
+        lack = unmet(claim) if self._solver.features.binding_conditions else None
         if lack is None:
             return
         if isinstance(lack, Failed):

@@ -24,7 +24,7 @@ def double_allocation(snapshot: Snapshot, uid: str) -> str:
     claim = snapshot.claim(uid)
     if claim is None or claim.claim.allocation is None or _is_alone(snapshot, claim.claim.allocation):
         return ""
-    earlier = [other for other in _neighbours(snapshot, claim) if _is_before(other, claim)]
+    earlier = [other for other in _neighbours(snapshot, claim) if is_before(other, claim)]
     pools = pools_of(claim.claim.allocation)
     slices = [
         each for pool in pools if pool in snapshot.inventory.pools for each in snapshot.inventory.pools[pool].slices
@@ -50,7 +50,7 @@ def _neighbours(snapshot: Snapshot, claim: ClaimObject) -> list[ClaimObject]:
     return [each for each in found if each is not None and each.claim.allocation is not None]
 
 
-def _is_before(other: ClaimObject, claim: ClaimObject) -> bool:
+def is_before(other: ClaimObject, claim: ClaimObject) -> bool:
     """Whether the other allocation came first, or may have."""
     latest = claim.listed_at if claim.allocated_at is None else claim.allocated_at
     return other.allocated_at is None or other.allocated_at < latest

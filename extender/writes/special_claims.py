@@ -38,7 +38,7 @@ class SpecialClaims:
         except WriteRefusedError:
             self.state.forget(reservation.uid)
             raise
-        self.state.assume(made.claim.uid, reservation.allocation, reservation.pod.uid)
+        self.state.assume(made.claim.uid, reservation.allocation, reservation.pod.uid, made.claim.spec)
         self.state.forget(reservation.uid)
         return replace(reservation, claim=made)
 

@@ -17,7 +17,10 @@ from extender.state.relist import Relist
 from extender.state.state import ClusterState
 from tests.kit.servers.transport import FakeApi, Fault
 
-SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind != "DeviceTaintRule"})
+LACKING = {"DeviceTaintRule", "DeviceQuota"}
+"""Optional kinds that the server lacks."""
+
+SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind not in LACKING})
 
 
 def now() -> float:

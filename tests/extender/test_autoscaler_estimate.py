@@ -35,6 +35,7 @@ from tests.kit.clusters import (
     request,
     solver,
 )
+from tests.kit.objects.parts import api_object
 
 # --- how many -----------------------------------------------------------------------------------------------
 
@@ -74,6 +75,15 @@ def test_large_pods_go_first_and_small_ones_fill_up() -> None:
 def test_what_one_group_can_not_take_the_next_one_does() -> None:
     plan = planned(world_of((), BIG, SMALL), pods(6, "gpu"), group_of("small", 2), group_of("big", 1))
     assert {name: [len(node) for node in nodes] for name, nodes in added(plan).items()} == {"small": [1, 1], "big": [4]}
+
+
+def test_a_pod_over_a_device_quota_needs_no_node() -> None:
+    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": 2}
+    quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": [limit]})
+    world = world_of((claim_template("three", request(count=3)), quota), BIG)
+    plan = planned(world, [pod_of("large", "three"), *pods(1, "gpu")], group_of("big"))
+    assert added(plan) == {"big": [["p0"]]}
+    assert failed(plan) == {"large": "device quota gold: limit gpu allows 2 devices"}
 
 
 def test_no_pods_no_nodes() -> None:

@@ -38,7 +38,9 @@ def test_every_document_is_an_object(path: Path) -> None:
         assert each["kind"] == "Kustomization" or each["metadata"]["name"]
 
 
-@pytest.mark.parametrize("folder", [DEPLOY, DEPLOY / "monitoring", ROOT / "config"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "folder", [DEPLOY, DEPLOY / "crds", DEPLOY / "monitoring", ROOT / "config"], ids=lambda p: p.name
+)
 def test_kustomizations_name_what_there_is(folder: Path) -> None:
     found = yaml.safe_load((folder / "kustomization.yaml").read_text())
     files = [file for each in found.get("configMapGenerator", ()) for file in each["files"]]

@@ -120,6 +120,11 @@ def test_the_chart_monitors_where_that_is_wanted() -> None:
     assert orjson.loads(dashboard["data"]["dashboard.json"]) == orjson.loads((folder / "dashboard.json").read_bytes())
 
 
+def test_the_chart_brings_the_kind_of_quotas_where_that_is_wanted() -> None:
+    assert rendered("crds.yaml", VALUES) == []
+    assert rendered("crds.yaml", {**VALUES, "deviceQuotas": True}) == documents(DEPLOY / "crds" / "devicequotas.yaml")
+
+
 def test_alerts_link_to_the_runbook_that_the_chart_is_told() -> None:
     here = "https://example.com/runbook"
     _, rule, _ = rendered("monitoring.yaml", {**VALUES, "monitoring": True, "runbook": here})

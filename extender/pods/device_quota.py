@@ -1,0 +1,112 @@
+"""DeviceQuotas and one pod: whether the namespace of the pod may be allocated what the pod needs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from allocator import Allocation, AllocationMode, SearchBudget, SearchLimitError, TimedSelectors
+from extender.decisions.solver import Solver
+from extender.pods.claims import PodClaims
+from extender.quota.device_quota import Holdings, Overrun, overrun, quotas_of, unreadable
+from extender.quota.device_usage import Measure, Meter, Taken, holdings, in_flight, least
+from extender.state.device_quotas import DeviceQuota
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.writes.other_writers import is_before
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A quota of the namespace can't be read."""
+
+    reason: str
+    advice: str = "correct the DeviceQuota"
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class PodQuota:
+    """The quotas of a pod's namespace; for most pods there are none.
+
+    Attributes:
+        quotas: by name.
+        unreadable: why a quota of the namespace can't be read; empty if all can.
+    """
+
+    pod: Pod
+    snapshot: Snapshot
+    solver: Solver
+    quotas: tuple[DeviceQuota, ...] = ()
+    unreadable: str = ""
+
+    @classmethod
+    def of(cls, pod: Pod, snapshot: Snapshot, solver: Solver) -> "PodQuota":
+        """Of a pod in a cluster."""
+        found = quotas_of(pod.namespace, snapshot)
+        return cls(pod, snapshot, solver, found, unreadable(pod.namespace, snapshot))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing limits the namespace."""
+        return not self.quotas and not self.unreadable
+
+    def depends_on_devices(self, claims: PodClaims) -> bool:
+        """Whether only the devices of a node tell if the pod is within quota there."""
+        if not self.quotas:
+            return False
+        ways = [request.alternatives for each in claims.pending for request in each.claim.spec.requests]
+        is_open = claims.special.is_needed or any(
+            len(each) != 1 or each[0].mode is not AllocationMode.EXACT_COUNT for each in ways
+        )
+        return is_open or any(limit.selectors or limit.capacities for quota in self.quotas for limit in quota.limits)
+
+    def refusal(self, claims: PodClaims) -> Overrun | Unreadable | None:
+        """What keeps a pod off all nodes: a limit that its claims exceed whichever devices they get.
+
+        Raises:
+            TimeoutError: selectors of the quotas took too long.
+        """
+        if self.unreadable:
+            return Unreadable(self.unreadable)
+        if not self.quotas:
+            return None
+        return self._overrun(partial(least, specs=[each.claim.spec for each in claims.pending]), self._holds)
+
+    def refusal_of(self, pending: Sequence[ClaimObject], found: Allocation) -> Overrun | None:
+        """The limit that claims exceed with an allocation. Raises as `refusal`."""
+        if not self.quotas:
+            return None
+        taken = [Taken(each.claim.spec, got) for each, got in zip(pending, found.results, strict=True)]
+        meter = self._meter()
+        return self._overrun(lambda limit: meter.measured(limit, taken), self._holds)
+
+    def refusal_after(self, claim: ClaimObject) -> Overrun | None:
+        """The limit that an allocated claim exceeds after those that were allocated before it. Raises as `refusal`."""
+        allocation = claim.claim.allocation
+        if not self.quotas or allocation is None:
+            return None
+        meter, taken = self._meter(), [Taken(claim.claim.spec, allocation)]
+
+        def earlier(namespace: str) -> Iterator[Taken]:
+            for other, held in holdings(namespace, self.snapshot):
+                if other.claim.uid != claim.claim.uid and is_before(other, claim):
+                    yield held
+
+        return self._overrun(lambda limit: meter.measured(limit, taken), earlier)
+
+    def _overrun(self, needed: Measure, holds: Holdings) -> Overrun | None:
+        try:
+            return overrun(self.quotas, needed, holds, self._meter(), self.snapshot)
+        except SearchLimitError as error:
+            raise TimeoutError from error
+
+    def _holds(self, namespace: str) -> Iterator[Taken]:
+        """All that is held, apart from what is assumed for the pod itself."""
+        yield from (taken for _, taken in holdings(namespace, self.snapshot))
+        yield from (taken for uid, taken in in_flight(namespace, self.snapshot) if uid != self.pod.uid)
+
+    def _meter(self) -> Meter:
+        budget = SearchBudget(self.solver.limits, self.solver.clock)
+        return Meter(self.snapshot.inventory, TimedSelectors(self.solver.selectors, budget))

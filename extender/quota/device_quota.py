@@ -1,0 +1,128 @@
+"""Whether a namespace may be allocated more devices: its DeviceQuotas, and what their cohorts lend."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from allocator import Quantity
+from extender.kube.api import DEVICE_QUOTAS
+from extender.quota.device_usage import Measure, Meter, Taken, total
+from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota
+from extender.state.snapshot import Snapshot
+
+Holdings: TypeAlias = Callable[[str], Iterable[Taken]]
+"""What the claims of a namespace hold."""
+
+
+OVER: Final = "device quota "
+"""Reasons of nodes that a quota rules out begin with this."""
+
+
+class Overrun(NamedTuple):
+    """A limit that would be exceeded.
+
+    Attributes:
+        counts: what is exceeded, as in `DeviceLimit.hard`.
+        asked: what is needed of it.
+        used: what is allocated of it in the namespace of the quota.
+        lent: what the cohort would have left, if the quota may borrow; else None.
+    """
+
+    quota: DeviceQuota
+    limit: DeviceLimit
+    counts: str
+    asked: Quantity
+    used: Quantity
+    lent: Quantity | None = None
+
+    @property
+    def reason(self) -> str:
+        """Stays the same while the pod waits: a text that changes makes a scheduler try again."""
+        cohort = "" if self.lent is None else f", and cohort {self.quota.cohort} has too little left"
+        return f"{OVER}{self.quota.name}: limit {self.limit.name} allows {self._of(self._hard)}{cohort}"
+
+    @property
+    def advice(self) -> str:
+        """What would help."""
+        limit = f"limit {self.limit.name} of DeviceQuota {self.quota.key}"
+        return f"wait until claims of namespace {self.quota.namespace} give back devices, or raise {limit}"
+
+    def __str__(self) -> str:
+        where = f"{OVER}{self.quota.name} of namespace {self.quota.namespace}, limit {self.limit.name}"
+        cohort = "" if self.lent is None else f"; cohort {self.quota.cohort} has {self.lent} left to lend"
+        return f"{where}: {self.used} of {self._of(self._hard)} in use, and {self.asked} more needed{cohort}"
+
+    @property
+    def _hard(self) -> Quantity:
+        return self.limit.hard[self.counts]
+
+    def _of(self, amount: Quantity) -> str:
+        """An amount of what is exceeded."""
+        if self.counts != DEVICES:
+            return f"{amount} of {self.counts.removeprefix('capacity[').removesuffix(']')}"
+        return f"{amount} device" if amount == Quantity.from_int(1) else f"{amount} devices"
+
+
+def quotas_of(namespace: str, snapshot: Snapshot) -> tuple[DeviceQuota, ...]:
+    """The quotas of a namespace, by name."""
+    if not snapshot.device_quotas:
+        return ()
+    return tuple(
+        sorted((each for key, each in snapshot.device_quotas.items() if key.namespace == namespace), key=_name)
+    )
+
+
+def unreadable(namespace: str, snapshot: Snapshot) -> str:
+    """A quota of the namespace that can't be read: nothing more is allocated there. Empty if there is none."""
+    for (kind, key), problem in snapshot.problems.items():
+        if kind == DEVICE_QUOTAS.kind and key.namespace == namespace:
+            return f"device quota {key.name} can't be read: {problem}"
+    return ""
+
+
+def cohort_of(quota: DeviceQuota, snapshot: Snapshot) -> Iterator[DeviceQuota]:
+    """The quotas of a quota's cohort, with itself."""
+    return (each for each in snapshot.device_quotas.values() if each.cohort == quota.cohort)
+
+
+def overrun(
+    quotas: Iterable[DeviceQuota], needed: Measure, holds: Holdings, meter: Meter, snapshot: Snapshot
+) -> Overrun | None:
+    """The first limit that would be exceeded.
+
+    Args:
+        quotas: of one namespace.
+        needed: what is needed of a limit.
+        holds: what is held in each namespace.
+        meter: measures it.
+        snapshot: has all quotas.
+    """
+    for quota in quotas:
+        for limit in quota.limits:
+            asked = {name: amount for name, amount in needed(limit).items() if amount.nano > 0}
+            if not asked:
+                continue
+            used = meter.measured(limit, holds(quota.namespace))
+            for name, amount in sorted(asked.items()):
+                own = used.get(name, Quantity(0))
+                if own + amount <= limit.hard[name]:
+                    continue
+                if not quota.borrowing:
+                    return Overrun(quota, limit, name, amount, own)
+                lent = left_in_cohort(quota, limit, holds, meter, snapshot).get(name, Quantity(0))
+                if amount > lent:
+                    return Overrun(quota, limit, name, amount, own, lent)
+    return None
+
+
+def left_in_cohort(
+    quota: DeviceQuota, limit: DeviceLimit, holds: Holdings, meter: Meter, snapshot: Snapshot
+) -> Amounts:
+    """What all limits of that name in the cohort have left together; never less than nothing."""
+    members = [(each, own) for each in cohort_of(quota, snapshot) for own in each.limits if own.name == limit.name]
+    hard = total(own.hard for _, own in members)
+    used = total(meter.measured(own, holds(each.namespace)) for each, own in members)
+    return {name: max(Quantity(0), amount - used.get(name, Quantity(0))) for name, amount in hard.items()}
+
+
+def _name(quota: DeviceQuota) -> str:
+    return quota.name

@@ -1,0 +1,151 @@
+"""What claims take of a limit of a DeviceQuota: the devices that they are allocated, and at least what they ask for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from allocator import (
+    AllocationMode,
+    AllocationResult,
+    ClaimSpec,
+    ClassMembers,
+    Device,
+    DeviceClass,
+    DeviceId,
+    DeviceRequest,
+    DeviceResult,
+    Inventory,
+    Quantity,
+    Request,
+    TimedSelectors,
+)
+from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import Snapshot
+
+Measure: TypeAlias = Callable[[DeviceLimit], Amounts]
+"""What something takes of a limit."""
+
+_ONE: Final = Quantity.from_int(1)
+_ZERO: Final = Quantity(0)
+
+
+class Taken(NamedTuple):
+    """What a claim holds, and the spec that says of which classes its devices are."""
+
+    spec: ClaimSpec
+    allocation: AllocationResult
+
+
+def total(all_amounts: Iterable[Amounts]) -> Amounts:
+    """The sum."""
+    found: dict[str, Quantity] = {}
+    for amounts in all_amounts:
+        for name, amount in amounts.items():
+            found[name] = found.get(name, _ZERO) + amount
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Measures what allocations take of limits.
+
+    Attributes:
+        inventory: has the capacities of devices. A device that is not published any more matches no selector, and only
+            consumed capacity is known of it.
+        selectors: of limits. A device on which a selector fails does not match.
+    """
+
+    inventory: Inventory
+    selectors: TimedSelectors
+
+    def measured(self, limit: DeviceLimit, taken: Iterable[Taken]) -> Amounts:
+        """What some claims take of a limit. Raises SearchLimitError: time is up."""
+        members = ClassMembers(DeviceClass(limit.name, limit.selectors), self.selectors)
+        return total(
+            self._amounts(limit, result, device)
+            for result, device in self._counted(limit, taken)
+            if not limit.selectors or (device is not None and members.has(device))
+        )
+
+    def _counted(self, limit: DeviceLimit, taken: Iterable[Taken]) -> Iterator[tuple[DeviceResult, Device | None]]:
+        """The devices of the limit's class, and how they are published. Administrative access takes nothing."""
+        for spec, allocation in taken:
+            classes = _classes(spec) if limit.device_class else {}
+            for result in allocation.results:
+                if not result.admin_access and classes.get(result.request, "") == limit.device_class:
+                    yield result, _published(self.inventory, result.device)
+
+    def _amounts(self, limit: DeviceLimit, result: DeviceResult, device: Device | None) -> Amounts:
+        found = {DEVICES: _ONE} if DEVICES in limit.hard else {}
+        consumed = result.consumed_capacity
+        whole = {} if device is None else {name: each.value for name, each in device.capacity.items()}
+        amounts = _qualified(whole if consumed is None else consumed, result.device.driver)
+        for name in limit.capacities:
+            found[capacity_key(name)] = amounts.get(_qualified_name(name, result.device.driver), _ZERO)
+        return found
+
+
+def holdings(namespace: str, snapshot: Snapshot) -> Iterator[tuple[ClaimObject, Taken]]:
+    """The allocated claims of a namespace, without assumed allocations."""
+    for uid in snapshot.allocated_in.get(namespace, ()):
+        claim = snapshot.claim(uid)
+        if claim is not None and claim.claim.allocation is not None:
+            yield claim, Taken(claim.claim.spec, claim.claim.allocation)
+
+
+def in_flight(namespace: str, snapshot: Snapshot) -> Iterator[tuple[str, Taken]]:
+    """The assumed allocations of a namespace that the watch has not shown, each with the uid of its pod."""
+    for uid, assumed in snapshot.assumed.items():
+        claim, pod = snapshot.claim(uid), snapshot.pod(assumed.pod_uid)
+        if claim is not None and claim.claim.allocation is not None:
+            continue
+        of = claim.key.namespace if claim is not None else "" if pod is None else pod.namespace
+        if of == namespace:
+            yield assumed.pod_uid, Taken(assumed.spec, assumed.allocation)
+
+
+def least(limit: DeviceLimit, specs: Iterable[ClaimSpec]) -> Amounts:
+    """What claims will take of a limit, whichever devices they get."""
+    if limit.selectors:
+        return {}
+    return total(_least(limit, request) for spec in specs for request in spec.requests)
+
+
+def _least(limit: DeviceLimit, request: Request) -> Amounts:
+    """The smallest amounts of all alternatives, one of which is taken."""
+    ways = [_asked(limit, way) for way in request.alternatives]
+    return {name: min(way.get(name, _ZERO) for way in ways) for name in (ways[0] if ways else ())}
+
+
+def _asked(limit: DeviceLimit, way: DeviceRequest) -> Amounts:
+    """What a request asks for; a whole device may have more capacity than that."""
+    if way.device_class != limit.device_class or way.admin_access:
+        return {}
+    count = 1 if way.mode is AllocationMode.ALL else way.count
+    found = {DEVICES: Quantity.from_int(count)} if DEVICES in limit.hard else {}
+    wanted = dict(way.capacity or ())
+    for name in limit.capacities:
+        if name in wanted:
+            found[capacity_key(name)] = Quantity(wanted[name].nano * count, wanted[name].format)
+    return found
+
+
+def _classes(spec: ClaimSpec) -> Mapping[str, str]:
+    """What results call each alternative, to its device class."""
+    return {request.label(way): way.device_class for request in spec.requests for way in request.alternatives}
+
+
+def _published(inventory: Inventory, wanted: DeviceId) -> Device | None:
+    pool = inventory.pools.get(wanted.pool_id)
+    slices = () if pool is None else pool.newest
+    return next((device for each in slices for device in each.devices if device.id == wanted), None)
+
+
+def _qualified(amounts: Mapping[str, Quantity], driver: str) -> Mapping[str, Quantity]:
+    return {_qualified_name(name, driver): amount for name, amount in amounts.items()}
+
+
+def _qualified_name(name: str, driver: str) -> str:
+    """A name without a domain lives in the driver's."""
+    return name if "/" in name else f"{driver}/{name}"

@@ -1,0 +1,53 @@
+"""The checks of a bind against DeviceQuotas: before its writes, and after them."""
+
+from allocator import Allocation
+from extender.decisions.solver import Solver
+from extender.pods.case import Case
+from extender.pods.device_quota import PodQuota
+from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.bind_errors import BindError, QuotaExceededError
+from extender.writes.other_writers import is_in_use
+
+_LATE = "out of time: selectors of the namespace's DeviceQuotas take too long"
+
+
+def check_planned(case: Case, node: NodeObject, found: Allocation, now: Snapshot) -> None:
+    """Compare what a pod would get on a node; what other binds of this process have assumed counts.
+
+    Raises:
+        QuotaExceededError: it is over quota.
+        BindError: there was not enough time.
+    """
+    needs = case.claims.on(node)
+    quota = PodQuota.of(case.pod, now, case.solver)
+    if isinstance(needs, str) or not needs.pending or quota.is_free:
+        return
+    if quota.unreadable:
+        raise QuotaExceededError(quota.unreadable)
+    try:
+        refusal = quota.refusal_of(needs.pending, found)
+    except TimeoutError as error:
+        raise BindError(_LATE) from error
+    if refusal is not None:
+        raise QuotaExceededError(str(refusal))
+
+
+def check_written(claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> None:
+    """Compare an allocation with those that were written before it, also by other replicas.
+
+    A claim that a bound pod uses was checked then.
+
+    Raises:
+        QuotaExceededError: it is over quota, and is to be given back.
+        BindError: there was not enough time.
+    """
+    quota = PodQuota.of(pod, snapshot, solver)
+    if quota.is_free or is_in_use(snapshot, claim.claim.uid):
+        return
+    try:
+        refusal = quota.refusal_after(claim)
+    except TimeoutError as error:
+        raise BindError(_LATE) from error
+    if refusal is not None:
+        raise QuotaExceededError(f"claim {claim.key} was allocated after others: {refusal}")

@@ -1,0 +1,210 @@
+"""DeviceQuota on a real API server: what its definition refuses, who is let through, what two replicas do at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ApiError, ObjectKey, RawObject, Resource
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import Client, Condition, connect, key_of
+from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.driver import Driver, driver
+from tests.kit.controlplane.scenario import bound, by_name, rejection
+from tests.kit.controlplane.service import running_extender
+from tests.kit.controlplane.verbs import Verbs, connect_verbs
+from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod
+from tests.kit.objects.parts import api_object
+
+DEFINITIONS: Final = Resource(
+    "CustomResourceDefinition", "customresourcedefinitions", "apiextensions.k8s.io", ("v1",), namespaced=False
+)
+DEFINITION: Final = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / "devicequotas.yaml").read_text())
+RACES: Final = 200
+PLACES: Final = ("site-0", "site-1")
+"""A node for each replica: they do not want the same device."""
+
+
+@pytest.fixture(scope="module")
+def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
+    """A control plane that has the kind before the extender starts."""
+    (own := logs / "device-quota").mkdir()
+    with (
+        TemporaryDirectory(prefix="dra-extender-") as folder,
+        control_plane(binaries, Path(folder), own, Options()) as running,
+    ):
+        asyncio.run(_define(running))
+        yield running
+
+
+async def _define(plane: ControlPlane) -> None:
+    async with connect(plane.access()) as admin:
+        await admin.create(DEFINITIONS, DEFINITION)
+        await admin.wait_for(DEFINITIONS, key_of(DEFINITION), _is_established)
+
+
+def _is_established(obj: RawObject | None) -> bool:
+    conditions = (obj or {}).get("status", {}).get("conditions", [])
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def quota(namespace: str, *limits: RawObject, name: str = "gold", **spec: Any) -> RawObject:
+    return api_object("DeviceQuota", name, namespace=namespace, spec={"limits": list(limits), **spec})
+
+
+def says(summary: str) -> Condition:
+    """Whether the status of a quota has this summary."""
+    return lambda obj: obj is not None and obj.get("status", {}).get("summary") == summary
+
+
+GPU: Final[RawObject] = {"name": "gpu", "deviceClassName": "gpu", "devices": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"limits": []}, "spec.limits"),
+        ({"limits": [GPU, GPU]}, "Duplicate value"),
+        ({"limits": [{"name": "gpu", "devices": 1}]}, "needs deviceClassName or selectors"),
+        ({"limits": [{"name": "gpu", "deviceClassName": "gpu"}]}, "needs devices or capacity"),
+        ({"limits": [{**GPU, "devices": -1}]}, "greater than or equal to 0"),
+        ({"limits": [{**GPU, "name": "A B"}]}, "spec.limits[0].name"),
+        ({"limits": [{**GPU, "capacity": {"memory": "much"}}]}, "must be quantities of 0 or more"),
+        ({"limits": [{**GPU, "capacity": {"memory": "-1Gi"}}]}, "must be quantities of 0 or more"),
+        ({"limits": [{**GPU, "selectors": [{"cel": {}}]}]}, "spec.limits[0].selectors[0].cel.expression"),
+        ({"limits": [GPU], "borrowing": True}, "borrowing needs a cohort"),
+        ({"limits": [GPU], "cohort": "Research"}, "spec.cohort"),
+    ],
+)
+async def test_the_definition_refuses(client: Client, namespace: str, spec: RawObject, problem: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        await client.create(DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace=namespace, spec=spec))
+    assert problem in str(caught.value)
+
+
+async def asks(client: Client, namespace: str, name: str, of: str, count: int = 1) -> ObjectKey:
+    """A pod with a claim of its own."""
+    await client.create(CLAIMS, claim(namespace, name, claim_spec(count, of)))
+    await client.create(PODS, pod(namespace, name, claims=[by_name(name)]))
+    return ObjectKey(namespace, name)
+
+
+def sized(*memory: str) -> list[RawObject]:
+    return [{"name": f"gpu-{i}", "capacity": {"memory": {"value": each}}} for i, each in enumerate(memory)]
+
+
+class TestScheduled:
+    async def test_a_pod_over_quota_waits_until_devices_are_given_back_or_the_quota_is_raised(
+        self, client: Client, verbs: Verbs, namespace: str, gpu: Driver
+    ) -> None:
+        await gpu.publish("site-0", sized("80Gi", "80Gi", "80Gi"))
+        limit = {**GPU, "deviceClassName": gpu.name}
+        made = await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+        first = await asks(client, namespace, "first", gpu.name)
+        assert await bound(client, first) == "site-0"
+        second = await asks(client, namespace, "second", gpu.name)
+        assert "device quota gold: limit gpu allows 1 device" in await rejection(client, second)
+        reason = f"device quota gold of namespace {namespace}, limit gpu: 1 of 1 device in use, and 1 more needed"
+        await verbs.explained(second, about=reason)
+        found = await client.wait_for(DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
+        assert found
+        assert found["status"]["usedBy"] == [{"claim": "first", "devices": 1, "pods": ["first"]}]
+
+        await client.delete(PODS, first)
+        await client.delete(CLAIMS, first)
+        assert await bound(client, second) == "site-0"
+        third = await asks(client, namespace, "third", gpu.name)
+        assert "device quota gold" in await rejection(client, third)
+        await client.patch(DEVICE_QUOTAS, key_of(made), {"spec": {"limits": [{**limit, "devices": 2}]}})
+        assert await bound(client, third) == "site-0"
+
+    async def test_capacity_counts_by_the_devices_that_are_allocated(
+        self, client: Client, namespace: str, gpu: Driver
+    ) -> None:
+        await gpu.publish("site-0", sized("80Gi", "80Gi"))
+        await gpu.publish("site-1", sized("10Gi"))
+        limit = {"name": "gpu", "deviceClassName": gpu.name, "capacity": {"memory": "100Gi"}}
+        made = await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+        nodes = [await bound(client, await asks(client, namespace, name, gpu.name)) for name in ("a", "b")]
+        assert sorted(nodes) == ["site-0", "site-1"], "two of 80Gi would be too much"
+        third = await asks(client, namespace, "c", gpu.name)
+        assert "device quota gold: limit gpu allows 100Gi of memory" in await rejection(client, third)
+        await client.wait_for(DEVICE_QUOTAS, key_of(made), says("gpu 90Gi/100Gi memory"))
+
+    async def test_a_selector_limits_some_devices_of_any_class(
+        self, client: Client, namespace: str, gpu: Driver
+    ) -> None:
+        await gpu.publish("site-0", sized("80Gi", "80Gi"))
+        await gpu.publish("site-1", sized("10Gi", "10Gi"))
+        big = f'device.capacity["{gpu.name}"].memory.compareTo(quantity("40Gi")) >= 0'
+        limit = {"name": "big", "selectors": [{"cel": {"expression": big}}], "devices": 1}
+        await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+        nodes = [await bound(client, await asks(client, namespace, name, gpu.name)) for name in ("a", "b", "c")]
+        assert nodes.count("site-0") <= 1
+        assert await rejection(client, await asks(client, namespace, "d", gpu.name), about="device quota gold")
+
+    async def test_a_quota_that_can_not_be_read_lets_nothing_through(
+        self, client: Client, namespace: str, gpu: Driver
+    ) -> None:
+        await gpu.publish("site-0", sized("80Gi"))
+        broken = {"name": "big", "selectors": [{"cel": {"expression": "device."}}], "devices": 1}
+        await client.create(DEVICE_QUOTAS, quota(namespace, broken))
+        key = await asks(client, namespace, "a", gpu.name)
+        assert "device quota gold can't be read: " in await rejection(client, key)
+        await client.delete(DEVICE_QUOTAS, ObjectKey(namespace, "gold"))
+        assert await bound(client, key) == "site-0"
+
+
+class TestReplicas:
+    @pytest.fixture
+    async def both(self, plane: ControlPlane, client: Client) -> AsyncIterator[tuple[Verbs, Verbs]]:
+        """Two extenders that are called by hand."""
+        async with (
+            running_extender(plane) as one,
+            running_extender(plane) as other,
+            connect_verbs(one.url) as first,
+            connect_verbs(other.url) as second,
+        ):
+            for verbs in (first, second):
+                await verbs.wait_in_step(client)
+            yield first, second
+
+    @pytest.mark.usefixtures("site")
+    async def test_both_allocate_the_last_device_and_at_most_one_keeps_it(
+        self, client: Client, verbs: Verbs, namespace: str, both: tuple[Verbs, Verbs]
+    ) -> None:
+        async with driver(client, verbs, f"race.{namespace}.example.com") as gpu:
+            for node in PLACES:
+                await gpu.publish(node, sized("80Gi"))
+            await client.create(DEVICE_QUOTAS, quota(namespace, {**GPU, "deviceClassName": gpu.name}))
+            winners = [await self._race(client, namespace, gpu.name, both, number) for number in range(RACES)]
+        assert set(winners) <= {0, 1}
+        assert winners.count(1) > RACES / 2, "a race without a winner is rare"
+
+    @staticmethod
+    async def _race(client: Client, namespace: str, of: str, both: tuple[Verbs, Verbs], number: int) -> int:
+        """How many of two pods got the last device of the quota, after both binds have ended."""
+        names = [f"{side}-{number}" for side in ("left", "right")]
+        pods = []
+        for name in names:
+            await client.create(CLAIMS, claim(namespace, name, claim_spec(1, of)))
+            waiting = pod(namespace, name, claims=[by_name(name)], scheduler="nobody")
+            pods.append(await client.create(PODS, waiting))
+        for verbs in both:
+            await verbs.wait_in_step(client)
+        errors = await asyncio.gather(*(v.bind(p, node) for v, p, node in zip(both, pods, PLACES, strict=True)))
+        found = [await client.get(CLAIMS, ObjectKey(namespace, name)) for name in names]
+        allocated = sum(bool(each.get("status", {}).get("allocation")) for each in found)
+        there = [is_bound(await client.get(PODS, key_of(each))) for each in pods]
+        assert allocated == sum(there) == errors.count("")
+        assert all(error == "" or "device quota gold" in error for error in errors), errors
+        for each in pods:
+            await client.delete(PODS, key_of(each))
+            await client.delete(CLAIMS, key_of(each))
+        for name in names:
+            await client.wait_gone(CLAIMS, ObjectKey(namespace, name))
+        return allocated
