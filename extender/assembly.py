@@ -1,4 +1,4 @@
-"""Makes the service, the autoscaler and what they need from the settings."""
+"""Makes the service and what it needs from the settings."""
 
 import secrets
 import socket
@@ -6,14 +6,9 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allocator import POLICIES, Clock, Limits, Selectors
-from extender.autoscaler.catalog import Catalog
-from extender.autoscaler.service import Autoscaler
-from extender.autoscaler.sessions import SessionLimits, Sessions
-from extender.autoscaler.templates import TemplateError, load_templates
 from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import LostClaims
@@ -24,7 +19,6 @@ from extender.background.requeue import Requeue
 from extender.background.runner import BackgroundRunner
 from extender.background.unserved import Unserved
 from extender.config.settings import Settings
-from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import Api
@@ -147,29 +141,3 @@ def make_overview(
         schedulers,
         off_loop,
     )
-
-
-def read_catalog(settings: Settings) -> Catalog:
-    """The catalog of nodes to come; reads the file with their templates.
-
-    Raises:
-        TemplateError: the file can't be read, or is invalid.
-    """
-    wanted = settings.autoscaler
-    path = wanted.node_templates
-    try:
-        text = read_text(Path(path)) if path else ""
-    except UnreadableError as error:
-        raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
-    return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
-
-
-def make_autoscaler(
-    state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
-) -> Autoscaler:
-    """The autoscaler's service. Ids of sessions can't be guessed."""
-    wanted = settings.autoscaler
-    limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
-    sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-    decider = Decider(solver, state.changes_since)
-    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, off_loop)

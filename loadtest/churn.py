@@ -14,7 +14,8 @@ import orjson
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from extender.assembly import make_autoscaler, make_service, make_solver, read_catalog
+from extender.assembly import make_service, make_solver
+from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller

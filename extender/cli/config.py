@@ -2,7 +2,7 @@
 
 import typer
 
-from extender.assembly import read_catalog
+from extender.autoscaler.assembly import read_catalog
 from extender.autoscaler.templates import TemplateError
 from extender.cli.messages import FOUND_PROBLEMS, say
 from extender.cli.options import ConfigOption, command_app, examples

@@ -2,10 +2,11 @@
 
 Of nodes that are alike only a few are examined, starting with the nodes that lack least. On a node, each bundle of
 changes is tried alone, then two releases of devices together. If none of them suffices, all claims in the way are
-released, and releases that are not needed are taken back. No change of a proposal can be left out.
+released, without and with what the pod's claims can do without, and what is not needed is taken back. No change of a
+proposal can be left out.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
@@ -26,6 +27,13 @@ _TRIALS_ON_NODE: Final = 150
 _FOUND_ON_NODE: Final = 6
 _PAIRED: Final = 40
 """Releases, the least invasive, that are tried two at a time."""
+
+_DONE_WITHOUT: Final[Sequence[Collection[Kind]]] = (
+    frozenset(),
+    frozenset({Kind.DROP_CONSTRAINT}),
+    frozenset({Kind.ASK_FOR_LESS}),
+    frozenset({Kind.DROP_CONSTRAINT, Kind.ASK_FOR_LESS}),
+)
 
 
 def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: Trials) -> tuple[Proposal, ...]:
@@ -85,10 +93,34 @@ def _sufficient(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterato
             needed = _needed(changes, node, trials)
             found.append(_touched(needed))
             yield needed
-    if not found and not trials.is_over:
-        every = tuple({change for bundle in bundles for change in bundle if change.kind is Kind.FREE})
-        if trials.fits(every, node):
-            yield _needed(every, node, trials)
+    if not found:
+        yield from _large(bundles, node, trials)
+
+
+def _large(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterator[tuple[Change, ...]]:
+    """Sets that suffice, of all releases and of what claims can do without: nothing, constraints, devices, or both."""
+    releases = dict.fromkeys(change for bundle in bundles for change in bundle if change.kind is Kind.FREE)
+    edits = sorted((change for bundle in bundles if len(bundle) == 1 for change in bundle), key=lambda c: size((c,)))
+    for kinds in _DONE_WITHOUT:
+        largest = {change.what: change for change in edits if change.kind in kinds}
+        every = (*releases, *largest.values())
+        if trials.is_over:
+            trials.cut_short = True
+            break
+        if {change.kind for change in largest.values()} == kinds and trials.fits(every, node):
+            yield _nearest(_needed(every, node, trials), edits, node, trials)
+
+
+def _nearest(changes: Sequence[Change], edits: Iterable[Change], node: str, trials: Trials) -> tuple[Change, ...]:
+    """The changes, each replaced by the smallest edit of the same thing that suffices; edits are in order of size."""
+    kept = list(changes)
+    for number, change in enumerate(changes):
+        for edit in edits:
+            is_smaller = edit.what == change.what and size((edit,)) < size((change,))
+            if is_smaller and trials.fits((*kept[:number], edit, *kept[number + 1 :]), node):
+                kept[number] = edit
+                break
+    return tuple(kept)
 
 
 def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[Change, ...]]:

@@ -19,7 +19,8 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
-from extender.assembly import make_autoscaler, make_service, make_solver, read_catalog
+from extender.assembly import make_service, make_solver
+from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.autoscaler.catalog import Catalog
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster

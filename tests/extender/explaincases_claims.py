@@ -65,6 +65,21 @@ OF_CLAIMS: Mapping[str, Case] = {
     "more than a claim can hold": Case((*asking(request(count=40)), node("a"), pool("a", *gpus(40)))),
     "an incomplete pool": Case((*asking(), node("a"), pool("a", *gpus(2), resourceSliceCount=3))),
     "an invalid pool": Case((*asking(), node("a"), pool("a", *gpus(1), *gpus(1)))),
+    "in use, and no common value either": Case(
+        (
+            *asking(request(count=3), constraints=(SAME_ROOT,)),
+            node("a"),
+            pool("a", *(gpu(f"gpu-{n}", **root(str(n % 2))) for n in range(4))),
+            *(each for n in range(4) for each in held(f"x{n}", f"a/gpu-{n}")),
+        )
+    ),
+    "too many, and no common value either": Case(
+        (
+            *asking(request("r0", count=2), request("r1", count=3), constraints=(SAME_ROOT,)),
+            node("a"),
+            pool("a", *(gpu(f"gpu-{n}", **root(str(n % 2))) for n in range(4))),
+        )
+    ),
     "search limit": Case(
         (
             *asking(*(request(f"r{n}", count=2) for n in range(3)), constraints=(SAME_ROOT,)),

@@ -16,7 +16,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
-from extender.assembly import make_autoscaler, make_service, read_catalog
+from extender.assembly import make_service
+from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError

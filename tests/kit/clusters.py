@@ -11,7 +11,8 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator import FIRST_FIT, Features, Limits, Selectors
-from extender.assembly import make_autoscaler, make_service, read_catalog
+from extender.assembly import make_service
+from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi

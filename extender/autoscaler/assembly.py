@@ -1,0 +1,42 @@
+"""Makes the autoscaler's service and its catalog from the settings."""
+
+import secrets
+import time
+from pathlib import Path
+
+from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.templates import TemplateError, load_templates
+from extender.config.settings import Settings
+from extender.config.text_file import UnreadableError, read_text
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.offload import Offload, in_thread
+from extender.state.state import ClusterState
+
+
+def read_catalog(settings: Settings) -> Catalog:
+    """The catalog of nodes to come; reads the file with their templates.
+
+    Raises:
+        TemplateError: the file can't be read, or is invalid.
+    """
+    wanted = settings.autoscaler
+    path = wanted.node_templates
+    try:
+        text = read_text(Path(path)) if path else ""
+    except UnreadableError as error:
+        raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
+    return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
+
+
+def make_autoscaler(
+    state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
+) -> Autoscaler:
+    """The autoscaler's service. Ids of sessions can't be guessed."""
+    wanted = settings.autoscaler
+    limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
+    sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
+    decider = Decider(solver, state.changes_since)
+    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, off_loop)
