@@ -106,7 +106,7 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
         ("server:\n  port: 1\n  port: 2", 'not YAML: line 3: the key "port" is there twice'),
         ("log: {}\n---\nlog: {}", "expected one document, not 2"),
         ("\na: [", "not YAML: line 2: did not find expected node content"),
-        ("a: !b", "not YAML: line 1: could not determine a constructor for the tag '!b'"),
+        ("a: !b", "not YAML: line 1: the tag !b is unknown here"),
     ],
 )
 def test_a_bad_file_is_refused_with_file_key_and_value(text: str, problem: str) -> None:
