@@ -14,6 +14,7 @@ from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import LostClaims
 from extender.background.orphans import OrphanCollector
 from extender.background.pinned_pods import PinnedPods
+from extender.background.preemptor import Preemptor
 from extender.background.quota_status import QuotaStatus
 from extender.background.requeue import Requeue
 from extender.background.runner import BackgroundRunner
@@ -36,6 +37,7 @@ from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, Reports
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
+from extender.writes.evictions import Evictor
 from extender.writes.lease import PINNED_PODS, SharedLease
 from extender.writes.writer import Writer
 
@@ -97,6 +99,8 @@ def make_service(
     now, faults = writer.now, solver.faults
     lease = SharedLease(api, PINNED_PODS, f"{socket.gethostname()}_{secrets.token_hex(8)}", now, solver.clock)
     schedulers = settings.scheduling.scheduler_names
+    evictor = Evictor(api, now)
+    preemptor = Preemptor(state, solver, evictor, binder.is_binding, tell, metrics, off_loop)
     tasks = (
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
@@ -104,6 +108,7 @@ def make_service(
         LostClaims(state, api, metrics.lost, tell),
         QuotaStatus(state, api, solver, off_loop),
         Deallocator(state, writer, binder.is_binding, faults, deallocated),
+        *((preemptor,) if settings.scheduling.preemption else ()),
         requeue,
         PinnedPods(state, binder.pinned, lease, solver, schedulers, tell, now),
     )

@@ -100,6 +100,7 @@ class Service:
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
         self._most = scheduling.most_nodes
         self._schedulers = scheduling.scheduler_names
+        self._preempts = scheduling.preemption
         self._off_loop = off_loop
         self._decisions = DecisionStore()
         self._volume_gate = VolumeGate(overview.state, binder.is_binding)
@@ -189,7 +190,10 @@ class Service:
             return args.victims
         snapshot = self._known()
         pod = refreshed(args.pod, snapshot)
-        return await self._solve(partial(choose_victims, pod, args.victims, snapshot, self._for_call()))
+        found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, self._for_call()))
+        if found:
+            self.background.note_victims(pod)
+        return found
 
     async def bind(self, args: BindArgs) -> None:
         """Allocate, reserve and bind; see `extender.verbs.bind`.
@@ -266,7 +270,9 @@ class Service:
         snapshot = self._known()
         until = self._solver.clock() + _EXPLAINING_SECONDS
         pause = self._verb_priority.turn()
-        explainer = Explainer(snapshot, self._decider, pause, until, schedulers=self._schedulers)
+        explainer = Explainer(
+            snapshot, self._decider, pause, until, schedulers=self._schedulers, preempts=self._preempts
+        )
         known = refreshed(pod, snapshot)
         async with self._asking:
             admission = await read_admission(known, snapshot, self.overview.api)

@@ -6,6 +6,7 @@ from typing import Final
 
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
+from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
 from extender.verbs.wire import FilterArgs
@@ -36,6 +37,11 @@ class BackgroundRunner:
         for task in self._tasks:
             with self._faults.of(f"pod {args.pod}"):
                 task.on_rejected(rejection)
+
+    def note_victims(self, pod: Pod) -> None:
+        """Tell the tasks that the scheduler of a pod now evicts others for it."""
+        for task in self._tasks:
+            task.on_victims(pod)
 
     async def run(self) -> None:
         """Give the tasks their turns until cancelled."""

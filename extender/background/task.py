@@ -45,5 +45,8 @@ class BackgroundTask:
     def on_passed(self, pod: Pod) -> None:
         """Filter has left a pod a node."""
 
+    def on_victims(self, pod: Pod) -> None:
+        """Preempt has named victims: the pod's scheduler evicts them, and nominates the pod."""
+
     async def tick(self) -> None:
         """Do what there is to do now."""

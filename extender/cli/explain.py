@@ -154,7 +154,10 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -
                 raise InquiryError(unknown_pod(inquiry.pod, pods))
             pod = parse_pod(pods[inquiry.pod])
         admission = await read_admission(pod, snapshot, cluster.api)
-    explainer = Explainer.alone(snapshot, make_solver(settings), settings.scheduling.scheduler_names)
+    scheduling = settings.scheduling
+    explainer = Explainer.alone(
+        snapshot, make_solver(settings), scheduling.scheduler_names, preempts=scheduling.preemption
+    )
     return Answer(as_json(explainer.explain(pod, inquiry.nodes, admission)))
 
 

@@ -140,6 +140,10 @@ class SchedulingSettings(Section):
     )
     max_steps: int = Field(default=100_000, description="Devices tried for one pod on one node before giving up.", ge=1)
     max_seconds: float = Field(default=1.0, description="Time for one pod on one node before giving up.", gt=0)
+    preemption: bool = Field(
+        default=True,
+        description="Evict pods of lower priority for a pod that fits nowhere for want of devices.",
+    )
     scheduler_names: Annotated[list[str], AfterValidator(_schedulers)] = Field(
         default_factory=list,
         description="Names of the schedulers that call this service, as in spec.schedulerName; empty: not known.",

@@ -1,7 +1,7 @@
 """An explanation as JSON, for programs: the same facts as the text, with the causes by name."""
 
 from allocator import DeviceId
-from extender.explain.explanation import Clash, Explanation, Fallout, Place, Proposal, RequestReport
+from extender.explain.explanation import Clash, Explanation, Fallout, Place, PreemptionReport, Proposal, RequestReport
 from extender.explain.text import as_text
 
 
@@ -22,6 +22,7 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         "requests": [_request(report) for report in explanation.requests],
         "clashes": [_clash(clash) for clash in explanation.clashes],
         "places": [_place(place) for place in explanation.places],
+        "preemption": _preemption(explanation.preemption),
         "proposals": [_proposal(proposal) for proposal in explanation.proposals],
         "allTried": explanation.all_tried,
         "text": as_text(explanation),
@@ -78,6 +79,17 @@ def _clash(clash: Clash) -> dict[str, object]:
 def _place(place: Place) -> dict[str, object]:
     devices = [{"claim": d.claim, "request": d.request, "device": _device(d.device)} for d in place.devices]
     return {"node": place.node, "score": place.score, "why": place.why or None, "devices": devices}
+
+
+def _preemption(report: PreemptionReport | None) -> dict[str, object] | None:
+    if report is None:
+        return None
+    return {
+        "node": report.node or None,
+        "victims": [each._asdict() for each in report.victims],
+        "budgetViolations": report.violations,
+        "spared": [{"reason": each.reason, "names": list(each.names)} for each in report.spared],
+    }
 
 
 def _proposal(proposal: Proposal) -> dict[str, object]:

@@ -39,6 +39,7 @@ class Explainer:
         until: when the explanation has to end, by the solver's clock.
         seconds: for the search for proposals, by the solver's clock.
         schedulers: names of the schedulers that call the extender; empty: not known.
+        preempts: device preemption is on.
     """
 
     snapshot: Snapshot
@@ -47,11 +48,14 @@ class Explainer:
     until: float = math.inf
     seconds: float = 0.7
     schedulers: Collection[str] = ()
+    preempts: bool = True
 
     @classmethod
-    def alone(cls, snapshot: Snapshot, solver: Solver, schedulers: Collection[str] = ()) -> "Explainer":
+    def alone(
+        cls, snapshot: Snapshot, solver: Solver, schedulers: Collection[str] = (), *, preempts: bool = True
+    ) -> "Explainer":
         """An explainer for a cluster without earlier verdicts or other decisions."""
-        return cls(snapshot, Decider(solver, lambda _: None), _no_pause, schedulers=schedulers)
+        return cls(snapshot, Decider(solver, lambda _: None), _no_pause, schedulers=schedulers, preempts=preempts)
 
     @property
     def solver(self) -> Solver:
@@ -101,7 +105,10 @@ class Explainer:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
             self.decider.follow(self.snapshot)
-            found = Judgement(case, snapshot, known, rejected, self.decider, self.seconds, self._pause).explanation()
+            judgement = Judgement(
+                case, snapshot, known, rejected, self.decider, self.seconds, self._pause, self.preempts
+            )
+            found = judgement.explanation()
             if found.verdict is Verdict.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
         made = [f"claim {name} is not made from its template yet" for name in waiting]

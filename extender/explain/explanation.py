@@ -145,6 +145,39 @@ class Proposal:
     devices: tuple[DeviceId, ...]
 
 
+class Eviction(NamedTuple):
+    """A pod that would be evicted, and the node where it runs."""
+
+    pod: str
+    priority: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """Pods, or claims without pods, that hold devices and are not evicted for one reason."""
+
+    reason: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionReport:
+    """What device preemption would do for the pod.
+
+    Attributes:
+        node: where the pod would get devices; empty if evictions do not help.
+        victims: the pods that would be evicted; none if the pod only has to wait for pods that are terminating.
+        violations: how many evictions break a PodDisruptionBudget.
+        spared: who else holds devices that the nodes reach.
+    """
+
+    node: str
+    victims: tuple[Eviction, ...]
+    violations: int
+    spared: tuple[Spared, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Everything about one pod.
@@ -155,6 +188,7 @@ class Explanation:
         advice: what to do for a pod that cannot be placed.
         nodes: that have not the devices, or cannot be decided; without those that kube-scheduler rejects.
         notes: more facts, each a sentence without a full stop.
+        preemption: None if preemption is off, or if there is nothing to tell of it.
         words: what people know the requests of a special claim by, by the names of these requests.
         all_tried: no limit kept a change from being tried. Each proposal was tried in any case.
     """
@@ -170,6 +204,7 @@ class Explanation:
     requests: tuple[RequestReport, ...] = ()
     clashes: tuple[Clash, ...] = ()
     places: tuple[Place, ...] = ()
+    preemption: PreemptionReport | None = None
     proposals: tuple[Proposal, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)
     all_tried: bool = True

@@ -25,9 +25,19 @@ from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
 from extender.explain.edits import constraint_text
-from extender.explain.explanation import Clash, Explanation, NodeGroup, Place, PlacedDevice, Proposal, Verdict
+from extender.explain.explanation import (
+    Clash,
+    Explanation,
+    NodeGroup,
+    Place,
+    PlacedDevice,
+    PreemptionReport,
+    Proposal,
+    Verdict,
+)
 from extender.explain.holders import Holders, held_by
 from extender.explain.merits import ranking, why_here
+from extender.explain.preemption import preemption_of
 from extender.explain.proposals import one_of_each, promising, proposals_on
 from extender.explain.references import targets_of
 from extender.explain.rejections import node_groups, with_rejections
@@ -79,8 +89,9 @@ class Judgement:
         nodes: where kube-scheduler lets the pod run, as far as is known.
         rejected: the other nodes, each with kube-scheduler's reason.
         decider: remembers earlier verdicts.
-        seconds: for the search for proposals, by the solver's clock.
+        seconds: for the search for proposals, by the solver's clock; and for the choice of victims.
         pause: called between pieces of work; raises `TimeoutError` when there is no more time.
+        preempts: device preemption is on.
     """
 
     case: Case
@@ -90,6 +101,7 @@ class Judgement:
     decider: Decider
     seconds: float
     pause: Callable[[], None]
+    preempts: bool
 
     def explanation(self) -> Explanation:
         """The explanation."""
@@ -174,9 +186,16 @@ class Judgement:
             self._short(verdicts, *self._notes(len(able) - len(known))),
             requests=survey.reports(targets, holders),
             clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, within), MAX_CLASHES)),
+            preemption=self._preemption(),
             proposals=proposals,
             all_tried=all_tried,
         )
+
+    def _preemption(self) -> PreemptionReport | None:
+        pod, solver = self.case.pod, self.case.solver
+        if not self.preempts or pod.nominated_node:
+            return None
+        return preemption_of(pod, self.nodes, self.snapshot, solver.within(solver.clock() + self.seconds))
 
     def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
         """The answers of filter, and notes."""
@@ -194,6 +213,8 @@ class Judgement:
         return tuple(found.values())
 
     def _notes(self, stopped: int) -> Iterator[str]:
+        if node := self.case.pod.kept_node:
+            yield f"devices are kept for the pod on node {node}, because other pods are evicted for it"
         for claim in self.case.claims.allocated:
             held = ", ".join(map(str, held_by(claim, self.snapshot)))
             yield f"claim {claim.key} is allocated already and holds {held}"

@@ -11,6 +11,7 @@ from extender.explain.explanation import (
     Fallout,
     NodeGroup,
     Place,
+    PreemptionReport,
     Rejections,
     RequestReport,
 )
@@ -44,6 +45,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for block in (
         *(_request_lines(report, explanation.words) for report in explanation.requests),
         *map(_clash_lines, explanation.clashes),
+        *([_preemption_lines(explanation.preemption)] if explanation.preemption else []),
         *(
             [_proposal_lines(explanation)]
             if explanation.proposals or (explanation.requests and not explanation.advice)
@@ -138,6 +140,20 @@ def _clash_lines(clash: Clash) -> Iterator[str]:
     yield f"Node {clash.node} can serve each request alone, but not with the constraint {clash.constraint}"
     for request, values in clash.values:
         yield f"  request {request}: {', '.join(f'{value} on {count}' for value, count in values[:MAX_NAMED])}"
+
+
+def _preemption_lines(report: PreemptionReport) -> Iterator[str]:
+    if not report.node:
+        yield "Preemption: no eviction makes the pod fit. These are not evicted:"
+    elif not report.victims:
+        yield f"Preemption: the pod waits for pods that are terminating near node {report.node}; nobody is evicted."
+    else:
+        names = [f"{each.pod} (priority {each.priority}, on node {each.node})" for each in report.victims]
+        breaks = f"; evictions that break a PodDisruptionBudget: {report.violations}" if report.violations else ""
+        noun = "pod" if len(names) == 1 else "pods"
+        yield f"Preemption: to make room on node {report.node}, dra-extender evicts {noun} {_named(names)}{breaks}"
+    for each in report.spared:
+        yield f"  {_named(each.names)}: {each.reason}"
 
 
 def _proposal_lines(explanation: Explanation) -> Iterator[str]:

@@ -15,10 +15,10 @@ import orjson
 
 from allocator import InvalidObjectError, Problem, schema_problems, shown, validate
 from extender.config.yamltext import SyntaxProblem, documents
+from extender.fakekube.namespaces import parse_namespace
 from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, Resource
 from extender.quota.resource_quota import parse_resource_quota
 from extender.state.kinds import all_kinds
-from extender.state.objects import parse_namespace
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
 """What is read from manifests, by kind; objects of other kinds are skipped."""

@@ -37,17 +37,26 @@ WRITES: Final = (
 )
 """Without these, no pod with a claim can be bound, and no failed bind can be undone."""
 
+EVICTS: Final = Permission("delete", PODS)
+"""Needed for device preemption."""
+
 ALLOCATES: Final = Permission("update", CLAIMS, "binding")
 """From `ALLOCATES_SINCE` on, a status write that changes allocation or reservedFor needs this."""
 
 ALLOCATES_SINCE: Final = (1, 36)
 
 
-def needed(served: Served, version: tuple[int, int]) -> tuple[Permission, ...]:
-    """To list and watch all served kinds, and to write claims and Bindings; ``version``: major and minor."""
+def needed(served: Served, version: tuple[int, int], writes: Iterable[Permission] = WRITES) -> tuple[Permission, ...]:
+    """To list and watch all served kinds, and to write.
+
+    Args:
+        served: by the server.
+        version: of the server: major and minor.
+        writes: apart from writes that only some versions know.
+    """
     kinds = [resource for kind, resource in RESOURCES.items() if kind in served.versions]
     reads = [Permission(verb, resource) for resource in kinds for verb in ("list", "watch")]
-    return (*reads, *WRITES, *((ALLOCATES,) if version >= ALLOCATES_SINCE else ()))
+    return (*reads, *writes, *((ALLOCATES,) if version >= ALLOCATES_SINCE else ()))
 
 
 def to_list(served: Served, resources: Iterable[Resource]) -> tuple[Permission, ...]:

@@ -61,6 +61,25 @@ class Metrics:
             buckets=_WAITING_SECONDS,
             registry=registry,
         )
+        self._preemptions = Counter(
+            "dra_extender_preemptions", "Preemptions: pods for which others were evicted.", registry=registry
+        )
+        self._victims = Counter(
+            "dra_extender_preemption_victims",
+            "Pods evicted so that a pod of higher priority gets their devices.",
+            registry=registry,
+        )
+        self._in_vain = Counter(
+            "dra_extender_preemption_victims_in_vain",
+            "Evicted pods whose devices the pod did not take: it was bound elsewhere, or not in time.",
+            registry=registry,
+        )
+        self._preemption_seconds = Histogram(
+            "dra_extender_preemption_duration_seconds",
+            "Time from the choice of the victims until the pod is bound.",
+            buckets=_WAITING_SECONDS,
+            registry=registry,
+        )
         self._sessions = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=registry)
         # Children by label are few and kept here: prometheus_client would look each up under a lock.
         self._duration = cache(duration.labels)
@@ -94,6 +113,22 @@ class Metrics:
     def allocated(self, seconds: float) -> None:
         """A pod's claims were allocated, so long after its creation; clocks of machines differ."""
         self._allocation.observe(max(0.0, seconds))
+
+    def preempted(self) -> None:
+        """Other pods are evicted for a pod."""
+        self._preemptions.inc()
+
+    def evicted(self, victims: int) -> None:
+        """Some pods were evicted for another pod."""
+        self._victims.inc(victims)
+
+    def preempted_in_vain(self, victims: int) -> None:
+        """A pod did not take what others were evicted for."""
+        self._in_vain.inc(victims)
+
+    def preemption_took(self, seconds: float) -> None:
+        """A pod is bound for which others were evicted."""
+        self._preemption_seconds.observe(seconds)
 
     def watch_sessions(self, count: Callable[[], float]) -> None:
         """Read the number of sessions from this function at each scrape."""

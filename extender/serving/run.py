@@ -28,6 +28,7 @@ from extender.http.app import create_app, create_operations_app
 from extender.http.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
+from extender.kube.permissions import EVICTS, WRITES
 from extender.observe import logs
 from extender.observe.gauges import LogGauges
 from extender.observe.metrics import Metrics
@@ -78,8 +79,9 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
         ConnectError: there is no API server that we can work with.
     """
     timing = Timing(follow=FollowTiming(stale=settings.cluster.stale_seconds))
+    writes = (*WRITES, *((EVICTS,) if settings.scheduling.preemption else ()))
     async with (
-        connect(origin, random=random.random, timing=timing, around=tracing.transport) as cluster,
+        connect(origin, random=random.random, timing=timing, around=tracing.transport, writes=writes) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
         state = ClusterState()

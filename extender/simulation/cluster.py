@@ -183,7 +183,10 @@ class Cluster:
         """
         found = self._pod(pod)
         admission = self._run(lambda: read_admission(found, self.snapshot, self._embedded.api))
-        explainer = Explainer.alone(self.snapshot, self._solver, self.settings.scheduling.scheduler_names)
+        scheduling = self.settings.scheduling
+        explainer = Explainer.alone(
+            self.snapshot, self._solver, scheduling.scheduler_names, preempts=scheduling.preemption
+        )
         return explainer.explain(found, nodes, admission)
 
     @property

@@ -9,7 +9,7 @@ from extender.kube.api import RESOURCES, ApiError, ConnectError, OutcomeUnknownE
 from extender.kube.connection import open_connection
 from extender.kube.credentials import Origin
 from extender.kube.discovery import discover, server_version
-from extender.kube.permissions import denied, needed, to_list
+from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.transport import Transport
 from extender.kube.watch import Source, WatchTiming
@@ -88,6 +88,7 @@ async def connect(
     timing: Timing = Timing(),
     around: Callable[[Transport], Transport] = lambda transport: transport,
     listing: Collection[Resource] | None = None,
+    writes: Collection[Permission] = WRITES,
 ) -> AsyncIterator[LiveCluster]:
     """A live cluster, checked: it can be reached, serves the kinds, and allows what the extender does.
 
@@ -97,13 +98,16 @@ async def connect(
         timing: all times.
         around: wraps the transport.
         listing: only list these kinds; None: follow all kinds and write.
+        writes: what must be allowed to write.
 
     Raises:
         ConnectError: all problems.
     """
     async with open_connection(origin) as connection:
         transport = around(connection)
-        api = await usable_api(transport, connection.url, random=random, timing=timing.requests, listing=listing)
+        api = await usable_api(
+            transport, connection.url, random=random, timing=timing.requests, listing=listing, writes=writes
+        )
         fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
         try:
             yield LiveCluster(api, random=random, timing=timing)
@@ -118,8 +122,9 @@ async def usable_api(
     random: Callable[[], float],
     timing: RequestTiming,
     listing: Collection[Resource] | None = None,
+    writes: Collection[Permission] = WRITES,
 ) -> RemoteApi:
-    """The API server behind a transport, checked; see `connect` for ``listing``.
+    """The API server behind a transport, checked; see `connect` for ``listing`` and ``writes``.
 
     Raises:
         ConnectError: it can't be reached, lacks kinds, or denies what the extender needs.
@@ -129,7 +134,10 @@ async def usable_api(
         missing = [resource for resource in served.missing if listing is None or resource in listing]
         if missing:
             raise ConnectError(*(_not_served(url, resource) for resource in missing))
-        wanted = needed(served, await server_version(transport)) if listing is None else to_list(served, listing)
+        if listing is None:
+            wanted = needed(served, await server_version(transport), writes)
+        else:
+            wanted = to_list(served, listing)
         lacking = await denied(transport, wanted)
     except (ApiError, OutcomeUnknownError) as error:
         raise ConnectError(f"{url}: {error}") from error

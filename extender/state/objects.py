@@ -28,7 +28,7 @@ from extender.state.node_requirements import (
     unmodeled_conditions,
     uses_volumes,
 )
-from extender.state.pod_conditions import fence_of, has_started, read_conditions
+from extender.state.pod_conditions import fence_of, has_started, kept_of, read_conditions
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of an extended resource that names a device class (KEP-5004)."""
@@ -117,11 +117,15 @@ class Pod:
     Attributes:
         resource_version: of the object; not compared.
         node_name: the node it is bound to; empty while it is pending.
-        nominated_node: the node where the scheduler made room for it; empty if there is none.
+        nominated_node: the node where room was made for it, by its scheduler or by us; empty if there is none.
+        kept_node: the node where we made room for it, which its scheduler may forget; empty if there is none.
+        victims: uids of the pods that were chosen to be evicted for it there.
         claims: in the order of ``spec.resourceClaims``.
         claim_statuses: name in ``spec.resourceClaims`` to the name of its claim; None: no claim is needed.
         containers: those that request extended resources.
         has_started: kubelet has made its sandbox, so it had its claims then.
+        started: when it began to run; empty if that is not known.
+        may_preempt: its ``preemptionPolicy`` is not "Never".
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be created on its node.
         gates: names of its scheduling gates; while there is one, no scheduler tries it.
         unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
@@ -135,6 +139,8 @@ class Pod:
     resource_version: str = field(default="", compare=False)
     node_name: str = ""
     nominated_node: str = ""
+    kept_node: str = ""
+    victims: tuple[str, ...] = ()
     priority: int = 0
     phase: str = ""
     deleting: bool = False
@@ -146,6 +152,8 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     has_started: bool = False
+    started: str = ""
+    may_preempt: bool = True
     has_volumes: bool = False
     requirements: NodeRequirements = ANY_NODE
     gates: tuple[str, ...] = ()
@@ -187,13 +195,16 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
     init, main = spec.children("initContainers"), spec.children("containers")
     phase, conditions = status.text("phase"), read_conditions(status)
+    kept_node, victims = kept_of(conditions)
     pod = Pod(
         namespace=metadata.text("namespace") or "default",
         name=reader.name,
         uid=metadata.text("uid"),
         resource_version=metadata.text("resourceVersion"),
         node_name=spec.text("nodeName"),
-        nominated_node=status.text("nominatedNodeName"),
+        nominated_node=kept_node or status.text("nominatedNodeName"),
+        kept_node=kept_node,
+        victims=victims,
         priority=spec.integer("priority"),
         phase=phase,
         deleting=reader.deleting,
@@ -208,6 +219,8 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         labels=metadata.text_mapping("labels"),
         created=reader.created,
         has_started=has_started(phase, conditions),
+        started=status.time_or_none("startTime") or "",
+        may_preempt=spec.text("preemptionPolicy") != "Never",
         has_volumes=uses_volumes(spec),
         requirements=read_requirements(spec),
         gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
@@ -276,11 +289,9 @@ def _quantity(fields: Fields, mapping: str, name: str) -> Quantity:
 
 def is_extended(resource: str) -> bool:
     """Whether this is an extended resource: its domain is not Kubernetes' own, or it names a device class."""
-    if "/" not in resource:
-        return False
     if resource.startswith(IMPLICIT_PREFIX):
         return True
-    return "kubernetes.io/" not in resource and not resource.startswith("requests.")
+    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 # --- nodes --------------------------------------------------------------------------------------------------
@@ -318,17 +329,6 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
     return NodeObject(parse_node({"apiVersion": "v1", **obj}), allocatable, taints)
-
-
-# --- namespaces ---------------------------------------------------------------------------------------------
-
-
-def parse_namespace(obj: Mapping[str, object]) -> Mapping[str, str]:
-    """The labels of a core/v1 Namespace. Raises InvalidObjectError: all fields with a wrong type."""
-    reader = ObjectReader("Namespace", obj, ("v1",))
-    labels = reader.metadata.text_mapping("labels")
-    reader.finish()
-    return labels
 
 
 # --- claims -------------------------------------------------------------------------------------------------

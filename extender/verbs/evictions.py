@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
@@ -12,6 +13,9 @@ from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.holder_kinds import holder_kinds
 from extender.verbs.smallest_set import Members, irreducible_set, smallest_set
+
+_LOWEST: Final = 2**31
+"""Priorities are 32 bits: no priority plus this is negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +44,35 @@ class Evictions:
     allowed: Mapping[ObjectKey, int]
 
     @classmethod
-    def of(cls, pod: Pod, node: NodeObject, given: Iterable[Pod], snapshot: Snapshot, solver: Solver) -> "Evictions":
+    def of(
+        cls,
+        pod: Pod,
+        node: NodeObject,
+        given: Iterable[Pod],
+        others: Iterable[Pod],
+        snapshot: Snapshot,
+        solver: Solver,
+    ) -> "Evictions":
         """The evictions on a node.
 
         Args:
             pod: for whom room is made.
             node: where room is made.
             given: the victims that are known, and that may hold devices.
+            others: pods that may join the victims, if they are evictable.
             snapshot: the cluster.
             solver: its features count.
         """
-        evicted = tuple(given)
-        world = without_pods(after_departures(snapshot, node, solver.features), evicted)
+        evicted, near = tuple(given), tuple(others)
+        # A claim may be shared by a pod that is terminating and a candidate: it is free once both have gone.
+        leaving = (other for other in near if other.deleting or other.is_finished)
+        world = without_pods(after_departures(snapshot, node, solver.features), (*evicted, *leaving))
         used = Counter(key for each in evicted for key in _covering(each, snapshot))
         allowed = {key: budget.allowed - used[key] for key, budget in snapshot.budgets.items()}
         found = [
             Candidate(other, _covering(other, snapshot))
-            for other in world.pods_on(node.name)
-            if _is_evictable(other, pod, world)
+            for other in near
+            if other.uid in world.pod_keys and is_evictable(other, pod, world)
         ]
         found.sort(key=lambda each: each.pod.created, reverse=True)
         found.sort(key=lambda each: (violations([each], allowed), each.pod.priority))
@@ -93,7 +108,7 @@ class Evictions:
         if fewest is None:
             return None
         size, finer = len(fewest), [(each.budgets, kind) for each, kind in zip(self.candidates, kinds, strict=True)]
-        return smallest_set(finer, is_enough, self._rank, size, solver.look, least_members=size) or fewest
+        return smallest_set(finer, is_enough, self._order, size, solver.look, least_members=size) or fewest
 
     def _asking(self, solver: Solver) -> Callable[[Members], bool]:
         """Whether the pod's claims fit once some of the candidates are gone."""
@@ -127,13 +142,19 @@ class Evictions:
         views = self.snapshot.inventory.for_node(self.node.node, solver.features)
         return holder_kinds([each.pod for each in self.candidates], self.node.node, self.snapshot, views, reads)
 
-    def _rank(self, members: Members) -> tuple[Hashable, ...]:
-        """As kube-scheduler ranks nodes (pickOneNodeForPreemption), apart from the number of victims."""
+    def rank(self, members: Members) -> tuple[Any, ...]:
+        """As kube-scheduler ranks nodes (``pickOneNodeForPreemption``): the lowest rank is the best."""
         chosen = [self.candidates[each] for each in members]
         priorities = [each.pod.priority for each in chosen]
         highest = max(priorities)
-        oldest = min(each.pod.created for each in chosen if each.pod.priority == highest)
-        return violations(chosen, self.allowed), highest, sum(priorities), _Latest(oldest), members
+        oldest = min(each.pod.started or each.pod.created for each in chosen if each.pod.priority == highest)
+        # Negative priorities must not make more victims better.
+        total = sum(each + _LOWEST for each in priorities)
+        return violations(chosen, self.allowed), highest, total, len(chosen), _Latest(oldest)
+
+    def _order(self, members: Members) -> tuple[Any, ...]:
+        """As `rank`, but no two sets are equal."""
+        return *self.rank(members), members
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +187,9 @@ def _covering(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
     return tuple(sorted(key for key, budget in snapshot.budgets.items() if budget.covers(pod)))
 
 
-def _is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
-    """Of lower priority, still running, and holding devices."""
-    if other.priority >= pod.priority or other.deleting or other.is_finished:
+def is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
+    """Of lower priority, bound, still running, and holding devices."""
+    if other.priority >= pod.priority or not other.node_name or other.deleting or other.is_finished:
         return False
     held = (snapshot.claims.get(key) for key in claim_keys(other))
     return any(claim is not None and claim.claim.allocation is not None for claim in held)

@@ -27,7 +27,7 @@ from extender.state.pod_conditions import RELEASED
 from extender.state.state import ClusterState
 from extender.writes.claim_json import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
 from extender.writes.claim_writes import Claims, ReadClaim, Release, Released, Reserved
-from extender.writes.conditions import DEVICES_CHANGED, condition_patch
+from extender.writes.conditions import DEVICES_CHANGED, marking_patch
 from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
 
 
@@ -188,7 +188,7 @@ class Writer:
         def patch(raw: RawObject, now: Pod) -> RawObject | None:
             if now.uid != pod.uid or now.node_name:
                 return None
-            return condition_patch(raw, RELEASED, "BindFailed", "claims are released", self.now())
+            return marking_patch(raw, RELEASED, "BindFailed", "claims are released", self.now())
 
         now = await patch_status(self.api, pod.key, patch)
         return now.node_name if now is not None and now.uid == pod.uid else ""
@@ -241,7 +241,7 @@ class Writer:
         try:
             raw = await self.api.get(PODS, pod.key)
             check_unbound(same_pod(raw, pod.key, pod.uid))
-            patch = condition_patch(raw, DEVICES_CHANGED, "DevicesChanged", "there may be devices now", self.now())
+            patch = marking_patch(raw, DEVICES_CHANGED, "DevicesChanged", "there may be devices now", self.now())
             await self.api.patch_status(PODS, pod.key, patch)
         except ApiError as error:
             raise refused(f"pod {pod.key}", error) from error

@@ -5,47 +5,25 @@ The API server lets two claims have one device, and only we look whether that ha
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import httpx
 
 from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, EVENTS, NODES, PODS, ObjectKey
-from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.aftermath import is_allocated, losses, wait_settled
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.fleet import fleet
-from tests.kit.controlplane.pair import BACKOFF_SECONDS, SHIPPED_NAME, Pair, pair
-from tests.kit.controlplane.proxy import CLAIM_STATUS, Hold, Proxy, proxy
+from tests.kit.controlplane.in_tree import IN_TREE, in_tree
+from tests.kit.controlplane.pair import SHIPPED_NAME, Pair, pair
+from tests.kit.controlplane.proxy import CLAIM_STATUS, Hold, Proxy
 from tests.kit.controlplane.scenario import add_pod, bound, findings, held, rejection
-from tests.kit.controlplane.scheduler import scheduler
 from tests.kit.objects.manifests import claim, is_bound
 from tests.kit.waiting import wait_for_answer
 
 RIVAL = "dra-rival"
-IN_TREE = "default-scheduler"
 SECONDS = 60.0
 """For many pods that compete."""
-
-
-@asynccontextmanager
-async def in_tree(plane: ControlPlane) -> AsyncIterator[Proxy]:
-    """A scheduler as it comes, with the in-tree plugin, behind a proxy."""
-    access = plane.access(SCHEDULER)
-    async with proxy(access) as between:
-        kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / "in-tree.kubeconfig")
-        config = {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(kubeconfig)},
-            "leaderElection": {"leaderElect": False},
-            "podMaxBackoffSeconds": BACKOFF_SECONDS,
-        }
-        async with scheduler(plane, config, ()):
-            yield between
 
 
 async def lands_late(client: Client, namespace: str, *, first: str, second: str, delayed: Proxy) -> tuple[str, str]:

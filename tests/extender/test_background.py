@@ -40,6 +40,9 @@ class Hearing(BackgroundTask):
     def on_passed(self, pod: Pod) -> None:
         self.heard.append(f"passed {pod.name}")
 
+    def on_victims(self, pod: Pod) -> None:
+        self.heard.append(f"victims for {pod.name}")
+
     async def tick(self) -> None:
         self.heard.append("tick")
 
@@ -50,6 +53,7 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     args = FilterArgs(POD, ["n"])
     runner.note(args, FilterResult([], unresolvable={"n": "no"}), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
+    runner.note_victims(POD)
     virtualtime.run(runner.tick())
-    assert hearing.heard == ["rejected p", "passed p", "tick"]
+    assert hearing.heard == ["rejected p", "passed p", "victims for p", "tick"]
     assert log.subjects == [("fault", "pod ns/p"), ("fault", "Failing")]

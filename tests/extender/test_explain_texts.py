@@ -14,10 +14,12 @@ import pytest
 from allocator import CAUSES, Cause, Limits
 from extender.explain.changes import combined, configured
 from extender.explain.document import as_json
+from extender.explain.explaining import Explainer
 from extender.explain.references import with_claims_made
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
 from extender.verbs.filter import filter_nodes
+from tests.extender.evictioncases import EVICTIONS
 from tests.extender.explaincases import EXPLAINED
 from tests.extender.explaining import Case
 from tests.extender.upkeepcases import UPKEEP
@@ -30,7 +32,7 @@ from tests.kit.clusters import (
 )
 
 GOLDEN = (Path(__file__).parent / "explanations.txt").read_text()
-CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP}
+CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP, **EVICTIONS}
 NOT_OF_DEVICES = {"constraint", "count", "pool", "results"}
 """What is told of requests and pools."""
 
@@ -88,6 +90,26 @@ def test_json_has_shares_by_capacity() -> None:
     assert shares[0] == ("gpu-0", "ns/x7-gpu", {"bandwidth": "1750M", "memory": "1Gi"})
     (report,) = orjson.loads(orjson.dumps(as_json(CASES["in use"].explained())))["requests"]
     assert [each["consumedCapacity"] for each in report["fallouts"][0]["holders"]] == [None, None]
+
+
+def test_json_has_who_is_evicted_and_who_is_not() -> None:
+    document = orjson.loads(orjson.dumps(as_json(CASES["an eviction that a budget moves elsewhere"].explained())))
+    assert document["preemption"] == {
+        "node": "a",
+        "victims": [{"pod": "ns/y", "priority": 1, "node": "a"}],
+        "budgetViolations": 0,
+        "spared": [
+            {"reason": "PodDisruptionBudget ns/db allows no eviction, and others suffice", "names": ["pod ns/x"]}
+        ],
+    }
+    assert as_json(CASES["in use"].explained())["preemption"] is None
+
+
+def test_nothing_is_said_of_evictions_if_preemption_is_off() -> None:
+    case = CASES["an eviction of the pod that matters least"]
+    snapshot = snapshot_of(*case.objects)
+    explainer = Explainer.alone(snapshot, case.solver, preempts=False)
+    assert explainer.explain(snapshot.pods[ObjectKey("ns", "p")]).preemption is None
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -197,7 +197,7 @@ def test_the_fewest_pods_go_and_of_several_sets_the_one_that_kube_scheduler_pref
 def test_it_makes_no_difference_which_pods_of_a_kind_go(world: World) -> None:
     snapshot, solving = snapshot_of(*world.objects()), replace(solver(), features=ALL_FEATURES)
     asked, on = parsed(pod("p", "c", priority=4)), snapshot.nodes["a"]
-    evictions = Evictions.of(asked, on, (), snapshot, solving)
+    evictions = Evictions.of(asked, on, (), snapshot.pods_on(on.name), snapshot, solving)
     pods = [each.pod for each in evictions.candidates]
     kinds = evictions.kinds(solving)
     for one, other in combinations(range(len(pods)), 2):

@@ -247,6 +247,7 @@ def pod(name: str) -> Object:
     spec = {
         "nodeName": "no-such-node",
         "priority": 5,
+        "preemptionPolicy": "Never",
         "schedulerName": "s",
         "resourceClaims": [
             {"name": "gpu", "resourceClaimName": "some-claim"},
@@ -269,6 +270,7 @@ def pod(name: str) -> Object:
     status = {
         "phase": "Pending",
         "nominatedNodeName": "no-such-node",
+        "startTime": "2026-01-01T00:00:00Z",
         "resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made-claim"}],
         "extendedResourceClaimStatus": {"resourceClaimName": "special", "requestMappings": [mapping]},
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}],

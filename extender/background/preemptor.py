@@ -1,0 +1,300 @@
+"""Preemptor: evicts pods of lower priority for a pod that fits nowhere for want of devices.
+
+A preemption has four steps. A step begins when the snapshot shows what the step before has written:
+
+1. The node and the victims are chosen.
+2. The pod is nominated, so that its devices are kept from pods of equal or lower priority. The nomination names the
+   victims.
+3. The choice is checked on the newest snapshot, and the victims that are still needed are evicted.
+4. The nomination ends when the pod is bound or gone, or `KEPT_SECONDS` after its victims have gone.
+
+A process that starts knows nothing of earlier steps but the nomination. When the pod is rejected again, it carries on
+with the victims that are named there. So two processes never choose different victims for one pod.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import structlog
+
+from allocator import AllocatorError
+from extender.background.task import BackgroundTask, Rejection
+from extender.decisions.solver import Solver
+from extender.kube.api import OutcomeUnknownError
+from extender.observe.metrics import Metrics
+from extender.offload import Offload
+from extender.preemption.choice import Preemption, begun, carried_out, choose, holders_near, still_needed
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.events import Note
+from extender.writes.evictions import Evictor
+
+logger = structlog.get_logger()
+
+KEPT_SECONDS: Final = 60.0
+"""After the victims have gone: by then a scheduler has tried the pod, or never will."""
+
+PATIENCE_SECONDS: Final = 0.5
+"""After filter's answer. Until then kube-scheduler may say that it makes room itself, on another node."""
+
+_CHOOSING_SECONDS: Final = 0.5
+"""To choose in one turn, and to check one choice: the turns of other tasks wait."""
+_SEEN_SECONDS: Final = 10.0
+"""A nomination that the watch does not show within this time was ended by somebody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A pod for which filter has left no node.
+
+    Attributes:
+        names: the nodes that filter was asked about.
+        since: seconds; when filter answered.
+    """
+
+    pod: Pod
+    names: Sequence[str]
+    since: float
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A pod for which devices are kept.
+
+    Attributes:
+        since: seconds; when the pod was chosen for.
+        victims: how many pods were evicted for it.
+        free_since: since when no pod is terminating that holds devices near the node; None while there is one.
+    """
+
+    pod: Pod
+    node: str
+    since: float
+    victims: int = 0
+    free_since: float | None = None
+
+
+class Preemptor(BackgroundTask):
+    """Preempts, for one pod after the other, those of the highest priority first.
+
+    Args:
+        state: the cluster.
+        solver: decides who is evicted; its faults are told of what fails at a pod.
+        evictor: writes.
+        is_binding: whether a bind of the pod with this uid is running.
+        tell: tells pods that they are evicted.
+        metrics: counts.
+        off_loop: where victims are chosen.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        solver: Solver,
+        evictor: Evictor,
+        is_binding: Callable[[str], bool],
+        tell: Callable[[Pod, Note], None],
+        metrics: Metrics,
+        off_loop: Offload,
+    ) -> None:
+        self._state = state
+        self._solver = solver
+        self._evictor = evictor
+        self._is_binding = is_binding
+        self._tell = tell
+        self._metrics = metrics
+        self._faults = solver.faults
+        self._off_loop = off_loop
+        self._asked: dict[str, _Asked] = {}
+        self._chosen: dict[str, Preemption] = {}
+        self._waiting: dict[str, Preemption] = {}
+        self._kept: dict[str, _Kept] = {}
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the pod. A call for all nodes that follows one for the nominated node counts instead of it."""
+        if rejection.sent.may_preempt and not rejection.result.failed:
+            self._asked[rejection.sent.uid] = _Asked(rejection.sent, rejection.names, self._solver.clock())
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has a node."""
+        self._asked.pop(pod.uid, None)
+        self._waiting.pop(pod.uid, None)
+
+    def on_victims(self, pod: Pod) -> None:
+        """The pod's scheduler makes room itself."""
+        self._asked.pop(pod.uid, None)
+
+    async def tick(self) -> None:
+        """Take the next step of each preemption."""
+        solver = self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)
+        for asked in self._due():
+            if not solver.is_late:
+                del self._asked[asked.pod.uid]
+                with self._faults.of(f"pod {asked.pod}"):
+                    await self._choose(asked, solver)
+        for found in list(self._chosen.values()):
+            with self._faults.of(f"pod {found.pod}"):
+                await self._evict(found)
+        for kept in self._all_kept():
+            with self._faults.of(f"pod {kept.pod}"):
+                await self._look_after(kept)
+
+    def _due(self) -> list[_Asked]:
+        """The pods that their schedulers have given up, the most important first."""
+        latest = self._solver.clock() - PATIENCE_SECONDS
+        due = (each for each in self._asked.values() if each.since <= latest)
+        return sorted(due, key=lambda each: (-each.pod.priority, each.pod.created, each.pod.uid))
+
+    # --- choose and nominate --------------------------------------------------------------------------------
+
+    async def _choose(self, asked: _Asked, solver: Solver) -> None:
+        uid = asked.pod.uid
+        self._waiting.pop(uid, None)
+        pod = self._pending(uid)
+        if pod is None or uid in self._chosen:
+            return
+        if pod.kept_node:
+            await self._carry_on(pod, asked.names)
+        elif not pod.nominated_node:
+            found = await self._off_loop(partial(choose, pod, asked.names, self._planned(), solver))
+            if found is not None and not found.victims:
+                self._waiting[uid] = found
+            elif found is not None and await self._is_kept(found):
+                self._chosen[uid] = found
+                self._kept[uid] = _Kept(pod, found.node.name, self._solver.clock())
+
+    async def _carry_on(self, pod: Pod, names: Sequence[str]) -> None:
+        """Go on with a preemption that was begun before, if kube-scheduler takes its node now."""
+        found = begun(pod, self._state.snapshot)
+        if found is None:
+            await self._give_up(pod, f"kube-scheduler takes no pod like this on node {pod.kept_node} any more")
+        elif found.node.name in names:
+            self._chosen[pod.uid] = found
+            self._kept.setdefault(pod.uid, _Kept(pod, pod.kept_node, self._solver.clock()))
+
+    def _planned(self, until: str = "") -> Snapshot:
+        """The cluster once the preemptions that are chosen are carried out, and pods have what they only wait for.
+
+        Args:
+            until: uid of a pod; its own preemption is left out, and those that were chosen after it.
+        """
+        snapshot = self._state.snapshot
+        for uid, found in self._chosen.items():
+            if uid == until:
+                break
+            snapshot = carried_out(found, snapshot)
+        self._waiting = {uid: found for uid, found in self._waiting.items() if self._pending(uid) is not None}
+        for found in self._waiting.values():
+            snapshot = carried_out(found, snapshot)
+        return snapshot
+
+    async def _is_kept(self, found: Preemption) -> bool:
+        try:
+            await self._evictor.keep(found.pod, found.node.name, found.victims)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("pod not nominated", pod=str(found.pod), node=found.node.name, error=str(error))
+            return False
+        return True
+
+    # --- evict ----------------------------------------------------------------------------------------------
+
+    async def _evict(self, found: Preemption) -> None:
+        """Evict who is still needed, once the nomination is seen."""
+        uid = found.pod.uid
+        pod = self._pending(uid)
+        if pod is not None and not pod.kept_node and self._solver.clock() < self._kept[uid].since + _SEEN_SECONDS:
+            return
+        planned = self._planned(uid)
+        del self._chosen[uid]
+        if pod is None or pod.kept_node != found.node.name:
+            return
+        victims = await self._still_needed(replace(found, pod=pod), planned)
+        if victims is None:
+            await self._give_up(pod, f"the devices on node {pod.kept_node} can't be freed any more")
+        elif victims and self._pending(uid) is not None:
+            await self._evict_all(victims, pod)
+
+    async def _still_needed(self, found: Preemption, snapshot: Snapshot) -> tuple[Pod, ...] | None:
+        solver = self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)
+        try:
+            return await self._off_loop(partial(still_needed, found, snapshot, solver))
+        except (AllocatorError, TimeoutError):
+            return None
+
+    async def _evict_all(self, victims: Sequence[Pod], pod: Pod) -> None:
+        failed = await self._evictor.evict(victims, pod)
+        evicted = [victim for victim in victims if victim.uid not in failed]
+        text = f"preempted by pod {pod} of priority {pod.priority}, which needs the devices on node {pod.kept_node}"
+        for victim in evicted:
+            self._tell(victim, Note("Preempted", text, "Preempting"))
+        kept = self._kept[pod.uid]
+        if evicted and not kept.victims:
+            self._metrics.preempted()
+        self._metrics.evicted(len(evicted))
+        kept.victims += len(evicted)
+        left = [f"pod {victim}: {failed[victim.uid]}" for victim in victims if victim.uid in failed]
+        logger.info("preempted", pod=str(pod), node=pod.kept_node, victims=list(map(str, evicted)), left=left)
+
+    # --- until the pod is bound -------------------------------------------------------------------------------
+
+    def _all_kept(self) -> list[_Kept]:
+        """Also those that another process has nominated."""
+        snapshot = self._state.snapshot
+        for name in snapshot.nominated:
+            for pod in snapshot.nominated_to(name):
+                if pod.kept_node and pod.uid not in self._kept:
+                    self._kept[pod.uid] = _Kept(pod, pod.kept_node, self._solver.clock())
+        return list(self._kept.values())
+
+    async def _look_after(self, kept: _Kept) -> None:
+        snapshot, uid, now = self._state.snapshot, kept.pod.uid, self._solver.clock()
+        pod = snapshot.pod(uid)
+        if pod is None or not pod.is_pending:
+            del self._kept[uid]
+            if pod is not None and kept.victims:
+                self._count_outcome(kept, pod)
+            return
+        if uid in self._chosen or self._is_binding(uid):
+            return
+        if not pod.kept_node:
+            self._forget(uid)
+        elif self._is_waiting(pod, snapshot):
+            kept.free_since = None
+        elif kept.free_since is None:
+            kept.free_since = now
+        elif now - kept.free_since > KEPT_SECONDS:
+            await self._give_up(pod, "nobody has scheduled the pod in time")
+
+    def _is_waiting(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether a pod near the kept node is terminating."""
+        node = snapshot.nodes.get(pod.kept_node)
+        return node is not None and any(each.deleting for each in holders_near(node, snapshot, self._solver.features))
+
+    def _count_outcome(self, kept: _Kept, pod: Pod) -> None:
+        if pod.node_name == kept.node:
+            self._metrics.preemption_took(self._solver.clock() - kept.since)
+        elif pod.node_name:
+            self._metrics.preempted_in_vain(kept.victims)
+
+    async def _give_up(self, pod: Pod, why: str) -> None:
+        """End the nomination. The write wakes the pod's scheduler, so that the pod is rejected and chosen for again."""
+        self._forget(pod.uid)
+        try:
+            await self._evictor.end(pod, why)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("nomination not ended", pod=str(pod), error=str(error))
+
+    def _forget(self, uid: str) -> None:
+        """The pod does not take what others were evicted for."""
+        kept = self._kept.pop(uid, None)
+        if kept is not None:
+            self._metrics.preempted_in_vain(kept.victims)
+
+    def _pending(self, uid: str) -> Pod | None:
+        """The pod as it is now, if it waits for a node and no bind of it is running."""
+        pod = self._state.snapshot.pod(uid)
+        return None if pod is None or not pod.is_pending or self._is_binding(uid) else pod

@@ -1,0 +1,95 @@
+"""Who would be evicted for a pod that fits nowhere, and what protects the other pods that hold devices."""
+
+from collections.abc import Iterator, Sequence
+
+from extender.decisions.solver import Solver
+from extender.explain.explanation import Eviction, PreemptionReport, Spared
+from extender.kube.api import ObjectKey
+from extender.pods.claims import claim_keys
+from extender.preemption.choice import Preemption, choose, holders_near
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.evictions import is_evictable
+
+Reason = tuple[str, str]
+"""Why a pod is spared, and the pod."""
+
+
+def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> PreemptionReport | None:
+    """What device preemption would do for a pod that fits nowhere.
+
+    None if that is no question: priorities say nothing, because all are 0, or nobody holds devices near the nodes.
+
+    Args:
+        pod: is not nominated.
+        nodes: that kube-scheduler does not reject.
+        snapshot: the cluster.
+        solver: for as long as there is time; what is found by then is told.
+    """
+    holders = {each.uid: each for node in nodes for each in holders_near(node, snapshot, solver.features)}
+    others = [each for each in holders.values() if each.uid != pod.uid]
+    if not others or (pod.priority <= 0 and all(each.priority >= pod.priority for each in others)):
+        return None
+    found = choose(pod, [node.name for node in nodes], snapshot, solver)
+    victims = found.victims if found else ()
+    chosen = {victim.uid for victim in victims}
+    spared = [_spared(each, pod, found, snapshot) for each in others if each.uid not in chosen]
+    return PreemptionReport(
+        node=found.node.name if found else "",
+        victims=tuple(Eviction(str(each), each.priority, each.node_name) for each in victims),
+        violations=found.violations if found else 0,
+        spared=tuple(_grouped([*spared, *_consumers(nodes, snapshot, solver)])),
+    )
+
+
+def _spared(other: Pod, pod: Pod, found: Preemption | None, snapshot: Snapshot) -> Reason:
+    """What protects a pod that holds devices, and the pod."""
+    named = f"pod {other}"
+    if other.deleting or other.is_finished:
+        return "terminating already", named
+    if not pod.may_preempt:
+        return "spec.preemptionPolicy of the pod is Never", named
+    if other.priority >= pod.priority:
+        return f"priority {other.priority} is not lower than {pod.priority}", named
+    if not other.node_name:
+        return "being bound", named
+    if mate := _mate(other, pod, snapshot):
+        return f"shares claim {mate[0]} with {mate[1]}, which is not evicted", named
+    if found is None:
+        return "its devices are not enough", named
+    budgets = [key for key, budget in snapshot.budgets.items() if budget.covers(other) and not budget.allowed]
+    if budgets:
+        return f"PodDisruptionBudget {min(budgets)} allows no eviction, and others suffice", named
+    return "others suffice", named
+
+
+def _mate(other: Pod, pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, str] | None:
+    """A claim of a pod and a consumer of it that is not evicted."""
+    for key in claim_keys(other):
+        claim = snapshot.claims.get(key)
+        for user in claim.claim.reserved_for if claim is not None else ():
+            if user.resource != "pods":
+                return key, f"{user.resource} {user.name}"
+            mate = snapshot.pod(user.uid)
+            if mate is not None and not mate.deleting and not is_evictable(mate, pod, snapshot):
+                return key, f"pod {mate}"
+    return None
+
+
+def _consumers(nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> Iterator[Reason]:
+    """The claims near the nodes that only something that is no pod uses."""
+    pools = {pool.id: None for node in nodes for pool in snapshot.inventory.for_node(node.node, solver.features)}
+    for uid in {uid: None for pool in pools for uid in snapshot.holders.get(pool, ())}:
+        claim = snapshot.claim(uid)
+        users = claim.claim.reserved_for if claim is not None else ()
+        if claim is not None and users and all(user.resource != "pods" for user in users):
+            yield f"reserved for {users[0].resource} {users[0].name}", f"claim {claim.key}"
+
+
+def _grouped(reasons: Sequence[Reason]) -> Iterator[Spared]:
+    """The reasons, those first that protect most."""
+    groups: dict[str, list[str]] = {}
+    for reason, name in reasons:
+        groups.setdefault(reason, []).append(name)
+    for reason, names in sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])):
+        yield Spared(reason, tuple(sorted(names)))

@@ -1,0 +1,1 @@
+"""Device preemption: pods of lower priority are evicted for a pod that fits nowhere for want of devices."""

@@ -1,0 +1,148 @@
+"""Whom to evict for a pod that fits nowhere: the node, and on it the fewest pods whose devices suffice.
+
+kube-scheduler's own preemption can't choose: its trial runs know no devices, and it asks extenders only about nodes
+that lack something else. The nodes that filter was asked about have passed the scheduler's other checks, so only
+devices are missing there. Source of the order of nodes: ``pickOneNodeForPreemption`` of Kubernetes 1.36.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocator import Features, InvalidClaimError, SelectorError
+from extender.decisions.solver import Solver
+from extender.pods.case import held_for_nominated
+from extender.pods.claims import without_pods
+from extender.scheduler.checks import rejection
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.evictions import Evictions, is_evictable, violations
+from extender.verbs.smallest_set import Members
+
+FEWEST_NODES: Final = 100
+SHARE_OF_NODES: Final = 0.1
+"""The most nodes that are searched: this share of those asked about, and at least `FEWEST_NODES`, as kube-scheduler's
+preemption does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Evictions that make room for a pod.
+
+    Attributes:
+        victims: the pods to evict, wherever they run; none if the pod only has to wait for pods that are terminating.
+        violations: how many of them break a PodDisruptionBudget.
+    """
+
+    pod: Pod
+    node: NodeObject
+    victims: tuple[Pod, ...]
+    violations: int = 0
+
+
+def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Preemption | None:
+    """The best preemption for a pod; None if no eviction helps.
+
+    If the pod fits on one of the nodes once the pods that are terminating have gone, nobody is evicted.
+
+    Args:
+        pod: fits on none of the nodes.
+        names: the nodes that kube-scheduler's own checks have passed.
+        snapshot: the cluster.
+        solver: the allocator. When its time is up, the best preemption so far is the answer.
+    """
+    if not pod.may_preempt or not any(each.priority < pod.priority for each in snapshot.pods.values()):
+        return None
+    world = held_for_nominated(pod, snapshot, solver)
+    options: list[tuple[Evictions, Members]] = []
+    try:
+        with suppress(TimeoutError):
+            for evictions in _evictions(pod, names, world, solver):
+                enough = evictions.irreducible(solver)
+                if enough == ():
+                    return Preemption(pod, evictions.node, ())
+                if enough is not None:
+                    options.append((evictions, enough))
+        smallest = list(_smallest(options, solver))
+    except (InvalidClaimError, SelectorError):
+        return None
+    best = min(smallest, key=lambda each: (each[0].rank(each[1]), each[0].node.name), default=None)
+    return None if best is None else _preemption(pod, *best)
+
+
+def begun(pod: Pod, snapshot: Snapshot) -> Preemption | None:
+    """The preemption that a pod's nomination names, by this process or another; None if the pod can't have its node."""
+    node = snapshot.nodes.get(pod.kept_node)
+    if node is None or rejection(pod.requirements, node):
+        return None
+    return Preemption(pod, node, tuple(each for uid in pod.victims if (each := snapshot.pod(uid)) is not None))
+
+
+def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple[Pod, ...] | None:
+    """The victims that are needed on a later snapshot: none if the pod only has to wait; None if they don't suffice.
+
+    They don't suffice either if kube-scheduler rejects the node now.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can run on no node.
+        TimeoutError: the solver's time is up.
+    """
+    node = snapshot.nodes.get(found.node.name)
+    if node is None or rejection(found.pod.requirements, node):
+        return None
+    victims = [now for each in found.victims if (now := snapshot.pod(each.uid)) is not None]
+    world = held_for_nominated(found.pod, snapshot, solver)
+    evictions = Evictions.of(found.pod, node, (), victims, world, solver)
+    needed = evictions.irreducible(solver)
+    return None if needed is None else tuple(evictions.candidates[each].pod for each in needed)
+
+
+def carried_out(found: Preemption, snapshot: Snapshot) -> Snapshot:
+    """The cluster once the victims have gone, and the pod is nominated to the node."""
+    uids = tuple(victim.uid for victim in found.victims)
+    nominated = replace(found.pod, nominated_node=found.node.name, kept_node=found.node.name, victims=uids)
+    return without_pods(snapshot, found.victims).with_pod(nominated)
+
+
+def _smallest(options: Sequence[tuple[Evictions, Members]], solver: Solver) -> Iterator[tuple[Evictions, Members]]:
+    """The fewest pods on each node, as far as there is time."""
+    for place, (evictions, enough) in enumerate(options):
+        fewest: Members | None = None
+        with suppress(TimeoutError):
+            fewest = evictions.smallest(len(enough), solver.share(len(options) - place))
+        yield evictions, fewest or enough
+
+
+def _preemption(pod: Pod, evictions: Evictions, members: Members) -> Preemption:
+    chosen = [evictions.candidates[each] for each in members]
+    victims = tuple(each.pod for each in chosen)
+    return Preemption(pod, evictions.node, victims, violations(chosen, evictions.allowed))
+
+
+def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Iterator[Evictions]:
+    """The nodes with pods to evict or to wait for: those to wait on first, then those whose pods matter least."""
+    found: list[tuple[bool, int, str, tuple[Pod, ...]]] = []
+    for name in names:
+        node = snapshot.nodes.get(name)
+        if node is None:
+            continue
+        others = tuple(holders_near(node, snapshot, solver.features))
+        priorities = [other.priority for other in others if is_evictable(other, pod, snapshot)]
+        is_waited_for = any(other.deleting or other.is_finished for other in others)
+        if priorities or is_waited_for:
+            found.append((not is_waited_for, min(priorities, default=0), name, others))
+    found.sort(key=lambda each: each[:3])
+    for _, _, name, others in found[: max(FEWEST_NODES, int(len(names) * SHARE_OF_NODES))]:
+        yield Evictions.of(pod, snapshot.nodes[name], (), others, snapshot, solver)
+
+
+def holders_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Iterator[Pod]:
+    """The pods that use claims with devices of the pools that a node reaches, by uid, wherever the pods run."""
+    pools = snapshot.inventory.for_node(node.node, features)
+    claims = (snapshot.claim(uid) for pool in pools for uid in snapshot.holders.get(pool.id, ()))
+    users = (user.uid for claim in claims if claim is not None for user in claim.claim.reserved_for)
+    for uid in sorted(set(users)):
+        pod = snapshot.pod(uid)
+        if pod is not None:
+            yield pod

@@ -1,0 +1,112 @@
+"""Evictions: devices are kept for a pod on a node, and the pods that hold them are deleted.
+
+kube-scheduler forgets a nomination of its own accord each time that the pod fits nowhere. So the nomination is also a
+condition of ours in the pod's status, which lasts until it is ended, and which every replica reads.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from extender.kube.api import PODS, Api, ApiError, OutcomeUnknownError, RawObject
+from extender.state.objects import Pod
+from extender.state.pod_conditions import KEPT, kept_message
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.conditions import condition_patch
+from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, pod_of
+
+DISRUPTION: Final = "DisruptionTarget"
+"""Kubernetes' condition of a pod that is about to be evicted (KEP-3329)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evictor:
+    """Keeps devices for pods, and evicts others."""
+
+    api: Api
+    now: Callable[[], datetime]
+
+    async def keep(self, pod: Pod, node: str, victims: Iterable[Pod]) -> None:
+        """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
+
+        The nomination names the victims. So whoever carries the preemption on evicts nobody else.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the pod is perhaps not nominated; nobody may be evicted for it.
+        """
+        message = kept_message(node, [victim.uid for victim in victims])
+
+        def patch(raw: RawObject, now: Pod) -> RawObject:
+            if now.uid != pod.uid:
+                raise WriteRefusedError(f"pod {pod.key} was deleted and made again")
+            check_unbound(now)
+            if now.nominated_node:
+                raise WriteRefusedError(f"pod {pod.key} is nominated to node {now.nominated_node} already")
+            found = condition_patch(raw, KEPT, "Preempting", message, self.now())
+            found["status"]["nominatedNodeName"] = node
+            return found
+
+        if await patch_status(self.api, pod.key, patch) is None:
+            raise WriteRefusedError(f"pod {pod.key} is gone")
+
+    async def end(self, pod: Pod, why: str) -> None:
+        """End a nomination of ours. A pod that is gone or bound has none.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the nomination may last.
+        """
+
+        def patch(raw: RawObject, now: Pod) -> RawObject | None:
+            if now.uid != pod.uid or not now.kept_node:
+                return None
+            found = condition_patch(raw, KEPT, "Ended", why, self.now(), status="False")
+            if raw["status"].get("nominatedNodeName") == now.kept_node:
+                found["status"]["nominatedNodeName"] = None
+            return found
+
+        await patch_status(self.api, pod.key, patch)
+
+    async def evict(self, victims: Sequence[Pod], preemptor: Pod) -> Mapping[str, str]:
+        """Mark and delete pods, at the same time; returns why those live that are not deleted, by uid."""
+        outcomes = await asyncio.gather(*(self._outcome(victim, preemptor) for victim in victims))
+        return {victim.uid: why for victim, why in zip(victims, outcomes, strict=True) if why}
+
+    async def _outcome(self, victim: Pod, preemptor: Pod) -> str:
+        try:
+            await self._evict(victim, preemptor)
+        except (ApiError, WriteRefusedError, OutcomeUnknownError) as error:
+            return str(error)
+        return ""
+
+    async def _evict(self, victim: Pod, preemptor: Pod) -> None:
+        """Write the condition, then delete what was written: a pod that others have changed meanwhile is read again.
+
+        A pod that is gone or terminating already is a success: its devices will be free.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                raw = await self.api.get(PODS, victim.key)
+                now = pod_of(raw)
+                if now.uid != victim.uid or now.deleting or now.is_finished:
+                    return
+                if now.priority >= preemptor.priority:
+                    raise WriteRefusedError(f"its priority is {now.priority} now")
+                raw = await self.api.patch_status(PODS, victim.key, self._disruption(raw, preemptor))
+                version = raw["metadata"]["resourceVersion"]
+                await self.api.delete(PODS, victim.key, uid=victim.uid, resource_version=version)
+            except ApiError as error:
+                if error.is_missing:
+                    return
+                if not error.is_conflict:
+                    raise
+            except OutcomeUnknownError:
+                continue
+            else:
+                return
+        raise changed_by_others(f"pod {victim.key}")
+
+    def _disruption(self, raw: RawObject, preemptor: Pod) -> RawObject:
+        message = f"dra-extender: preempting to accommodate pod {preemptor} of higher priority"
+        return condition_patch(raw, DISRUPTION, "PreemptionByScheduler", message, self.now())

@@ -1,0 +1,136 @@
+"""Clusters in which pods of lower priority hold the devices that others wait for, and the task that evicts them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
+from extender.background.task import Rejection
+from extender.kube.api import PODS, ObjectKey, RawObject
+from extender.observe.metrics import Metrics
+from extender.offload import at_once
+from extender.state.objects import Pod
+from extender.verbs.filter import FilterResult, filter_nodes
+from extender.writes.events import Note
+from extender.writes.evictions import Evictor
+from tests.kit.binders import bind_error, binder_over
+from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
+from tests.kit.servers.memory import Transport
+
+MARK, DELETE = "patch_status pods", "delete pods"
+
+
+def runs(name: str, *devices: str, on: str, priority: int = 10, **more: Any) -> list[Object]:
+    """A pod that runs on a node with devices of its own claim."""
+    own = claim(f"{name}-c", allocated=devices, at=on, users=[name])
+    own["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    return [pod(name, f"{name}-c", on=on, priority=priority, **more), own]
+
+
+def slow(running: list[Object]) -> list[Object]:
+    """The pod takes long to terminate."""
+    running[0]["metadata"]["finalizers"] = ["example.com/slow"]
+    return running
+
+
+def waits(name: str, *requests: Object, priority: int = 100, **more: Any) -> list[Object]:
+    """A pod that waits for devices of its own claim, by default for one."""
+    return [pod(name, f"{name}-c", priority=priority, **more), claim(f"{name}-c", *requests)]
+
+
+def full(nodes: Iterable[str], *objects: Object, devices: int = 1) -> Cluster:
+    """Nodes with some devices each, and what runs and waits there."""
+    there = [GPU, *(each for name in nodes for each in (node(name), local_slice(name, devices)))]
+    return Cluster.of(*there, *objects)
+
+
+@dataclass
+class Scene:
+    """A cluster, and the task.
+
+    Attributes:
+        transport: of the task to the API server.
+        now: seconds.
+        told: pods, and what they were told.
+        binding: uids of pods whose bind runs.
+    """
+
+    cluster: Cluster
+    transport: Transport = field(init=False)
+    now: float = 0.0
+    told: list[tuple[str, str]] = field(default_factory=list)
+    binding: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.solver = replace(solver(), clock=lambda: self.now)
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry)
+        self.start(Transport(self.cluster.api))
+
+    @classmethod
+    def of(cls, *objects: Object, nodes: str = "a", devices: int = 1) -> "Scene":
+        return cls(full(nodes, *objects, devices=devices))
+
+    def start(self, transport: Transport) -> None:
+        """A process starts."""
+        self.transport = transport
+        self.task = Preemptor(
+            self.cluster.state,
+            self.solver,
+            Evictor(transport, lambda: NOW),
+            self.binding.__contains__,
+            self._tell,
+            self.metrics,
+            at_once,
+        )
+
+    def _tell(self, told: Pod, note: Note) -> None:
+        self.told.append((told.name, note.text))
+
+    def filter(self, name: str, *, names: Iterable[str] | None = None) -> FilterResult:
+        """Filter is asked about a pod and some nodes, by default all; the task hears of it."""
+        snapshot = self.cluster.state.snapshot
+        asked, nodes = snapshot.pods[ObjectKey("ns", name)], sorted(names or snapshot.nodes)
+        result = filter_nodes(asked, nodes, snapshot, self.solver)
+        if result.passed:
+            self.task.on_passed(asked)
+        else:
+            self.task.on_rejected(Rejection(asked, nodes, result, snapshot))
+        return result
+
+    async def turns(self, number: int = 3) -> None:
+        """The task has some turns, the first one when a scheduler has given up the pods."""
+        self.now += PATIENCE_SECONDS
+        for _ in range(number):
+            await self.task.tick()
+
+    async def terminate(self) -> None:
+        """Pods that are terminating come to their end, and controllers release their devices."""
+        for raw in (await self.cluster.api.list(PODS)).items:
+            if "deletionTimestamp" in raw["metadata"]:
+                key = ObjectKey("ns", raw["metadata"]["name"])
+                await self.cluster.api.patch(PODS, key, {"metadata": {"finalizers": None}})
+        await self.cluster.settle()
+
+    async def pods(self) -> list[str]:
+        return sorted(each["metadata"]["name"] for each in (await self.cluster.api.list(PODS)).items)
+
+    async def pod(self, name: str) -> RawObject:
+        return await self.cluster.api.get(PODS, ObjectKey("ns", name))
+
+    def known(self, name: str) -> Pod:
+        return self.cluster.state.snapshot.pods[ObjectKey("ns", name)]
+
+    def is_pending(self, name: str) -> bool:
+        """The pod is there, and has no node."""
+        found = self.cluster.state.snapshot.pods.get(ObjectKey("ns", name))
+        return found is not None and found.is_pending
+
+    async def bind(self, name: str, on: str) -> str:
+        """The error; empty for a success."""
+        return await bind_error(binder_over(self.cluster.api, self.cluster.state, by=self.solver), name, on)
+
+    def counted(self, name: str) -> float:
+        return self.registry.get_sample_value(f"dra_extender_{name}") or 0

@@ -1,0 +1,289 @@
+"""The laws of device preemption, over random clusters.
+
+The choice is compared with all sets of pods on all nodes. Each set is tried on a cluster without its pods that is made
+anew from the objects, so that the code under test makes no what-if for the comparison.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final
+
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from allocator.model.features import ALL_FEATURES
+from extender.pods.case import fits
+from extender.preemption.choice import choose
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+from tests.extender.preempting import Scene
+from tests.kit import virtualtime
+from tests.kit.clusters import (
+    DRIVER,
+    GPU,
+    Cluster,
+    Object,
+    budget,
+    claim,
+    local_slice,
+    network_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    snapshot_of,
+    solver,
+)
+
+EXAMPLES: Final = int(os.environ.get("PREEMPTION_EXAMPLES", "40"))
+NODES: Final = ("a", "b")
+LARGE: Final = f"device.attributes['{DRIVER}'].large"
+FOREIGN: Final = {"apiGroup": "example.com", "resource": "experiments", "name": "x", "uid": "uid-x"}
+SOLVER: Final = replace(solver(), features=ALL_FEATURES)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A pod that runs.
+
+    Attributes:
+        devices: it holds, as pool/device.
+        shares_with: the number of another pod that uses its claim, too; its own number if there is none.
+        priority: any priority.
+        day: when it was made and when it started; of two pods the later one goes first.
+        app: selected by a budget.
+        deleting: it is terminating.
+        is_foreign: its claim is reserved for something that is no pod, too.
+    """
+
+    node: str
+    devices: tuple[str, ...]
+    shares_with: int
+    priority: int
+    day: int
+    app: str = ""
+    deleting: bool = False
+    is_foreign: bool = False
+
+
+@dataclass(frozen=True)
+class World:
+    """Two nodes with devices of their own and a pool that both reach, and the pods that hold some of the devices.
+
+    Attributes:
+        large: for each node, and for the pool of both, whether each device is large.
+        holders: the pods.
+        allowed: app to how many of its pods may be evicted.
+        others: pods that wait: the number of devices, whether they have to be large, and the priority.
+    """
+
+    large: dict[str, Sequence[bool]]
+    holders: Sequence[Holder]
+    allowed: dict[str, int]
+    others: Sequence[tuple[int, bool, int]]
+
+    def objects(self, gone: Iterable[int] = ()) -> Iterator[Object]:
+        """The objects, once some of the holders have gone and controllers have released their claims."""
+        left = {number: each for number, each in enumerate(self.holders) if number not in gone}
+        yield GPU
+        for name in NODES:
+            yield from (node(name), _pool(local_slice(name, len(self.large[name])), self.large[name]))
+        if self.large["net"]:
+            yield _pool(network_slice("net", len(self.large["net"])), self.large["net"])
+        yield from (budget(app, {"app": app}, allowed) for app, allowed in self.allowed.items())
+        for number, each in left.items():
+            claims = [f"v{number}-c", *(f"v{n}-c" for n, o in enumerate(self.holders) if n != number == o.shares_with)]
+            yield _running(f"v{number}", each, claims)
+        for number, each in enumerate(self.holders):
+            users = [f"v{n}" for n in dict.fromkeys((number, each.shares_with)) if n in left]
+            yield _claimed(f"v{number}-c", each, users)
+        for number, (count, is_large, priority) in enumerate(self.others):
+            selectors = [LARGE] if is_large else []
+            name = f"p{number}"
+            yield claim(f"{name}-c", request(count=count, selectors=selectors))
+            yield pod(name, f"{name}-c", priority=priority)
+
+    def departed(self) -> set[int]:
+        """The holders that are terminating."""
+        return {number for number, each in enumerate(self.holders) if each.deleting}
+
+
+def _pool(raw: Object, large: Sequence[bool]) -> Object:
+    for device, is_large in zip(raw["spec"]["devices"], large, strict=True):
+        device["attributes"] = {"large": {"bool": is_large}}
+    return raw
+
+
+def _running(name: str, holder: Holder, claims: Sequence[str]) -> Object:
+    time, labels = f"2026-01-0{holder.day}T00:00:00Z", {"app": holder.app}
+    more: dict[str, Any] = {"labels": labels, "created": time, "deleting": holder.deleting}
+    raw = pod(name, *claims, on=holder.node, priority=holder.priority, **more)
+    raw["status"]["startTime"] = time
+    return raw
+
+
+def _claimed(name: str, holder: Holder, users: Sequence[str]) -> Object:
+    if not users and not holder.is_foreign:
+        return claim(name)
+    is_local = all(not each.startswith("net") for each in holder.devices)
+    raw = claim(name, allocated=holder.devices, at=holder.node if is_local else "", users=users)
+    raw["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    raw["status"].setdefault("reservedFor", []).extend([FOREIGN] if holder.is_foreign else [])
+    return raw
+
+
+@st.composite
+def worlds(draw: st.DrawFn, most_waiting: int = 1) -> World:
+    large: dict[str, Sequence[bool]] = {name: draw(st.lists(st.booleans(), min_size=1, max_size=2)) for name in NODES}
+    large["net"] = draw(st.lists(st.booleans(), max_size=1))
+    holders: list[Holder] = []
+    for name in (*NODES, "net"):
+        devices = [f"{name}/gpu-{index}" for index in range(len(large[name]))]
+        if len(devices) == 2 and draw(st.integers(0, 4)) == 0:
+            groups = [tuple(devices)]
+        else:
+            groups = [(each,) for each in devices if draw(st.integers(0, 5))]
+        for group in groups:
+            number = len(holders)
+            on = draw(st.sampled_from(NODES)) if name == "net" else name
+            mates = [n for n, each in enumerate(holders) if each.node == on]
+            shares_with = draw(st.sampled_from((number, number, *mates)))
+            rare = st.sampled_from((False,) * 9 + (True,))
+            holders.append(
+                Holder(
+                    on,
+                    group,
+                    shares_with,
+                    draw(st.sampled_from((-5, 0, 0, 1, 1, 2, 3))),
+                    draw(st.integers(1, 2)),
+                    draw(st.sampled_from(("", "db"))),
+                    draw(rare),
+                    draw(rare),
+                )
+            )
+    allowed = {"db": draw(st.integers(0, 1))} if draw(st.booleans()) else {}
+    waiting = st.tuples(st.sampled_from((1, 1, 2)), st.booleans(), st.integers(1, 4))
+    return World(large, holders, allowed, draw(st.lists(waiting, min_size=1, max_size=most_waiting)))
+
+
+# --- the choice ---------------------------------------------------------------------------------------------
+
+
+def later(time: str) -> int:
+    """A number that is lower for later times."""
+    return -int(time[8:10])
+
+
+def rank(evicted: Sequence[Pod], allowed: dict[str, int]) -> tuple[int, ...]:
+    """As `pickOneNodeForPreemption` of kube-scheduler compares nodes; the lowest rank is the best."""
+    apps = [each.labels["app"] for each in evicted]
+    highest = max(each.priority for each in evicted)
+    oldest = min(each.started for each in evicted if each.priority == highest)
+    broken = sum(max(0, apps.count(app) - most) for app, most in allowed.items())
+    return broken, highest, sum(each.priority + 2**31 for each in evicted), len(evicted), later(oldest)
+
+
+def best(asked: Pod, world: World, snapshot: Snapshot) -> tuple[Any, ...] | None:
+    """The lowest rank of all nodes, and the node; None if nobody is to be evicted."""
+    pods = {number: found for number in range(len(world.holders)) if (found := snapshot.pod(f"uid-v{number}"))}
+    able = [number for number, each in pods.items() if each.priority < asked.priority and not each.deleting]
+    options: dict[str, tuple[Any, ...]] = {}
+    for size in range(len(able) + 1):
+        for evicted in combinations(able, size):
+            fork = snapshot_of(*world.objects({*world.departed(), *evicted}))
+            suits = [name for name in NODES if fits(asked, fork.nodes[name], fork, SOLVER)]
+            if suits and not evicted:
+                return None
+            for name in suits:
+                own = (*rank([pods[each] for each in evicted], world.allowed), name)
+                if name not in options or (size, own) < (options[name][3], options[name]):
+                    options[name] = own
+    return min(options.values(), default=None)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds())
+def test_the_choice_is_the_best_of_all_sets_of_pods_on_all_nodes(world: World) -> None:
+    snapshot = snapshot_of(*world.objects())
+    asked = parsed(next(each for each in world.objects() if each["metadata"]["name"] == "p0"))
+    assume(not any(fits(asked, each, snapshot, SOLVER) for each in snapshot.nodes.values()))
+    found = choose(asked, NODES, snapshot, SOLVER)
+    wanted = best(asked, world, snapshot)
+    event(f"victims: {wanted and wanted[3]}")
+    if found is None or not found.victims:
+        assert wanted is None
+    else:
+        assert (*rank(found.victims, world.allowed), found.node.name) == wanted
+        assert found.violations == wanted[0]
+
+
+# --- from the rejected pod to the bound one -----------------------------------------------------------------
+
+
+def held(snapshot: Snapshot) -> dict[str, set[str]]:
+    """The devices that each pod holds, as pool/device."""
+    found: dict[str, set[str]] = {}
+    for each in snapshot.claims.values():
+        results = each.claim.allocation.results if each.claim.allocation else ()
+        for user in each.claim.reserved_for:
+            found.setdefault(user.name, set()).update(str(result.device) for result in results)
+    return found
+
+
+async def preempted(scene: Scene, waiting: Sequence[str]) -> dict[str, set[str]]:
+    """A scheduler tries pods, the most important first, until nothing changes; victims terminate in their time.
+
+    Returns:
+        The devices that each pod has held last.
+    """
+    devices: dict[str, set[str]] = {}
+    for _ in range(2 * len(waiting) + 2):
+        for name in waiting:
+            if scene.is_pending(name) and (passed := scene.filter(name).passed):
+                assert await scene.bind(name, passed[0]) == ""
+        devices |= held(scene.cluster.state.snapshot)
+        await scene.turns()
+        await scene.terminate()
+    await scene.turns()
+    return devices
+
+
+def check(scene: Scene, world: World, devices: dict[str, set[str]]) -> None:
+    """Each victim had a lower priority than the pod that it died for, and a pod that has waited has its devices now."""
+    priorities = {f"v{number}": each.priority for number, each in enumerate(world.holders)}
+    priorities |= {f"p{number}": priority for number, (_, _, priority) in enumerate(world.others)}
+    evicted = [victim for victim, _ in scene.told]
+    in_use = held(scene.cluster.state.snapshot)
+    for victim, text in scene.told:
+        preemptor = text.split()[3].removeprefix("ns/")
+        assert priorities[victim] < priorities[preemptor]
+        assert preemptor in evicted or not scene.is_pending(preemptor)
+        users = [name for name, its in in_use.items() if name[0] == "p" and its & devices[victim]]
+        assert any(priorities[victim] < priorities[name] for name in users)
+    alive = {each.name for each in scene.cluster.state.snapshot.pods.values()}
+    assert priorities.keys() - alive == {*evicted, *(f"v{number}" for number in world.departed())}
+    assert len(set(evicted)) == len(evicted) == scene.counted("preemption_victims_total")
+    if len(world.others) == 1:
+        assert scene.counted("preemption_victims_in_vain_total") == 0
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds(most_waiting=4))
+def test_nobody_dies_in_vain_or_for_a_pod_of_equal_or_lower_priority(world: World) -> None:
+    async def main() -> None:
+        scene = Scene(Cluster.of(*map(_slow, world.objects())))
+        order = sorted(range(len(world.others)), key=lambda number: (-world.others[number][2], number))
+        devices = await preempted(scene, [f"p{number}" for number in order])
+        event(f"victims: {len(scene.told)}")
+        check(scene, world, devices)
+
+    virtualtime.run(main())
+
+
+def _slow(raw: Object) -> Object:
+    """Pods that run take their time to terminate."""
+    if raw["kind"] == "Pod" and raw["spec"].get("nodeName"):
+        raw["metadata"]["finalizers"] = ["example.com/slow"]
+    return raw

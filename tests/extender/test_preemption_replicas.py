@@ -1,0 +1,183 @@
+"""Two replicas that both hear that a pod is rejected: for a pod that needs one device, one pod dies at most.
+
+So it is when the scheduler's leader changes. Calls, faults of writes and news of watches come in any order; meanwhile a
+pod of still lower priority appears, of which the two replicas hear at different times.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Final
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
+from extender.background.task import Rejection
+from extender.fakekube.api import MemoryApi
+from extender.fakekube.controllers import Controller
+from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.observe.metrics import Metrics
+from extender.offload import at_once
+from extender.state.state import ClusterState
+from extender.verbs.filter import filter_nodes
+from extender.writes.evictions import Evictor
+from tests.extender.interleaving import BrokenError, Dice, Step, play
+from tests.extender.preempting import full, runs, waits
+from tests.extender.replica_gates import Gate, Late, Records, Stop, Watch
+from tests.extender.replicas import FAULTS
+from tests.kit import virtualtime
+from tests.kit.clusters import NOW, solver
+
+HISTORIES: Final = int(os.environ.get("REPLICA_HISTORIES", "200"))
+SEED: Final = os.environ.get("REPLICA_SEED", "0")
+PARTS: Final = 4
+REJECTIONS: Final = 3
+TURNS: Final = 2
+
+RUNNING: Final = (*runs("x", "a/gpu-0", on="a", priority=5), *runs("y", "b/gpu-0", on="b", priority=5))
+NEW: Final = runs("new", "c/gpu-0", on="c", priority=1)
+
+
+class Replica:
+    """An extender that hears of rejections of the pod p, and takes its turns after each of them."""
+
+    def __init__(self, name: str, api: MemoryApi, records: Records) -> None:
+        self.name = name
+        self.state = ClusterState()
+        self.watch = Watch(self.state)
+        api.follow(self.watch)
+        self.gate = Gate(api, records, lambda _: 0)
+        self._now = 0.0
+        self._solver = replace(solver(), clock=lambda: self._now)
+        metrics = Metrics(CollectorRegistry())
+        evictor = Evictor(self.gate, lambda: NOW)
+        arguments = (lambda _: False, lambda _pod, _note: None, metrics, at_once)
+        self.task = Preemptor(self.state, self._solver, evictor, *arguments)
+        self.work = asyncio.ensure_future(self._work())
+
+    async def _work(self) -> None:
+        for _ in range(REJECTIONS):
+            await self.gate.stop("get a rejection")
+            self._reject()
+            self._now += PATIENCE_SECONDS
+            for _ in range(TURNS):
+                await self.gate.stop("get a turn")
+                await self.task.tick()
+
+    def _reject(self) -> None:
+        snapshot = self.state.snapshot
+        pod, names = snapshot.pods[ObjectKey("ns", "p")], sorted(snapshot.nodes)
+        result = filter_nodes(pod, names, snapshot, self._solver)
+        if not result.passed:
+            self.task.on_rejected(Rejection(pod, names, result, snapshot))
+
+
+@dataclass
+class Replicas:
+    """Two replicas over one API server; a world for `tests.extender.interleaving`.
+
+    Attributes:
+        faults: how many writes of a run something befalls, at most.
+        appears: the objects of a pod of lower priority that does not run yet.
+        released: the pods whose claims were released.
+    """
+
+    faults: int
+    api: MemoryApi = field(init=False)
+    replicas: Sequence[Replica] = field(init=False)
+    appears: list[RawObject] = field(default_factory=lambda: list(NEW))
+    released: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.api = full("abc", *waits("p"), *RUNNING).api
+        records = Records()
+        self.api.follow(records)
+        self.replicas = [Replica(name, self.api, records) for name in "AB"]
+
+    def steps(self) -> list[Step]:
+        """What each replica can do, hear of, or have landed, and what others can do."""
+        return [*self._others(), *(step for each in self.replicas for step in self._of(each))]
+
+    def _others(self) -> Iterator[Step]:
+        if self.appears:
+            yield Step("a pod of lower priority appears", self._appear)
+        if self.dead - self.released:
+            yield Step("claims are released", self._release)
+
+    def _of(self, replica: Replica) -> Iterator[Step]:
+        for stop in replica.gate.stops:
+            yield Step(f"{replica.name}: {stop.name}", partial(self._go, stop, ""))
+            for fault in FAULTS if stop.is_write and self.faults else ():
+                yield Step(f"{replica.name}: {stop.name}: {fault}", partial(self._go, stop, fault))
+        for of in (of for of, news in replica.watch.news.items() if news and not replica.work.done()):
+            yield Step(f"{replica.name}: hears of {of}", partial(replica.watch.tell, of))
+        for late in replica.gate.landing:
+            yield Step(f"{replica.name}: {late.name} lands late", partial(self._land, replica, late))
+
+    def _appear(self) -> None:
+        for each in self.appears:
+            self.api.load(PODS if each["kind"] == "Pod" else CLAIMS, each)
+        self.appears = []
+
+    def _release(self) -> None:
+        self.released = self.dead
+        _at_once(Controller(self.api).reconcile())
+
+    def _go(self, stop: Stop, fault: str) -> None:
+        self.faults -= bool(fault)
+        stop.future.set_result(fault)
+
+    def _land(self, replica: Replica, late: Late) -> None:
+        replica.gate.landing.remove(late)
+        _at_once(late.call())
+
+    def place(self) -> None:
+        """Histories are random: no place is remembered."""
+
+    @property
+    def dead(self) -> set[str]:
+        """The pods that were there and are not."""
+        names = {"x", "y"} | (set() if self.appears else {"new"})
+        return {name for name in names if not self.api.has(PODS, ObjectKey("ns", name))}
+
+    async def check(self) -> None:
+        for replica in self.replicas:
+            if replica.work.done():
+                replica.work.result()
+        assert len(self.dead) <= 1, f"{self.dead} are dead"
+
+    async def close(self) -> None:
+        """End what still runs."""
+        for replica in self.replicas:
+            replica.work.cancel()
+        await asyncio.gather(*(replica.work for replica in self.replicas), return_exceptions=True)
+
+
+def _at_once(call: Awaitable[object]) -> None:
+    """The API server in memory never waits, so that a call is done at the first step."""
+    with suppress(StopIteration, ApiError):
+        call.__await__().__next__()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_two_replicas_evict_one_pod_for_one_device(part: int) -> None:
+    async def run() -> None:
+        evicted = 0
+        for number in range(part, HISTORIES, PARTS):
+            random = Random(f"{SEED}-{number}")  # noqa: S311 - chance needs no secrets
+            world = Replicas(faults=random.randint(0, 3))
+            try:
+                await play(world, Dice(random))
+            except BrokenError as error:
+                raise AssertionError(f"seed {SEED}-{number}") from error
+            finally:
+                await world.close()
+            evicted += len(world.dead)
+        assert evicted > HISTORIES / PARTS / 2
+
+    virtualtime.run(run())

@@ -1,0 +1,266 @@
+"""Device preemption from the rejected pod to the bound one, in a cluster in memory."""
+
+import pytest
+
+from extender.background.preemptor import KEPT_SECONDS, PATIENCE_SECONDS
+from extender.kube.api import NODES, PODS, ApiError, ObjectKey
+from tests.extender.preempting import DELETE, MARK, Scene, runs, slow, waits
+from tests.kit.clusters import request
+from tests.kit.servers.memory import Fault, Transport
+
+FORBIDDEN = Fault(refused=ApiError(403, "Forbidden", "not allowed"))
+
+
+async def test_the_pod_of_lower_priority_goes_and_its_device_is_kept_for_the_pod() -> None:
+    scene = Scene.of(*waits("p"), *waits("equal"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["equal", "p"]
+    await scene.cluster.settle()
+    assert scene.filter("p").passed == ("a",)
+    assert not scene.filter("equal").passed
+    assert (await scene.pod("p"))["status"]["nominatedNodeName"] == "a"
+    text = "preempted by pod ns/p of priority 100, which needs the devices on node a"
+    assert scene.told == [("v", text)]
+
+
+async def test_a_victim_is_marked_before_it_is_deleted() -> None:
+    scene = Scene.of(*waits("p"), *slow(runs("v", "a/gpu-0", on="a")))
+    scene.filter("p")
+    await scene.turns()
+    victim = await scene.pod("v")
+    mark = victim["status"]["conditions"][0]
+    assert "deletionTimestamp" in victim["metadata"]
+    assert (mark["type"], mark["reason"]) == ("DisruptionTarget", "PreemptionByScheduler")
+
+
+async def test_a_scheduler_that_forgets_the_nomination_does_not_give_away_the_device() -> None:
+    scene = Scene.of(*waits("p"), *waits("equal"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    await scene.turns()
+    await scene.cluster.api.patch_status(PODS, ObjectKey("ns", "p"), {"status": {"nominatedNodeName": None}})
+    await scene.cluster.settle()
+    assert not scene.filter("equal").passed
+
+
+async def test_two_pods_choose_different_victims() -> None:
+    held = [*runs("x", "a/gpu-0", on="a", priority=1), *runs("y", "b/gpu-0", on="b", priority=2)]
+    scene = Scene.of(*waits("p"), *waits("q"), *held, nodes="ab")
+    scene.filter("p")
+    scene.filter("q")
+    await scene.turns()
+    assert await scene.pods() == ["p", "q"]
+    assert scene.counted("preemptions_total") == scene.counted("preemption_victims_total") == 2
+
+
+async def test_what_a_pod_waits_for_is_not_counted_on_for_a_pod_of_lower_priority() -> None:
+    held = [*slow(runs("gone", "a/gpu-0", on="a")), *runs("x", "a/gpu-1", on="a"), *runs("y", "a/gpu-2", on="a")]
+    scene = Scene.of(*waits("p", priority=100), *waits("q", request(count=2), priority=50), *held, devices=3)
+    await scene.cluster.api.delete(PODS, ObjectKey("ns", "gone"))
+    scene.filter("p")
+    scene.filter("q")
+    await scene.turns()
+    assert await scene.pods() == ["gone", "p", "q"]
+
+
+async def test_nobody_is_evicted_twice_for_one_pod() -> None:
+    held = [*runs("x", "a/gpu-0", on="a", priority=1), *runs("y", "b/gpu-0", on="b", priority=2)]
+    scene = Scene.of(*waits("p"), *held, nodes="ab")
+    for _ in range(4):
+        scene.filter("p")
+        await scene.turns()
+    assert await scene.pods() == ["p", "y"]
+
+
+CHANGED = {
+    "the device is free": (["v"], ["p"]),
+    "the pod is gone": (["p"], ["v"]),
+}
+
+
+@pytest.mark.parametrize(("gone", "left"), CHANGED.values(), ids=CHANGED)
+async def test_the_choice_is_checked_again_before_anybody_is_evicted(gone: list[str], left: list[str]) -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    found = scene.cluster.state.snapshot
+    assert ObjectKey("ns", "v") in found.pods
+    for name in gone:
+        await scene.cluster.api.delete(PODS, ObjectKey("ns", name))
+    await scene.cluster.settle()
+    await scene.turns()
+    assert (await scene.pods(), scene.told) == (left, [])
+
+
+async def test_a_victim_that_became_as_important_lives() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    raw = await scene.pod("v")
+    raw["spec"]["priority"] = 100
+    await scene.cluster.api.update(PODS, raw)
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
+
+
+async def test_the_device_is_kept_until_time_is_up() -> None:
+    scene = Scene.of(*waits("p"), *waits("equal"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    await scene.turns()
+    await scene.cluster.settle()
+    await scene.turns(1)
+    for seconds, is_kept in ((KEPT_SECONDS - 1, True), (2, False)):
+        scene.now += seconds
+        await scene.turns(1)
+        assert bool(scene.filter("equal").passed) != is_kept
+    assert scene.counted("preemption_victims_in_vain_total") == 1
+
+
+async def test_a_slow_victim_is_waited_for() -> None:
+    scene = Scene.of(*waits("p"), *slow(runs("v", "a/gpu-0", on="a")))
+    scene.filter("p")
+    await scene.turns()
+    scene.now += 10 * KEPT_SECONDS
+    await scene.turns()
+    assert scene.known("p").kept_node == "a"
+
+
+async def test_a_new_process_ends_a_nomination_in_time() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    await scene.turns()
+    await scene.cluster.settle()
+    scene.start(Transport(scene.cluster.api))
+    await scene.turns(1)
+    scene.now += KEPT_SECONDS + 1
+    await scene.turns(1)
+    assert not scene.known("p").kept_node
+
+
+async def test_a_bound_pod_ends_its_preemption() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    await scene.turns()
+    await scene.terminate()
+    scene.now += 3
+    assert await scene.bind("p", "a") == ""
+    await scene.turns(1)
+    assert scene.counted("preemption_duration_seconds_sum") == 3 + PATIENCE_SECONDS
+    assert scene.counted("preemption_victims_in_vain_total") == 0
+
+
+async def test_a_pod_whose_bind_runs_evicts_nobody() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    scene.binding.add("uid-p")
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
+
+
+async def test_a_pod_that_can_not_be_nominated_evicts_nobody() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.transport.script(MARK, FORBIDDEN)
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
+
+
+async def test_a_victim_that_can_not_be_deleted_is_told_nothing_and_not_counted() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.transport.script(DELETE, FORBIDDEN)
+    scene.filter("p")
+    await scene.turns()
+    assert (await scene.pods(), scene.told) == (["p", "v"], [])
+    assert scene.counted("preemptions_total") == scene.counted("preemption_victims_total") == 0
+
+
+async def test_a_victim_that_changes_meanwhile_is_read_again() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+
+    async def changed() -> None:
+        await scene.cluster.api.patch(PODS, ObjectKey("ns", "v"), {"metadata": {"labels": {"a": "b"}}})
+
+    scene.transport.script(DELETE, Fault(before=changed), Fault(reply_lost=True))
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p"]
+
+
+async def test_a_pod_that_its_scheduler_has_nominated_meanwhile_evicts_nobody() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+
+    async def nominate() -> None:
+        await scene.cluster.api.patch_status(PODS, ObjectKey("ns", "p"), {"status": {"nominatedNodeName": "b"}})
+
+    scene.transport.script("get pods", Fault(before=nominate))
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
+
+
+async def test_a_scheduler_that_evicts_others_itself_is_left_to_it() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    scene.task.on_victims(scene.known("p"))
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
+
+
+async def test_a_nomination_whose_answer_was_lost_is_carried_on_when_the_pod_is_rejected_again() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.transport.script(MARK, Fault(reply_lost=True))
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p"]
+
+
+async def test_a_preemption_is_carried_on_with_the_victims_of_its_nomination() -> None:
+    """Although a pod of lower priority runs there now: somebody may be evicting those victims at this moment."""
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a", priority=5), nodes="ab")
+    scene.transport.script(DELETE, FORBIDDEN)
+    scene.filter("p", names="a")
+    await scene.turns()
+    for each in runs("lower", "b/gpu-0", on="b", priority=1):
+        scene.cluster.load(each)
+    scene.start(Transport(scene.cluster.api))
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["lower", "p"]
+
+
+async def test_others_are_chosen_once_the_scheduler_rejects_the_node() -> None:
+    held = [*runs("x", "a/gpu-0", on="a", priority=1), *runs("y", "b/gpu-0", on="b", priority=2)]
+    scene = Scene.of(*waits("p"), *held, nodes="ab")
+    scene.transport.script(DELETE, FORBIDDEN)
+    scene.filter("p")
+    await scene.turns()
+    assert scene.known("p").kept_node == "a"
+    await scene.cluster.api.patch(NODES, ObjectKey("", "a"), {"spec": {"unschedulable": True}})
+    scene.filter("p", names="b")
+    await scene.turns()
+    assert (scene.known("p").kept_node, await scene.pods()) == ("", ["p", "x", "y"])
+    scene.filter("p", names="b")
+    await scene.turns()
+    assert (scene.known("p").kept_node, await scene.pods()) == ("b", ["p", "x"])
+
+
+async def test_nobody_is_evicted_on_a_node_that_the_scheduler_has_not_asked_about_this_time() -> None:
+    scene = Scene.of(
+        *waits("p"), *runs("v", "a/gpu-0", on="a"), *runs("boss", "b/gpu-0", on="b", priority=200), nodes="ab"
+    )
+    scene.transport.script(DELETE, FORBIDDEN)
+    scene.filter("p")
+    await scene.turns()
+    scene.filter("p", names="b")
+    await scene.turns()
+    assert (scene.known("p").kept_node, await scene.pods()) == ("a", ["boss", "p", "v"])
+
+
+async def test_two_gpus_of_one_node_are_freed_by_two_pods_or_by_one_that_has_both() -> None:
+    one_each = [*runs("x", "a/gpu-0", on="a", priority=1), *runs("y", "a/gpu-1", on="a", priority=1)]
+    both = runs("z", "b/gpu-0", "b/gpu-1", on="b", priority=1)
+    scene = Scene.of(*waits("p", request(count=2)), *one_each, *both, nodes="ab", devices=2)
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p", "x", "y"]
