@@ -4,24 +4,22 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from allocator.cel.amounts import Amount, Computed
+from allocator.cel.amounts import Computed
 from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.cel.keys import ABSENT, find_named
 from allocator.cel.values import (
     INT_MIN,
+    NUMBERS,
+    PLAIN,
+    QUANTITIES,
     Duration,
     OptionalValue,
     Timestamp,
-    TypeValue,
     UInt,
     Value,
     is_opaque,
 )
-from allocator.model.quantity import Quantity
 
-_QUANTITIES: Final = frozenset({Quantity, Amount, Computed})
-_PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
-_NUMBERS: Final = frozenset({int, UInt, float})
 _ORDERED: Final = frozenset({bool, int, UInt, float, str, bytes, Timestamp, Duration})
 
 
@@ -33,7 +31,7 @@ def equal(left: Value, right: Value) -> bool:
     """
     kind, other = type(left), type(right)
     if kind is other:
-        if kind in _PLAIN or kind is bool:
+        if kind in PLAIN or kind is bool:
             return bool(left == right)
         if kind is tuple:
             return len(left) == len(right) and all(map(_same, left, right))
@@ -41,11 +39,11 @@ def equal(left: Value, right: Value) -> bool:
             return left.present == right.present and (not left.present or equal(left.value, right.value))
         if kind is Computed:
             raise no_such_overload()
-    elif kind in _QUANTITIES and other in _QUANTITIES and other is not Computed:
+    elif kind in QUANTITIES and other in QUANTITIES and other is not Computed:
         return bool(left == right)
     elif is_opaque(left) and right is not None:
         raise no_such_overload()
-    elif kind in _NUMBERS and other in _NUMBERS:
+    elif kind in NUMBERS and other in NUMBERS:
         return compare(left, right) == 0
     if isinstance(left, dict) and isinstance(right, dict):
         return len(left) == len(right) and all(_holds(right, name, value) for name, value in left.items())
@@ -111,7 +109,7 @@ def compare(left: Value, right: Value) -> int | None:
         EvaluationError: the types have no order, or are different.
     """
     kind, other = type(left), type(right)
-    if kind not in _ORDERED or (kind is not other and not (kind in _NUMBERS and other in _NUMBERS)):
+    if kind not in _ORDERED or (kind is not other and not (kind in NUMBERS and other in NUMBERS)):
         raise no_such_overload()
     if kind is not other and float in (kind, other):
         left, right = float(left), float(right)

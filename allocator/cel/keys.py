@@ -15,6 +15,7 @@ from allocator.cel.values import (
     INT_MAX,
     INT_MIN,
     NONE,
+    NUMBERS,
     UINT_MAX,
     DefaultMap,
     Key,
@@ -33,7 +34,6 @@ from allocator.model.semver import Version
 INDEXES: Final = frozenset({bool, int, UInt, float, str})
 """Types of values that can be an index: what stands in ``container[...]``."""
 
-_NUMBERS: Final = frozenset({int, UInt, float})
 _UNHASHABLE: Final = frozenset({bytes, Version, NamedFormat})
 _POINTERS: Final = frozenset({tuple, Quantity, Amount, Computed, Url})
 
@@ -95,7 +95,7 @@ def find_named(container: Mapping[Hashable, Value], name: Hashable) -> Value:
     """As `find`, for a key of a Python dict."""
     found = container.get(name, ABSENT)
     value = from_key(name)
-    if type(value) in _NUMBERS:
+    if type(value) in NUMBERS:
         if value != value:  # noqa: PLR0124  # NaN is never found
             return ABSENT
         if found is ABSENT:

@@ -159,10 +159,17 @@ _NAMES: Final[Mapping[type, str]] = {
     Network: "net.CIDR",
     NamedFormat: "kubernetes.NamedFormat",
 }
-_QUANTITIES: Final = frozenset({Quantity, Amount, Computed})
-_OPAQUE: Final = _QUANTITIES | {Version, Url, Address, Network, NamedFormat}
-_PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
-_SMALL: Final = (_PLAIN | _OPAQUE | {bool}) - {str, bytes}
+NUMBERS: Final = frozenset({int, UInt, float})
+"""Types whose values compare with each other."""
+
+QUANTITIES: Final = frozenset({Quantity, Amount, Computed})
+"""Quantities of devices and of expressions."""
+
+PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
+"""Types whose values are equal if they are equal in Python. A bool is one, but equals a number there."""
+
+_OPAQUE: Final = QUANTITIES | {Version, Url, Address, Network, NamedFormat}
+_SMALL: Final = (PLAIN | _OPAQUE | {bool}) - {str, bytes}
 
 
 def type_name(value: Value) -> str:
