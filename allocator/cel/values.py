@@ -166,7 +166,7 @@ QUANTITIES: Final = frozenset({Quantity, Amount, Computed})
 """Quantities of devices and of expressions."""
 
 PLAIN: Final = frozenset({int, str, float, UInt, bytes, type(None), TypeValue, Timestamp, Duration})
-"""Types whose values are equal if they are equal in Python. A bool is one, but equals a number there."""
+"""Types whose values are equal if they are equal in Python. Bools are not among them: in Python, ``True == 1``."""
 
 _OPAQUE: Final = QUANTITIES | {Version, Url, Address, Network, NamedFormat}
 _SMALL: Final = (PLAIN | _OPAQUE | {bool}) - {str, bytes}
