@@ -24,7 +24,7 @@ from extender.autoscaler.expander import Expander, Offer
 from extender.autoscaler.simulated_cluster import Placed, World, place, with_claims
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of
-from extender.pods.device_quota import PodQuota
+from extender.pods.device_quota import PodQuota, Refusal
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod
@@ -228,11 +228,15 @@ class _Estimate:
                 claims = claims_of(pod, self._snapshot)
                 if isinstance(claims, Blocked):
                     self._blocked[pod.uid] = claims.reason
-                elif over := PodQuota.of(pod, self._snapshot, self._solver).refusal(claims):
+                elif over := self._over_quota(pod, claims):
                     self._blocked[pod.uid] = over.reason
                 else:
                     found.setdefault(self._shape(pod, each.demand, claims), []).append(pod)
         return dict(sorted(found.items(), key=lambda item: item[0].size, reverse=True))
+
+    def _over_quota(self, pod: Pod, claims: PodClaims) -> Refusal | None:
+        quota = PodQuota.of(pod, self._snapshot, self._solver)
+        return None if quota is None else quota.refusal(claims)
 
     def _shape(self, pod: Pod, demand: Demand, claims: PodClaims) -> _Shape:
         specs = tuple(each.claim.spec for each in claims.pending)

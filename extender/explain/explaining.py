@@ -123,7 +123,8 @@ class Explainer:
         unmet = unready(case.claims, self.solver.features)
         if unmet is not None:
             return _blocked(case.pod, f"claim {unmet.key} waits until its devices are ready")
-        refusal = PodQuota.of(case.pod, case.snapshot, self.solver).refusal(case.claims)
+        quota = PodQuota.of(case.pod, case.snapshot, self.solver)
+        refusal = None if quota is None else quota.refusal(case.claims)
         return None if refusal is None else _blocked(case.pod, str(refusal), refusal.advice)
 
     def _unknown(self, pod: Pod, found: Explanation) -> Iterator[str]:

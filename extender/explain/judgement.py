@@ -124,7 +124,7 @@ class Judgement:
 
     def _verdicts(self, names: Sequence[str]) -> _Verdicts:
         quota = PodQuota.of(self.case.pod, self.snapshot, self.case.solver)
-        metered = quota if quota.depends_on_devices(self.case.claims) else None
+        metered = quota if quota is not None and quota.depends_on_devices(self.case.claims) else None
         question = Question(self.case, names, self.decider, bounds=Bounds(self.case.solver.until), quota=metered)
         verdicts = _Verdicts()
         try:

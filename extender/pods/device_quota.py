@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from allocator import Allocation, AllocationMode, SearchBudget, SearchLimitError, TimedSelectors
 from extender.decisions.solver import Solver
@@ -26,9 +27,13 @@ class Unreadable:
         return self.reason
 
 
+Refusal: TypeAlias = Overrun | Unreadable
+"""What keeps a pod off all nodes, with its ``reason``."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodQuota:
-    """The quotas of a pod's namespace; for most pods there are none.
+    """The quotas of a pod's namespace.
 
     Attributes:
         quotas: by name.
@@ -38,31 +43,26 @@ class PodQuota:
     pod: Pod
     snapshot: Snapshot
     solver: Solver
-    quotas: tuple[DeviceQuota, ...] = ()
-    unreadable: str = ""
+    quotas: tuple[DeviceQuota, ...]
+    unreadable: str
 
     @classmethod
-    def of(cls, pod: Pod, snapshot: Snapshot, solver: Solver) -> "PodQuota":
-        """Of a pod in a cluster."""
-        found = quotas_of(pod.namespace, snapshot)
-        return cls(pod, snapshot, solver, found, unreadable(pod.namespace, snapshot))
-
-    @property
-    def is_free(self) -> bool:
-        """Whether nothing limits the namespace."""
-        return not self.quotas and not self.unreadable
+    def of(cls, pod: Pod, snapshot: Snapshot, solver: Solver) -> "PodQuota | None":
+        """Of a pod in a cluster; None if nothing limits its namespace."""
+        if not snapshot.device_quotas and not snapshot.problems:
+            return None
+        quotas, problem = quotas_of(pod.namespace, snapshot), unreadable(pod.namespace, snapshot)
+        return cls(pod, snapshot, solver, quotas, problem) if quotas or problem else None
 
     def depends_on_devices(self, claims: PodClaims) -> bool:
         """Whether only the devices of a node tell if the pod is within quota there."""
-        if not self.quotas:
-            return False
         ways = [request.alternatives for each in claims.pending for request in each.claim.spec.requests]
         is_open = claims.special.is_needed or any(
             len(each) != 1 or each[0].mode is not AllocationMode.EXACT_COUNT for each in ways
         )
         return is_open or any(limit.selectors or limit.capacities for quota in self.quotas for limit in quota.limits)
 
-    def refusal(self, claims: PodClaims) -> Overrun | Unreadable | None:
+    def refusal(self, claims: PodClaims) -> Refusal | None:
         """What keeps a pod off all nodes: a limit that its claims exceed whichever devices they get.
 
         Raises:
@@ -70,14 +70,10 @@ class PodQuota:
         """
         if self.unreadable:
             return Unreadable(self.unreadable)
-        if not self.quotas:
-            return None
         return self._overrun(partial(least, specs=[each.claim.spec for each in claims.pending]), self._holds)
 
     def refusal_of(self, pending: Sequence[ClaimObject], found: Allocation) -> Overrun | None:
         """The limit that claims exceed with an allocation. Raises as `refusal`."""
-        if not self.quotas:
-            return None
         taken = [Taken(each.claim.spec, got) for each, got in zip(pending, found.results, strict=True)]
         meter = self._meter()
         return self._overrun(lambda limit: meter.measured(limit, taken), self._holds)
@@ -85,7 +81,7 @@ class PodQuota:
     def refusal_after(self, claim: ClaimObject) -> Overrun | None:
         """The limit that an allocated claim exceeds after those that were allocated before it. Raises as `refusal`."""
         allocation = claim.claim.allocation
-        if not self.quotas or allocation is None:
+        if allocation is None:
             return None
         meter, taken = self._meter(), [Taken(claim.claim.spec, allocation)]
 

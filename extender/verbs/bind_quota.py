@@ -21,7 +21,7 @@ def check_planned(case: Case, node: NodeObject, found: Allocation, now: Snapshot
     """
     needs = case.claims.on(node)
     quota = PodQuota.of(case.pod, now, case.solver)
-    if isinstance(needs, str) or not needs.pending or quota.is_free:
+    if isinstance(needs, str) or not needs.pending or quota is None:
         return
     if quota.unreadable:
         raise QuotaExceededError(quota.unreadable)
@@ -43,7 +43,7 @@ def check_written(claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solv
         BindError: there was not enough time.
     """
     quota = PodQuota.of(pod, snapshot, solver)
-    if quota.is_free or is_in_use(snapshot, claim.claim.uid):
+    if quota is None or is_in_use(snapshot, claim.claim.uid):
         return
     try:
         refusal = quota.refusal_after(claim)

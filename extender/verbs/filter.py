@@ -145,12 +145,14 @@ def ask(
     if waiting is not None:
         return _nowhere(names, waits(waiting))
     quota = PodQuota.of(pod, snapshot, solver)
-    refusal = quota.refusal(case.claims)
-    if refusal is not None:
-        return replace(_nowhere(names, refusal.reason), is_over_quota=True)
+    if quota is not None:
+        refusal = quota.refusal(case.claims)
+        if refusal is not None:
+            return replace(_nowhere(names, refusal.reason), is_over_quota=True)
+        quota = quota if quota.depends_on_devices(case.claims) else None
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until)))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    return Question(case, names, decider, nodes, bounds, quota if quota.depends_on_devices(case.claims) else None)
+    return Question(case, names, decider, nodes, bounds, quota)
 
 
 def selector_reason(error: SelectorError) -> str:
