@@ -31,7 +31,7 @@ _ZERO: Final = Quantity(0)
 
 
 class Taken(NamedTuple):
-    """What a claim holds, and the spec that says of which classes its devices are."""
+    """What a claim holds, and its spec, which names the device classes."""
 
     spec: ClaimSpec
     allocation: AllocationResult
@@ -113,7 +113,7 @@ def least(limit: DeviceLimit, specs: Iterable[ClaimSpec]) -> Amounts:
 
 
 def _least(limit: DeviceLimit, request: Request) -> Amounts:
-    """The smallest amounts of all alternatives, one of which is taken."""
+    """The smallest amount of each resource among the alternatives."""
     ways = [_asked(limit, way) for way in request.alternatives]
     return {name: min(way.get(name, _ZERO) for way in ways) for name in (ways[0] if ways else ())}
 

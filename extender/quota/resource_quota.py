@@ -70,7 +70,7 @@ class ResourceQuota:
 
 
 class Excess(NamedTuple):
-    """A resource of which a quota has not enough left."""
+    """A quota has too little of a resource left."""
 
     resource: str
     asked: Quantity

@@ -184,7 +184,7 @@ class TestOrder:
 
 
 class TestCompatibilityGroupsOff:
-    """A slice with groups is as good as missing."""
+    """A slice with groups counts as missing."""
 
     off = Features(compatibility_groups=False)
 

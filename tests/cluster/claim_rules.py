@@ -335,7 +335,7 @@ async def _write(api: Api, before: RawObject, rule: ClaimRule) -> RawObject:
 
 
 def _without_empty(value: object) -> object:
-    """Without what is as good as absent: a real API server does not send empty maps and lists, nor managed fields."""
+    """Without empty maps, empty lists and managed fields: a real API server does not send them."""
     if isinstance(value, dict):
         kept = {name: _without_empty(each) for name, each in value.items() if name != "managedFields"}
         return {name: each for name, each in kept.items() if each not in ({}, [], None)}

@@ -34,7 +34,7 @@ def asking(name: str, *asked: RawObject) -> RawObject:
 
 
 def several(name: str, count: int, device_class: str = SERVED, **exactly: Any) -> RawObject:
-    """A claim for so many devices."""
+    """A claim for this number of devices."""
     return asking(name, request("gpu", device_class, count=count, **exactly))
 
 
