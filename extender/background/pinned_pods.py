@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator import Features, Recent
+from allocator import Recent
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
@@ -19,7 +19,7 @@ from extender.background.unserved import PATIENCE
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.pods.claims import bound_pod
-from extender.pods.extended_resources.special_claim import special_of
+from extender.pods.extended_resources.unserved import without_devices
 from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
@@ -208,24 +208,3 @@ def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
     """Whether a pod that has a node has not all of its claims."""
     bound = bound_pod(pod)
     return bound is not None and bool(bound.unmade or lacking(pod, snapshot))
-
-
-def without_devices(pod: Pod, snapshot: Snapshot, features: Features) -> str:
-    """Why a pod that has a node starts without devices for its extended resources; empty if it gets them.
-
-    kubelet waits for claims that the pod names. It does not wait for a special claim (Kubernetes 1.36): without
-    ``status.extendedResourceClaimStatus`` it starts the pod at once, and ignores resources that the node does not have.
-    """
-    node = snapshot.nodes.get(pod.node_name)
-    if node is None or not (pod.containers and features.extended_resource) or pod.extended_claim is not None:
-        return ""
-    needs = special_of(pod, snapshot).on(node)
-    if isinstance(needs, str):
-        return f"the pod has node {node.name}, and kubelet starts it without devices: {needs}"
-    resources = sorted({each.resource for each in needs.status.mappings}) if needs.status is not None else []
-    if not resources:
-        return ""
-    return (
-        f"the pod has node {node.name}, and kubelet starts it without {', '.join(resources)}: kubelet does not wait "
-        "for devices of a device class; remove spec.nodeName, so that a scheduler allocates them"
-    )

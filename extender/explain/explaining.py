@@ -18,6 +18,7 @@ from extender.pods.case import Case, found_on, held_for_nominated, open_case
 from extender.pods.claims import Blocked, bound_pod, claim_keys, unready
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import request_words
+from extender.pods.extended_resources.unserved import without_devices
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
@@ -157,12 +158,14 @@ class Explainer:
             for result in claim.claim.allocation.results
         )
         text, places = f"pod {pod} is bound to node {pod.node_name}", (Place(pod.node_name, None, devices, ""),)
+        without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
+        notes = (without,) if without else ()
         if lacks := self._lacks(pod):
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
-            notes = () if pod.has_started else (self._prospect(pod),)
+            notes = notes if pod.has_started else (self._prospect(pod), *notes)
             summary = f"{text}, and {cause}"
             return Explanation(str(pod), Verdict.BOUND_WITHOUT_CLAIMS, summary, cause, notes=notes, places=places)
-        return Explanation(str(pod), Verdict.BOUND, text, places=places)
+        return Explanation(str(pod), Verdict.BOUND, text, notes=notes, places=places)
 
     def _prospect(self, pod: Pod) -> str:
         """Whether dra-extender can give a pod that has a node its claims there."""

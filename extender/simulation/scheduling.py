@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 
 from allocator import Features
-from extender.background.pinned_pods import is_pinned, lacks_some, without_devices
+from extender.background.pinned_pods import is_pinned, lacks_some
 from extender.explain.admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
 from extender.pods.claims import claim_keys
 from extender.pods.extended_resources.requests import request_words
+from extender.pods.extended_resources.unserved import without_devices
 from extender.scheduler.attempts import no_attempt
 from extender.service import RefusedError, Service
 from extender.simulation.node_choice import FirstNode, NodeChoice

@@ -7,7 +7,19 @@ import pytest
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict
 from extender.kube.api import ObjectKey
-from tests.kit.clusters import GPU, Object, claim, local_slice, node, pinned, pod, request, snapshot_of, solver
+from tests.kit.clusters import (
+    GPU,
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    node,
+    pinned,
+    pod,
+    request,
+    snapshot_of,
+    solver,
+)
 
 ROOM = (GPU, node("n"), local_slice("n"))
 
@@ -44,6 +56,15 @@ CASES: list[tuple[str, Sequence[Object], Object, tuple[str, ...]]] = [
         ("its scheduler is other, which does not call dra-extender; ours would",),
     ),
 ]
+
+
+def test_it_is_said_that_the_pod_starts_without_devices_for_extended_resources() -> None:
+    offered = device_class(extended="example.com/gpu")
+    asked = pinned("p", resources={"example.com/gpu": "1"})
+    snapshot = snapshot_of(offered, node("n"), local_slice("n"), asked)
+    found = Explainer.alone(snapshot, solver(), []).explain(snapshot.pods[ObjectKey("ns", "p")])
+    (note,) = found.notes
+    assert note.startswith("the pod has node n, and kubelet starts it without example.com/gpu: ")
 
 
 @pytest.mark.parametrize(("objects", "asked", "notes"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
