@@ -51,15 +51,23 @@ def _runs(
     for trace in traces:
         for policy in policies:
             for seed in seeds:
-                yield run(nodes, trace, policy, seed, _progress(f"{trace.name}, {policy}, seed {seed}"))
+                title = f"{trace.name}, {policy}, seed {seed}"
+                found = run(nodes, trace, policy, seed, _progress(title))
+                percent = f"{found.allocated[max(found.allocated)]:.1f} % allocated"
+                _tell(f"{title}: {percent}, {found.placed} of {found.pods} pods placed, {found.seconds:.0f} s")
+                yield found
 
 
 def _progress(title: str) -> Callable[[int, int], None]:
     def tell(done: int, total: int) -> None:
         if done % _STEP == 0 or done == total:
-            print(f"{title}: {done} of {total} pods", file=sys.stderr, flush=True)
+            _tell(f"{title}: {done} of {total} pods")
 
     return tell
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

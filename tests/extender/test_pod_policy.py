@@ -6,6 +6,9 @@ from allocator import POLICIES
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
 from tests.extender.decisions_scene import Scene, asked, pool_of
+from tests.extender.requeue_scene import WORLD as NODES_WITHOUT_DEVICES
+from tests.extender.requeue_scene import Scene as RequeueScene
+from tests.extender.requeue_scene import waiting
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 
 ANNOTATION = "dra-extender.dev/policy"
@@ -62,6 +65,15 @@ def test_explanation_is_by_the_policy_of_the_pod() -> None:
     packed.schedule(before="ns/p1")
     (best, *_) = packed.explain("ns/p1").places
     assert (best.node, best.why) == ("a", "leaves 0% of its pools free")
+
+
+async def test_pod_with_an_unknown_policy_keeps_no_pod_of_its_shape_asleep() -> None:
+    bad, good = waiting("bad"), waiting("good")
+    bad[0]["metadata"]["annotations"] = {ANNOTATION: "bestfit"}
+    scene = RequeueScene.of(*NODES_WITHOUT_DEVICES, *bad, *good)
+    scene.reject("bad", "good")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == ["good"]
 
 
 def test_verdict_of_one_policy_is_not_taken_for_that_of_another() -> None:

@@ -87,7 +87,8 @@ def test_table_has_each_policy_and_the_published_results(
         ["small", "FGD (published)", "-"],
     ]
     assert "88.8" in out.out
-    assert "small, best-fit, seed 2" in out.err
+    assert "small, best-fit, seed 2: " in out.err
+    assert out.err.count("% allocated") == 4
 
 
 def test_json_has_one_object_for_each_run(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
