@@ -64,6 +64,8 @@ class Fields:
     def text(self, name: str) -> str:
         """A string; empty if it is absent."""
         value = self.data.get(name)
+        if value is None:
+            return ""
         return value if isinstance(value, str) else self.text_or_none(name) or ""
 
     def text_or_none(self, name: str) -> str | None:
