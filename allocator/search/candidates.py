@@ -111,6 +111,11 @@ class Candidates:
         """Whether several claims may hold the device at once."""
         return self._features.consumable_capacity and self.all[index].device.allow_multiple_allocations
 
+    def has_consumption(self, index: int) -> bool:
+        """Whether shares consume capacity of the device: it is shared, or it was when its shares were allocated."""
+        held = self.usage.device(self.all[index].device.id)
+        return self.is_shared(index) or (self._features.consumable_capacity and bool(held.consumed))
+
     def room(self, index: int) -> float:
         """The share of a candidate that is left, 0 to 1; of a shared device, that of its scarcest capacity.
 

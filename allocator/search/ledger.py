@@ -82,7 +82,7 @@ class Ledger:
         )
 
     def _too_full(self, alternative: Alternative, index: int, device: Device) -> Refusal | None:
-        if not self._candidates.is_shared(index):
+        if not self._candidates.has_consumption(index):
             return None
         short = exceeded(
             device, self._candidates.taken(alternative, index), self._candidates.capacities.consumed(device.id)
