@@ -116,7 +116,8 @@ class Preemptor(BackgroundTask):
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. A call for all nodes that follows one for the nominated node counts instead of it."""
-        if rejection.sent.may_preempt and not rejection.result.failed:
+        may_preempt = rejection.sent.may_preempt and not rejection.result.is_over_quota
+        if may_preempt and not rejection.result.failed:
             self._asked[rejection.sent.uid] = _Asked(rejection.sent, rejection.names, self._solver.clock())
 
     def on_passed(self, pod: Pod) -> None:

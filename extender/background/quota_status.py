@@ -8,13 +8,14 @@ import structlog
 from allocator import SearchBudget, SearchLimitError, TimedSelectors
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.solver import Solver
-from extender.kube.api import DEVICE_QUOTAS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.offload import Offload
 from extender.quota.device_status import status_of
 from extender.quota.device_usage import Meter
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
+from extender.writes.quota_status import write_quota_status
 
 logger = structlog.get_logger()
 
@@ -58,7 +59,7 @@ class QuotaStatus(BackgroundTask):
         self._again = now + PAUSE_SECONDS
         for key, status in (await self._off_loop(partial(_wrong, snapshot, self._solver))).items():
             try:
-                await self._api.patch_status(DEVICE_QUOTAS, key, {"status": status})
+                await write_quota_status(self._api, key, status)
             except (ApiError, OutcomeUnknownError) as error:
                 logger.warning("status of quota not written", quota=str(key), error=str(error))
 

@@ -50,11 +50,28 @@ BUDGET = {
     "status": {"disruptionsAllowed": 1, "disruptedPods": {"p": "2025-01-01T00:00:00Z"}},
 }
 NODE = {"status": {"allocatable": {"example.com/gpu": "8"}, "declaredFeatures": ["a"]}}
+DEVICE_QUOTA = {
+    "spec": {
+        "limits": [
+            {
+                "name": "all",
+                "deviceClassName": "gpu",
+                "selectors": [{"cel": {"expression": "true"}}],
+                "devices": 8,
+                "capacity": {"memory": "160Gi"},
+            }
+        ],
+        "cohort": "c",
+        "borrowing": True,
+    },
+    "status": {"observedGeneration": 1, "limits": [{"name": "all", "used": {"devices": "1"}}]},
+}
 PARTS: dict[str, dict[str, Any]] = {
     **{kind: parts for kind, (_, parts) in OBJECTS.items()},
     "Node": NODE,
     "Pod": POD,
     "PodDisruptionBudget": BUDGET,
+    "DeviceQuota": DEVICE_QUOTA,
 }
 METADATA = {
     "name": "x",

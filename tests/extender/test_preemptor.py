@@ -6,6 +6,7 @@ from extender.background.preemptor import KEPT_SECONDS, PATIENCE_SECONDS
 from extender.kube.api import NODES, PODS, ApiError, ObjectKey
 from tests.extender.preempting import DELETE, MARK, Scene, runs, slow, waits
 from tests.kit.clusters import request
+from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Fault, Transport
 
 FORBIDDEN = Fault(refused=ApiError(403, "Forbidden", "not allowed"))
@@ -32,6 +33,15 @@ async def test_a_victim_is_marked_before_it_is_deleted() -> None:
     mark = victim["status"]["conditions"][0]
     assert "deletionTimestamp" in victim["metadata"]
     assert (mark["type"], mark["reason"]) == ("DisruptionTarget", "PreemptionByScheduler")
+
+
+async def test_nobody_is_evicted_for_a_pod_that_a_quota_refuses() -> None:
+    limits = [{"name": "all", "deviceClassName": "gpu", "devices": 0}]
+    quota = api_object("DeviceQuota", "none", namespace="ns", spec={"limits": limits})
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"), quota)
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
 
 
 async def test_a_scheduler_that_forgets_the_nomination_does_not_give_away_the_device() -> None:

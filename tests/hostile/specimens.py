@@ -35,6 +35,7 @@ def specimens(name: str) -> Mapping[str, tuple[Object, ...]]:
         "ResourceClaim": (claim(name), _old_claim(name)),
         "ResourceClaimTemplate": (_template(name),),
         "PodDisruptionBudget": (_budget(name),),
+        "DeviceQuota": (_device_quota(name),),
     }
 
 
@@ -285,3 +286,16 @@ def _budget(name: str) -> Object:
     status = {"disruptionsAllowed": 1, "disruptedPods": {"p": _TIME}}
     fields: Object = {"metadata": {"namespace": NAMESPACE}, "spec": {"selector": selector}, "status": status}
     return _object("PodDisruptionBudget", name, "policy/v1", **fields)
+
+
+def _device_quota(name: str) -> Object:
+    selectors = [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]
+    limits: list[Object] = [
+        {"name": "all", "deviceClassName": "gpu", "devices": 8, "capacity": {"memory": "160Gi"}},
+        {"name": "some", "selectors": selectors, "capacity": {"gpu.example.com/memory": "80Gi"}},
+    ]
+    used = [{"name": "all", "hard": {"devices": "8"}, "used": {"devices": "1"}, "borrowed": {}}]
+    spec = {"limits": limits, "cohort": "hostile", "borrowing": True}
+    metadata = {"namespace": NAMESPACE, "generation": 1}
+    status = {"limits": used, "observedGeneration": 1}
+    return _object("DeviceQuota", name, "dra-extender.dev/v1alpha1", metadata=metadata, spec=spec, status=status)
