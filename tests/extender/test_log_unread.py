@@ -31,9 +31,20 @@ async def writing_to(descriptor: int, manifests: Path, **variables: str) -> Asyn
     """A service on what is standard error to it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DRA_EXTENDER__LOG__FORMAT": "json", **variables}
     arguments = ("serve", "--port", "0", "--manifests", str(manifests))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "extender", *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=descriptor, env=environment
-    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a service would inherit the nohup of these tests
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "extender",
+            *arguments,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=descriptor,
+            env=environment,
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
     os.close(descriptor)
     try:
         yield process
