@@ -188,14 +188,18 @@ class Candidates:
             SelectorError: the expression of a derived attribute does not compile, fails, or yields another type.
             SearchLimitError: a limit was reached.
         """
-        device, lists = self.all[index].device, self._features.list_type_attributes
+        candidate, lists = self.all[index], self._features.list_type_attributes
+        device = candidate.device
         for derived in alternative.request.derived_attributes:
             if derived.name == attribute:
+                source = f"derived attribute {derived.name}"
+                if candidate.unsupported:
+                    raise failure(alternative, source, device, f"attribute {candidate.unsupported}: unsupported value")
                 try:
                     derivation = self._selectors.derive(derived.expression, device)
                     return derivation or _SOME_LIST if isinstance(derivation, tuple) and not lists else derivation
                 except CelError as error:
-                    raise failure(alternative, f"derived attribute {derived.name}", device, str(error)) from error
+                    raise failure(alternative, source, device, str(error)) from error
         return device.attributes.get(attribute, ())
 
     def values(self, alternative: Alternative, index: int, attribute: str) -> frozenset[Hashable]:

@@ -278,6 +278,12 @@ class TestDerivedAttributes:
             f"no devices for request a satisfy constraint on {DRIVER}/index"
         )
 
+    def test_a_derived_attribute_fails_on_a_device_with_a_value_of_an_unknown_type(self) -> None:
+        empty = DerivedAttribute(f"{DRIVER}/root", "[]")
+        world = World(pool(device("gpu-0", {"odd": ()})))
+        with pytest.raises(SelectorError, match=f"attribute {DRIVER}/odd: unsupported value"):
+            world.allocate(claim(want("gpu", derived_attributes=(empty,)), same("root")))
+
     def test_a_failing_derived_attribute_names_itself_and_the_device(self) -> None:
         broken = DerivedAttribute(f"{DRIVER}/root", f"device.attributes['{DRIVER}'].gone")
         world = World(pool(*self.devices))
