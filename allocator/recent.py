@@ -1,7 +1,6 @@
 """The one bounded memory: it keeps what was used lately."""
 
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from itertools import starmap
 from typing import Any, Generic, TypeVar
 
@@ -72,11 +71,14 @@ class Recent(dict[Hashable, T], Generic[T]):
 
     def _forget_oldest(self) -> None:
         if not self._old:
-            self._old, self._oldest_last = dict(self), [*reversed(self)]
+            self._old, self._oldest_last = dict(self), [*reversed(list(self))]
             self.clear()
             # Threads that came in between have left it a little wrong.
-            self._weight = sum(starmap(self._weigh, self._old.items()))
-        with suppress(IndexError):  # another thread may have forgotten the rest
+            self._weight = sum(starmap(self._weigh, [*self._old.items()]))
+        try:
             while (found := self._old.pop(oldest := self._oldest_last.pop(), None)) is None:
                 pass  # that entry is young again
             self._weight -= self._weigh(oldest, found)
+        except IndexError:  # another thread has put entries aside at the same time: what is not listed is forgotten
+            self._old = {}
+            self._weight = sum(starmap(self._weigh, [*self.items()]))

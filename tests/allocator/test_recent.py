@@ -1,5 +1,8 @@
 """The one bounded memory."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +96,26 @@ def test_a_value_may_decide_the_weight() -> None:
     for key, value in enumerate(("aaaa", "bbbb", "cccccc", "d")):
         recent.keep(key, value)
     assert [recent.find(key) for key in range(4)] == [None, None, "cccccc", "d"]
+
+
+def test_threads_that_keep_at_the_same_time_all_come_to_an_end() -> None:
+    recent: Recent[int] = Recent(50, lambda key, _: int(str(key)))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            kept = pool.map(lambda seed: [recent.keep(seed + n % 9, n) for n in range(5000)], range(1, 5))
+            assert [len(each) for each in kept] == [5000] * 4
+    finally:
+        sys.setswitchinterval(before)
+    recent.keep(1, 1)
+    assert recent.find(1) == 1
+
+
+def test_an_old_entry_that_is_not_listed_is_forgotten() -> None:
+    recent: Recent[int] = Recent(2)
+    for number in range(4):
+        recent.keep(number, number)
+    recent._oldest_last.clear()
+    for number in range(4, 8):
+        assert recent.keep(number, number) == number
