@@ -39,7 +39,9 @@ class Numbers:
 
     def of(self, value: Hashable) -> int:
         """The number of a value."""
-        found = self._numbers.find(value)
+        found = self._numbers.get(value)  # `find`, without a call for those that are young
+        if found is None:
+            found = self._numbers.recall(value)
         return self._numbers.keep(value, next(self._next)) if found is None else found
 
 
@@ -92,9 +94,11 @@ class NodeView:
 
     def fingerprint(self, reads: AttributeReads, numbers: Numbers) -> Hashable:
         """What claims with these attribute reads see of the pools, apart from usage and taints."""
+        if len(self.pool_fingerprints) == 1 and not reads.matched:
+            return self.pool_fingerprints[0].number_for(reads, numbers)
         numbers_by_reads = [pool_fingerprint.number_for(reads, numbers) for pool_fingerprint in self.pool_fingerprints]
         if not reads.matched:
-            return numbers_by_reads[0] if len(numbers_by_reads) == 1 else tuple(numbers_by_reads)
+            return tuple(numbers_by_reads)
         views = [pool_fingerprint.view for pool_fingerprint in self.pool_fingerprints]
         return (*numbers_by_reads, *(common_values(views, attribute) for attribute in reads.matched))
 
