@@ -5,13 +5,13 @@ from typing import Final
 
 import structlog
 
-from allocator import SearchBudget, SearchLimitError, TimedSelectors
+from allocator import SearchLimitError
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.offload import Offload
+from extender.pods.device_quota import total_of
 from extender.quota.device_status import status_of
-from extender.quota.device_usage import Meter
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -68,13 +68,12 @@ def _wrong(snapshot: Snapshot, solver: Solver) -> dict[ObjectKey, RawObject]:
     """The statuses that differ from what is written."""
     found = {}
     for key, quota in snapshot.device_quotas.items():
-        budget = SearchBudget(solver.limits, solver.clock)
-        meter = Meter(snapshot.inventory, TimedSelectors(solver.selectors, budget))
         try:
-            status = status_of(quota, snapshot, meter)
+            totals = {limit.name: total_of(quota, limit, snapshot, solver) for limit in quota.limits}
         except SearchLimitError as error:
             logger.warning("usage of quota not counted", quota=str(key), error=str(error))
             continue
+        status = status_of(quota, totals, snapshot)
         if status != quota.status:
             found[key] = status
     return found

@@ -31,6 +31,7 @@ from allocator import (
     single_of,
 )
 from extender.faults import Faults
+from extender.quota.totals import Totals
 from extender.state.snapshot import Snapshot
 
 _T = TypeVar("_T")
@@ -69,6 +70,7 @@ class Solver:
 
     Attributes:
         faults: told of unexpected errors in the allocator, which become errors of the claims.
+        totals: what namespaces are allocated of the limits of their quotas.
         until: the deadline of the call, by the clock. It ends every search.
     """
 
@@ -79,6 +81,7 @@ class Solver:
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
     faults: Faults = field(default_factory=Faults)
+    totals: Totals = field(default_factory=Totals)
     until: float = math.inf
 
     def within(self, until: float) -> "Solver":

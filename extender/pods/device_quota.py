@@ -1,6 +1,6 @@
 """DeviceQuotas and one pod: whether the namespace of the pod may be allocated what the pod needs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -8,9 +8,10 @@ from typing import TypeAlias
 from allocator import Allocation, AllocationMode, SearchBudget, SearchLimitError, TimedSelectors
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
-from extender.quota.device_quota import Holdings, Overrun, overrun, quotas_of, unreadable
-from extender.quota.device_usage import Measure, Meter, Taken, holdings, in_flight, least
-from extender.state.device_quotas import DeviceQuota
+from extender.quota.device_quota import Overrun, Use, overrun, quotas_of, unreadable
+from extender.quota.device_usage import Measure, Meter, Taken, in_flight, least, total
+from extender.quota.totals import Total
+from extender.state.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.other_writers import is_before
@@ -70,39 +71,49 @@ class PodQuota:
         """
         if self.unreadable:
             return Unreadable(self.unreadable)
-        return self._overrun(partial(least, specs=[each.claim.spec for each in claims.pending]), self._holds)
+        return self._overrun(partial(least, specs=[each.claim.spec for each in claims.pending]), self._in_use)
 
     def refusal_of(self, pending: Sequence[ClaimObject], found: Allocation) -> Overrun | None:
         """The limit that claims exceed with an allocation. Raises as `refusal`."""
         taken = [Taken(each.claim.spec, got) for each, got in zip(pending, found.results, strict=True)]
-        meter = self._meter()
-        return self._overrun(lambda limit: meter.measured(limit, taken), self._holds)
+        meter = meter_of(self.snapshot, self.solver)
+        return self._overrun(lambda limit: meter.measured(limit, taken), self._in_use)
 
     def refusal_after(self, claim: ClaimObject) -> Overrun | None:
         """The limit that an allocated claim exceeds after those that were allocated before it. Raises as `refusal`."""
         allocation = claim.claim.allocation
         if allocation is None:
             return None
-        meter, taken = self._meter(), [Taken(claim.claim.spec, allocation)]
+        meter, taken = meter_of(self.snapshot, self.solver), [Taken(claim.claim.spec, allocation)]
 
-        def earlier(namespace: str) -> Iterator[Taken]:
-            for other, held in holdings(namespace, self.snapshot):
-                if other.claim.uid != claim.claim.uid and is_before(other, claim):
-                    yield held
+        def used_before(quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
+            parts = self._total(quota, limit).parts
+            others = ((self.snapshot.claim(uid), part.amounts) for uid, part in parts.items() if uid != claim.claim.uid)
+            return total(amounts for other, amounts in others if other is not None and is_before(other, claim))
 
-        return self._overrun(lambda limit: meter.measured(limit, taken), earlier)
+        return self._overrun(lambda limit: meter.measured(limit, taken), used_before)
 
-    def _overrun(self, needed: Measure, holds: Holdings) -> Overrun | None:
+    def _overrun(self, needed: Measure, use: Use) -> Overrun | None:
         try:
-            return overrun(self.quotas, needed, holds, self._meter(), self.snapshot)
+            return overrun(self.quotas, needed, use, self.snapshot)
         except SearchLimitError as error:
             raise TimeoutError from error
 
-    def _holds(self, namespace: str) -> Iterator[Taken]:
+    def _in_use(self, quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
         """All that is held, apart from what is assumed for the pod itself."""
-        yield from (taken for _, taken in holdings(namespace, self.snapshot))
-        yield from (taken for uid, taken in in_flight(namespace, self.snapshot) if uid != self.pod.uid)
+        assumed = [taken for uid, taken in in_flight(quota.namespace, self.snapshot) if uid != self.pod.uid]
+        written = self._total(quota, limit).amounts
+        return total((written, meter_of(self.snapshot, self.solver).measured(limit, assumed))) if assumed else written
 
-    def _meter(self) -> Meter:
-        budget = SearchBudget(self.solver.limits, self.solver.clock)
-        return Meter(self.snapshot.inventory, TimedSelectors(self.solver.selectors, budget))
+    def _total(self, quota: DeviceQuota, limit: DeviceLimit) -> Total:
+        return total_of(quota, limit, self.snapshot, self.solver)
+
+
+def total_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> Total:
+    """What the namespace of a quota is allocated of a limit. Raises SearchLimitError: time is up."""
+    return solver.totals.of(quota, limit, snapshot, meter_of(snapshot, solver))
+
+
+def meter_of(snapshot: Snapshot, solver: Solver) -> Meter:
+    """Measures by the devices of a snapshot, for as long as the solver allows a search."""
+    return Meter(snapshot.inventory, TimedSelectors(solver.selectors, SearchBudget(solver.limits, solver.clock)))

@@ -5,13 +5,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator import Quantity
 from extender.kube.api import DEVICE_QUOTAS
-from extender.quota.device_usage import Measure, Meter, Taken, total
+from extender.quota.device_usage import Measure, total
 from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota
 from extender.state.snapshot import Snapshot
 
-Holdings: TypeAlias = Callable[[str], Iterable[Taken]]
-"""What the claims of a namespace hold."""
-
+Use: TypeAlias = Callable[[DeviceQuota, DeviceLimit], Amounts]
+"""What is in use of a limit of a quota."""
 
 OVER: Final = "device quota "
 """Reasons of nodes that a quota rules out begin with this."""
@@ -84,16 +83,13 @@ def cohort_of(quota: DeviceQuota, snapshot: Snapshot) -> Iterator[DeviceQuota]:
     return (each for each in snapshot.device_quotas.values() if each.cohort == quota.cohort)
 
 
-def overrun(
-    quotas: Iterable[DeviceQuota], needed: Measure, holds: Holdings, meter: Meter, snapshot: Snapshot
-) -> Overrun | None:
+def overrun(quotas: Iterable[DeviceQuota], needed: Measure, use: Use, snapshot: Snapshot) -> Overrun | None:
     """The first limit that would be exceeded.
 
     Args:
         quotas: of one namespace.
         needed: what is needed of a limit.
-        holds: what is held in each namespace.
-        meter: measures it.
+        use: what is in use of a limit.
         snapshot: has all quotas.
     """
     for quota in quotas:
@@ -101,26 +97,30 @@ def overrun(
             asked = {name: amount for name, amount in needed(limit).items() if amount.nano > 0}
             if not asked:
                 continue
-            used = meter.measured(limit, holds(quota.namespace))
+            used = use(quota, limit)
             for name, amount in sorted(asked.items()):
                 own = used.get(name, Quantity(0))
                 if own + amount <= limit.hard[name]:
                     continue
                 if not quota.borrowing:
                     return Overrun(quota, limit, name, amount, own)
-                lent = left_in_cohort(quota, limit, holds, meter, snapshot).get(name, Quantity(0))
+                lent = left_in_cohort(quota, limit, use, snapshot).get(name, Quantity(0))
                 if amount > lent:
                     return Overrun(quota, limit, name, amount, own, lent)
     return None
 
 
-def left_in_cohort(
-    quota: DeviceQuota, limit: DeviceLimit, holds: Holdings, meter: Meter, snapshot: Snapshot
-) -> Amounts:
+def excess(limit: DeviceLimit, used: Amounts) -> Amounts:
+    """What is used beyond a limit."""
+    amounts = ((name, used.get(name, Quantity(0))) for name in limit.hard)
+    return {name: amount - limit.hard[name] for name, amount in amounts if amount > limit.hard[name]}
+
+
+def left_in_cohort(quota: DeviceQuota, limit: DeviceLimit, use: Use, snapshot: Snapshot) -> Amounts:
     """What all limits of that name in the cohort have left together; never less than nothing."""
     members = [(each, own) for each in cohort_of(quota, snapshot) for own in each.limits if own.name == limit.name]
     hard = total(own.hard for _, own in members)
-    used = total(meter.measured(own, holds(each.namespace)) for each, own in members)
+    used = total(use(each, own) for each, own in members)
     return {name: max(Quantity(0), amount - used.get(name, Quantity(0))) for name, amount in hard.items()}
 
 

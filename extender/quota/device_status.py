@@ -1,11 +1,11 @@
 """The status of a DeviceQuota: what is used of each limit, and by which claims."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from allocator import Quantity
 from extender.kube.api import RawObject
-from extender.quota.device_usage import Meter, Taken, holdings, total
+from extender.quota.device_quota import excess
+from extender.quota.totals import Total
 from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
@@ -17,21 +17,21 @@ _MOST_PODS: Final = 5
 """Pods that are named for a claim."""
 
 
-def status_of(quota: DeviceQuota, snapshot: Snapshot, meter: Meter) -> RawObject:
+def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapshot) -> RawObject:
     """The status, as JSON. Assumed allocations do not count: they may never be written.
 
-    Raises:
-        SearchLimitError: time is up.
+    Args:
+        quota: of a namespace.
+        totals: what the namespace is allocated, by the name of the limit.
+        snapshot: that of the totals.
     """
-    held = list(holdings(quota.namespace, snapshot))
-    by_limit = {limit.name: [meter.measured(limit, [taken]) for _, taken in held] for limit in quota.limits}
-    used = {name: total(amounts) for name, amounts in by_limit.items()}
-    users = [(claim, taken) for index, (claim, taken) in enumerate(held) if any(a[index] for a in by_limit.values())]
-    users.sort(key=lambda user: (-len(user[1].allocation.results), user[0].claim.name))
+    counted = {uid for total in totals.values() for uid, part in total.parts.items() if part.amounts}
+    users = [claim for uid in counted if (claim := snapshot.claim(uid)) is not None]
+    users.sort(key=lambda claim: (-_devices(claim), claim.claim.name))
     return {
         "observedGeneration": quota.generation,
-        "summary": ", ".join(_summary(limit, used[limit.name]) for limit in quota.limits),
-        "limits": [_limit(limit, used[limit.name]) for limit in quota.limits],
+        "summary": ", ".join(_summary(limit, totals[limit.name].amounts) for limit in quota.limits),
+        "limits": [_limit(limit, totals[limit.name].amounts) for limit in quota.limits],
         "claims": len(users),
         "usedBy": _users(users[:MOST_CLAIMS]),
     }
@@ -40,28 +40,31 @@ def status_of(quota: DeviceQuota, snapshot: Snapshot, meter: Meter) -> RawObject
 def _summary(limit: DeviceLimit, used: Amounts) -> str:
     """``gpu 5/8 100Gi/160Gi memory``."""
     parts = (
-        f"{used.get(name, Quantity(0))}/{hard}" + ("" if name == DEVICES else f" {_short(name)}")
+        f"{used[name]}/{hard}" + ("" if name == DEVICES else f" {_short(name)}")
         for name, hard in limit.hard.items()
     )
     return f"{limit.name} {' '.join(parts)}"
 
 
 def _limit(limit: DeviceLimit, used: Amounts) -> RawObject:
-    amounts = {name: used.get(name, Quantity(0)) for name in limit.hard}
-    over = {name: amount - limit.hard[name] for name, amount in amounts.items() if amount > limit.hard[name]}
-    found: RawObject = {"name": limit.name, "used": _texts(amounts)}
+    over = excess(limit, used)
+    found: RawObject = {"name": limit.name, "used": _texts(used)}
     return found | ({"borrowed": _texts(over)} if over else {})
 
 
-def _users(users: Sequence[tuple[ClaimObject, Taken]]) -> list[RawObject]:
+def _users(users: Sequence[ClaimObject]) -> list[RawObject]:
     return [
         {
             "claim": claim.claim.name,
-            "devices": len(taken.allocation.results),
+            "devices": _devices(claim),
             "pods": [user.name for user in claim.claim.reserved_for[:_MOST_PODS]],
         }
-        for claim, taken in users
+        for claim in users
     ]
+
+
+def _devices(claim: ClaimObject) -> int:
+    return len(claim.claim.allocation.results) if claim.claim.allocation is not None else 0
 
 
 def _texts(amounts: Amounts) -> dict[str, str]:

@@ -20,7 +20,6 @@ from allocator import (
     TimedSelectors,
 )
 from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
-from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
 
 Measure: TypeAlias = Callable[[DeviceLimit], Amounts]
@@ -84,14 +83,6 @@ class Meter:
         for name in limit.capacities:
             found[capacity_key(name)] = amounts.get(_qualified_name(name, result.device.driver), _ZERO)
         return found
-
-
-def holdings(namespace: str, snapshot: Snapshot) -> Iterator[tuple[ClaimObject, Taken]]:
-    """The allocated claims of a namespace, without assumed allocations."""
-    for uid in snapshot.allocated_in.get(namespace, ()):
-        claim = snapshot.claim(uid)
-        if claim is not None and claim.claim.allocation is not None:
-            yield claim, Taken(claim.claim.spec, claim.claim.allocation)
 
 
 def in_flight(namespace: str, snapshot: Snapshot) -> Iterator[tuple[str, Taken]]:

@@ -31,6 +31,7 @@ from extender.state.device_quotas import DeviceQuota
 from extender.state.objects import ClaimObject, NodeObject, Pod
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
 
 
 NO_SPEC: Final = ClaimSpec()
@@ -61,7 +62,8 @@ class Snapshot(NamedTuple):
     Attributes:
         version: counts the changes of the cluster; a fork keeps the version of its origin.
         claims: by namespace and name; `claim_keys` finds them by uid.
-        allocated_in: namespace to the uids of its allocated claims.
+        allocated_in: namespace to its allocated claims, by uid, with their allocations; the same object while they are
+            the same.
         pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
@@ -78,7 +80,7 @@ class Snapshot(NamedTuple):
     classes: Map[str, DeviceClass] = Map()
     claims: Map[ObjectKey, ClaimObject] = Map()
     claim_keys: Map[str, ObjectKey] = Map()
-    allocated_in: Map[str, Map[str, None]] = Map()
+    allocated_in: Map[str, Map[str, AllocationResult]] = Map()
     templates: Map[ObjectKey, ClaimTemplate] = Map()
     pods: Map[ObjectKey, Pod] = Map()
     pod_keys: Map[str, ObjectKey] = Map()
@@ -200,11 +202,11 @@ class Snapshot(NamedTuple):
             base = self.without_claim(claim.key)
         uid = claim.claim.uid
         special, allocated_in = base.special, base.allocated_in
-        is_there, was_there = claim.claim.allocation is not None, uid in allocated_in.get(claim.key.namespace, ())
-        if is_there and not was_there:
-            allocated_in = _added(allocated_in, claim.key.namespace, uid)
-        elif was_there and not is_there:
+        now, before = claim.claim.allocation, allocated_in.get(claim.key.namespace, Map()).get(uid)
+        if now is None and before is not None:
             allocated_in = _removed(allocated_in, claim.key.namespace, uid)
+        elif now is not None and now != before:
+            allocated_in = _put(allocated_in, claim.key.namespace, uid, now)
         if claim.special_of:
             special = _added(special, claim.special_of, uid)
         claims, keys = base.claims.set(claim.key, claim), base.claim_keys.set(uid, claim.key)
@@ -309,9 +311,13 @@ def _preferred(classes: list[DeviceClass]) -> DeviceClass:
 
 
 def _added(index: Map[_Key, Map[str, None]], key: _Key, uid: str) -> Map[_Key, Map[str, None]]:
-    return index.set(key, index.get(key, Map()).set(uid, None))
+    return _put(index, key, uid, None)
 
 
-def _removed(index: Map[_Key, Map[str, None]], key: _Key, uid: str) -> Map[_Key, Map[str, None]]:
+def _put(index: Map[_Key, Map[str, _Value]], key: _Key, uid: str, value: _Value) -> Map[_Key, Map[str, _Value]]:
+    return index.set(key, index.get(key, Map()).set(uid, value))
+
+
+def _removed(index: Map[_Key, Map[str, _Value]], key: _Key, uid: str) -> Map[_Key, Map[str, _Value]]:
     rest = index[key].delete(uid)
     return index.set(key, rest) if rest else index.delete(key)
