@@ -146,11 +146,12 @@ class Proposal:
 
 
 class Eviction(NamedTuple):
-    """A pod that would be evicted, and the node where it runs."""
+    """A pod that would be evicted, the node where it runs, and whether its namespace has borrowed its devices."""
 
     pod: str
     priority: int
     node: str
+    borrowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

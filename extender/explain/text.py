@@ -7,6 +7,7 @@ from typing import Final
 from allocator import ReadValues, printable
 from extender.explain.explanation import (
     Clash,
+    Eviction,
     Explanation,
     Fallout,
     NodeGroup,
@@ -148,12 +149,16 @@ def _preemption_lines(report: PreemptionReport) -> Iterator[str]:
     elif not report.victims:
         yield f"Preemption: the pod waits for pods that are terminating near node {report.node}; nobody is evicted."
     else:
-        names = [f"{each.pod} (priority {each.priority}, on node {each.node})" for each in report.victims]
+        names = [f"{each.pod} ({_circumstances(each)})" for each in report.victims]
         breaks = f"; evictions that break a PodDisruptionBudget: {report.violations}" if report.violations else ""
         noun = "pod" if len(names) == 1 else "pods"
         yield f"Preemption: to make room on node {report.node}, dra-extender evicts {noun} {_named(names)}{breaks}"
     for each in report.spared:
         yield f"  {_named(each.names)}: {each.reason}"
+
+
+def _circumstances(each: Eviction) -> str:
+    return f"priority {each.priority}, on node {each.node}{', with borrowed devices' if each.borrowed else ''}"
 
 
 def _proposal_lines(explanation: Explanation) -> Iterator[str]:

@@ -17,6 +17,7 @@ from extender.pods.claims import without_pods
 from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.borrowers import loans_of
 from extender.verbs.evictions import Evictions, is_evictable, violations
 from extender.verbs.smallest_set import Members
 
@@ -58,8 +59,8 @@ def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -
     options: list[tuple[Evictions, Members]] = []
     try:
         with suppress(TimeoutError):
-            for evictions in _evictions(pod, names, world, solver):
-                enough = evictions.irreducible(solver)
+            for every in _evictions(pod, names, world, solver):
+                evictions, enough = every.preferred(solver)
                 if enough == ():
                     return Preemption(pod, evictions.node, ())
                 if enough is not None:
@@ -121,19 +122,25 @@ def _preemption(pod: Pod, evictions: Evictions, members: Members) -> Preemption:
 
 
 def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Iterator[Evictions]:
-    """The nodes with pods to evict or to wait for: those to wait on first, then those whose pods matter least."""
-    found: list[tuple[bool, int, str, tuple[Pod, ...]]] = []
+    """The nodes with pods to evict or to wait for.
+
+    The nodes to wait on come first, then those with pods in namespaces that borrow, then those whose pods matter least.
+    """
+    borrowing = loans_of(snapshot, solver).of_namespace
+    found: list[tuple[bool, bool, int, str, tuple[Pod, ...]]] = []
     for name in names:
         node = snapshot.nodes.get(name)
         if node is None:
             continue
         others = tuple(holders_near(node, snapshot, solver.features))
-        priorities = [other.priority for other in others if is_evictable(other, pod, snapshot)]
+        able = [other for other in others if is_evictable(other, pod, snapshot)]
         is_waited_for = any(other.deleting or other.is_finished for other in others)
-        if priorities or is_waited_for:
-            found.append((not is_waited_for, min(priorities, default=0), name, others))
-    found.sort(key=lambda each: each[:3])
-    for _, _, name, others in found[: max(FEWEST_NODES, int(len(names) * SHARE_OF_NODES))]:
+        if able or is_waited_for:
+            has_borrowers = any(other.namespace in borrowing for other in able)
+            lowest = min((other.priority for other in able), default=0)
+            found.append((not is_waited_for, not has_borrowers, lowest, name, others))
+    found.sort(key=lambda each: each[:4])
+    for _, _, _, name, others in found[: max(FEWEST_NODES, int(len(names) * SHARE_OF_NODES))]:
         yield Evictions.of(pod, snapshot.nodes[name], (), others, snapshot, solver)
 
 

@@ -40,8 +40,7 @@ def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapsho
 def _summary(limit: DeviceLimit, used: Amounts) -> str:
     """``gpu 5/8 100Gi/160Gi memory``."""
     parts = (
-        f"{used[name]}/{hard}" + ("" if name == DEVICES else f" {_short(name)}")
-        for name, hard in limit.hard.items()
+        f"{used[name]}/{hard}" + ("" if name == DEVICES else f" {_short(name)}") for name, hard in limit.hard.items()
     )
     return f"{limit.name} {' '.join(parts)}"
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from extender.decisions.solver import Solver
@@ -11,6 +11,7 @@ from extender.pods.case import after_departures, fits, open_case
 from extender.pods.claims import Blocked, claim_keys, without_pods
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.borrowers import Borrowers
 from extender.verbs.holder_kinds import holder_kinds
 from extender.verbs.smallest_set import Members, irreducible_set, smallest_set
 
@@ -32,9 +33,10 @@ class Evictions:
 
     Attributes:
         snapshot: the cluster once the victims that are given have gone.
-        candidates: pods that may join the victims: those within their budgets first, then by priority, then the
-            youngest.
+        candidates: pods that may join the victims: those within their budgets first, then those whose devices are
+            borrowed, then by priority, then the youngest.
         allowed: how many more pods of each budget may be evicted.
+        borrowers: the candidates whose devices are borrowed.
     """
 
     pod: Pod
@@ -42,6 +44,7 @@ class Evictions:
     snapshot: Snapshot
     candidates: Sequence[Candidate]
     allowed: Mapping[ObjectKey, int]
+    borrowers: Borrowers = field(default_factory=Borrowers)
 
     @classmethod
     def of(
@@ -61,7 +64,7 @@ class Evictions:
             given: the victims that are known, and that may hold devices.
             others: pods that may join the victims, if they are evictable.
             snapshot: the cluster.
-            solver: its features count.
+            solver: its features count, and it measures what is borrowed.
         """
         evicted, near = tuple(given), tuple(others)
         # A claim may be shared by a pod that is terminating and a candidate: it is free once both have gone.
@@ -74,9 +77,31 @@ class Evictions:
             for other in near
             if other.uid in world.pod_keys and is_evictable(other, pod, world)
         ]
+        borrowers = Borrowers.of([each.pod for each in found], world, solver)
+        owners = {each.uid for each in borrowers.owners(each.pod for each in found)}
         found.sort(key=lambda each: each.pod.created, reverse=True)
-        found.sort(key=lambda each: (violations([each], allowed), each.pod.priority))
-        return cls(pod, node, world, found, allowed)
+        found.sort(key=lambda each: (violations([each], allowed), each.pod.uid in owners, each.pod.priority))
+        return cls(pod, node, world, found, allowed, borrowers)
+
+    def preferred(self, solver: Solver) -> tuple["Evictions", Members | None]:
+        """The evictions with only borrowers within their budgets as candidates, if they suffice, else with all.
+
+        Returns:
+            The evictions, and their `irreducible` members.
+
+        Raises:
+            InvalidClaimError, SelectorError: the pod can run on no node.
+            TimeoutError: the solver's time is up.
+        """
+        owners = {each.uid for each in self.borrowers.owners(each.pod for each in self.candidates)}
+        allowed = (each for each in self.candidates if not violations([each], self.allowed))
+        first = [each for each in allowed if each.pod.uid not in owners]
+        if 0 < len(first) < len(self.candidates):
+            narrowed = replace(self, candidates=first)
+            enough = narrowed.irreducible(solver)
+            if enough is not None:
+                return narrowed, enough
+        return self, self.irreducible(solver)
 
     def irreducible(self, solver: Solver) -> Members | None:
         """Candidates from which none can be left out; none if the devices suffice already; None if they never do.
@@ -107,7 +132,8 @@ class Evictions:
         fewest = smallest_set(kinds, is_enough, lambda members: members, most, solver.look)
         if fewest is None:
             return None
-        size, finer = len(fewest), [(each.budgets, kind) for each, kind in zip(self.candidates, kinds, strict=True)]
+        size, pairs = len(fewest), zip(self.candidates, kinds, strict=True)
+        finer = [(each.budgets, kind, self.borrowers.kind(each.pod)) for each, kind in pairs]
         return smallest_set(finer, is_enough, self._order, size, solver.look, least_members=size) or fewest
 
     def _asking(self, solver: Solver) -> Callable[[Members], bool]:
@@ -143,18 +169,28 @@ class Evictions:
         return holder_kinds([each.pod for each in self.candidates], self.node.node, self.snapshot, views, reads)
 
     def rank(self, members: Members) -> tuple[Any, ...]:
-        """As kube-scheduler ranks nodes (``pickOneNodeForPreemption``): the lowest rank is the best."""
+        """As kube-scheduler ranks nodes (``pickOneNodeForPreemption``): the lowest rank is the best.
+
+        After the budgets, only pods count that do not give back borrowed devices. All pods count where these are equal.
+        """
         chosen = [self.candidates[each] for each in members]
-        priorities = [each.pod.priority for each in chosen]
-        highest = max(priorities)
-        oldest = min(each.pod.started or each.pod.created for each in chosen if each.pod.priority == highest)
-        # Negative priorities must not make more victims better.
-        total = sum(each + _LOWEST for each in priorities)
-        return violations(chosen, self.allowed), highest, total, len(chosen), _Latest(oldest)
+        pods = [each.pod for each in chosen]
+        owners, harm = self.borrowers.owners(pods), _harm(pods)
+        return violations(chosen, self.allowed), harm if len(owners) == len(pods) else _harm(owners), harm
 
     def _order(self, members: Members) -> tuple[Any, ...]:
         """As `rank`, but no two sets are equal."""
         return *self.rank(members), members
+
+
+def _harm(pods: Sequence[Pod]) -> tuple[Any, ...]:
+    """What counts of victims: less than anything else if there are none."""
+    if not pods:
+        return ()
+    highest = max(each.priority for each in pods)
+    oldest = min(each.started or each.created for each in pods if each.priority == highest)
+    # Negative priorities must not make more victims better.
+    return highest, sum(each.priority + _LOWEST for each in pods), len(pods), _Latest(oldest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ def _chosen(pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver
             if node is None or not given.uids:
                 continue
             known = [known for uid in given.uids if (known := snapshot.pod(uid)) is not None]
-            evictions = Evictions.of(pod, node, known, snapshot.pods_on(name), snapshot, solver)
-            added = evictions.irreducible(solver)
+            every = Evictions.of(pod, node, known, snapshot.pods_on(name), snapshot, solver)
+            evictions, added = every.preferred(solver)
             if added is not None:
                 found[name] = _joined(given, evictions, added)
             if added:

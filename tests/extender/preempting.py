@@ -110,7 +110,7 @@ class Scene:
         """Pods that are terminating come to their end, and controllers release their devices."""
         for raw in (await self.cluster.api.list(PODS)).items:
             if "deletionTimestamp" in raw["metadata"]:
-                key = ObjectKey("ns", raw["metadata"]["name"])
+                key = ObjectKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
                 await self.cluster.api.patch(PODS, key, {"metadata": {"finalizers": None}})
         await self.cluster.settle()
 

@@ -96,7 +96,7 @@ def test_json_has_who_is_evicted_and_who_is_not() -> None:
     document = orjson.loads(orjson.dumps(as_json(CASES["an eviction that a budget moves elsewhere"].explained())))
     assert document["preemption"] == {
         "node": "a",
-        "victims": [{"pod": "ns/y", "priority": 1, "node": "a"}],
+        "victims": [{"pod": "ns/y", "priority": 1, "node": "a", "borrowed": False}],
         "budgetViolations": 0,
         "spared": [
             {"reason": "PodDisruptionBudget ns/db allows no eviction, and others suffice", "names": ["pod ns/x"]}
