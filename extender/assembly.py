@@ -38,7 +38,7 @@ from extender.verbs.bind import Binder, Reports
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.evictions import Evictor
-from extender.writes.lease import PINNED_PODS, SharedLease
+from extender.writes.lease import PINNED_PODS, QUOTA_STATUS, SharedLease
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -97,7 +97,8 @@ def make_service(
         metrics.deallocated(1)
 
     now, faults = writer.now, solver.faults
-    lease = SharedLease(api, PINNED_PODS, f"{socket.gethostname()}_{secrets.token_hex(8)}", now, solver.clock)
+    replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+    lease, status_lease = (SharedLease(api, key, replica, now, solver.clock) for key in (PINNED_PODS, QUOTA_STATUS))
     schedulers = settings.scheduling.scheduler_names
     evictor = Evictor(api, now)
     preemptor = Preemptor(state, solver, evictor, binder.is_binding, tell, metrics, off_loop)
@@ -106,7 +107,7 @@ def make_service(
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
         LostClaims(state, api, metrics.lost, tell),
-        QuotaStatus(state, api, solver, off_loop),
+        QuotaStatus(state, api, status_lease, solver, off_loop),
         Deallocator(state, writer, binder.is_binding, faults, deallocated),
         *((preemptor,) if settings.scheduling.preemption else ()),
         requeue,

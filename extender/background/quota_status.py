@@ -1,20 +1,22 @@
 """Keeps the statuses of DeviceQuotas."""
 
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
 import structlog
 
 from allocator import SearchLimitError
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.offload import Offload
 from extender.pods.device_quota import total_of
 from extender.quota.device_status import status_of
-from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.lease import SharedLease
 from extender.writes.quota_status import write_quota_status
 
 logger = structlog.get_logger()
@@ -22,46 +24,57 @@ logger = structlog.get_logger()
 PAUSE_SECONDS: Final = 5.0
 """Between two looks at the quotas; a status that is right is not written."""
 
+SOON_SECONDS: Final = 1.0
+"""From the look that finds a wrong status until the lease may be held; by then the watch shows what was written."""
+
 
 class QuotaStatus(BackgroundTask):
-    """Writes what is used of each quota. Only a replica writes that a scheduler has asked: the others stand by.
+    """Writes what is used of each quota, in the replica that holds the lease.
 
     Args:
         state: the cluster.
         api: takes the statuses.
+        lease: held while statuses are written.
         solver: its clock counts, and its selectors judge devices.
         off_loop: where usage is added up.
     """
 
-    def __init__(self, state: ClusterState, api: Api, solver: Solver, off_loop: Offload) -> None:
+    def __init__(self, state: ClusterState, api: Api, lease: SharedLease, solver: Solver, off_loop: Offload) -> None:
         self._state = state
         self._api = api
+        self._lease = lease
         self._solver = solver
         self._off_loop = off_loop
-        self._is_asked = False
         self._again = 0.0
-
-    def on_rejected(self, rejection: Rejection) -> None:
-        """A scheduler asks this replica."""
-        del rejection
-        self._is_asked = True
-
-    def on_passed(self, pod: Pod) -> None:
-        """A scheduler asks this replica."""
-        del pod
-        self._is_asked = True
 
     async def tick(self) -> None:
         """Write the statuses that are wrong."""
         snapshot, now = self._state.snapshot, self._solver.clock()
-        if not snapshot.device_quotas or not self._is_asked or now < self._again or self._state.not_ready:
+        if now < self._again or self._state.not_ready:
             return
         self._again = now + PAUSE_SECONDS
-        for key, status in (await self._off_loop(partial(_wrong, snapshot, self._solver))).items():
+        wrong = await self._off_loop(partial(_wrong, snapshot, self._solver)) if snapshot.device_quotas else {}
+        if not await self._may_write(wrong):
+            return
+        for key, status in wrong.items():
             try:
                 await write_quota_status(self._api, key, status)
             except (ApiError, OutcomeUnknownError) as error:
                 logger.warning("status of quota not written", quota=str(key), error=str(error))
+
+    async def _may_write(self, wrong: Collection[ObjectKey]) -> bool:
+        """Whether this replica has held the lease for a while, so that it has seen what the last holder wrote."""
+        try:
+            if not wrong:
+                await self._lease.give_back()
+                return False
+            is_held = await self._lease.take()
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.warning("status of quota not written", quotas=len(wrong), error=str(error))
+            return False
+        if not is_held:
+            self._again = self._solver.clock() + SOON_SECONDS
+        return is_held
 
 
 def _wrong(snapshot: Snapshot, solver: Solver) -> dict[ObjectKey, RawObject]:

@@ -14,6 +14,9 @@ from extender.writes.pods import refused
 PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")
 """The lease of the replica that serves pinned pods."""
 
+QUOTA_STATUS: Final = ObjectKey("kube-system", "dra-extender-quota-status")
+"""The lease of the replica that writes the statuses of DeviceQuotas."""
+
 LEASE_SECONDS: Final = 15
 """After which others may take a lease that was not renewed."""
 

@@ -10,7 +10,7 @@ import pytest
 from allocator import InvalidObjectError
 from extender import Cluster as Simulated
 from extender.background.queueing_hints import queueing_hint
-from extender.background.quota_status import PAUSE_SECONDS, QuotaStatus
+from extender.background.quota_status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.kube.api import CLAIMS, DEVICE_QUOTAS, RESOURCES, ApiError, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.states import PendingReason
@@ -19,18 +19,19 @@ from extender.state.device_expressions import check_expression
 from extender.state.device_quotas import parse_device_quota
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
+from extender.writes.lease import QUOTA_STATUS, SharedLease
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import (
     DRIVER,
     GPU,
+    NOW,
     Cluster,
     Object,
     claim,
     device_class,
     local_slice,
     node,
-    parsed,
     pod,
     request,
     solver,
@@ -65,7 +66,6 @@ def elsewhere(obj: Object, namespace: str = "other") -> Object:
     return {**obj, "metadata": metadata}
 
 
-ANY_POD = parsed(pod("any"))
 WORLD = (GPU, node("a"), node("b"), local_slice("a", 4, **memory("10Gi")), local_slice("b", 1, **memory("80Gi")))
 
 
@@ -277,8 +277,18 @@ class TestStatus:
     def scene(*objects: Object) -> tuple[Cluster, Transport, QuotaStatus, dict[str, float]]:
         cluster, clock = Cluster.of(*WORLD, *objects), {"now": 10.0}
         transport = Transport(cluster.api)
+        return cluster, transport, TestStatus.replica("one", cluster, transport, clock), clock
+
+    @staticmethod
+    def replica(name: str, cluster: Cluster, transport: Transport, clock: dict[str, float]) -> QuotaStatus:
         judge = replace(solver(), clock=lambda: clock["now"])
-        return cluster, transport, QuotaStatus(cluster.state, transport, judge, at_once), clock
+        lease = SharedLease(transport, QUOTA_STATUS, name, lambda: NOW, judge.clock)
+        return QuotaStatus(cluster.state, transport, lease, judge, at_once)
+
+    @staticmethod
+    def statuses(transport: Transport) -> int:
+        """How many statuses were written, or tried to be."""
+        return transport.calls.count("patch_status devicequotas")
 
     def test_it_says_what_is_used_and_by_whom_and_is_written_when_it_is_wrong(self) -> None:
         held = claim("held", request(count=2), allocated=["a/gpu-0", "a/gpu-1"], at="a", users=["u", "v"])
@@ -286,10 +296,7 @@ class TestStatus:
         cluster, transport, task, clock = self.scene(held, unused, quota(limit))
 
         async def scenario() -> Any:
-            await task.tick()
-            assert transport.calls == [], "no scheduler asks this replica"
-            task.on_passed(ANY_POD)
-            for _ in range(3):
+            for _ in range(4):
                 await task.tick()
                 clock["now"] += PAUSE_SECONDS
             return (await cluster.api.get(DEVICE_QUOTAS, ObjectKey("ns", "gold")))["status"]
@@ -301,17 +308,46 @@ class TestStatus:
             "claims": 1,
             "usedBy": [{"claim": "held", "devices": 2, "pods": ["u", "v"]}],
         }
-        assert transport.calls == ["patch_status devicequotas"]
+        assert self.statuses(transport) == 1
+        assert transport.calls[-1] == "update leases", "the lease is given back"
+
+    @pytest.mark.parametrize(("last", "more"), [(Fault(reply_lost=True), 0), (Fault(lost=True), 1)])
+    def test_one_of_two_replicas_writes_and_the_other_one_takes_over(self, last: Fault, more: int) -> None:
+        cluster, transport, one, clock = self.scene(quota())
+        other = self.replica("other", cluster, transport, clock)
+
+        async def turns(*replicas: QuotaStatus, seconds: float) -> int:
+            """How many statuses are written meanwhile."""
+            before, until = self.statuses(transport), clock["now"] + seconds
+            while clock["now"] < until:
+                for each in replicas:
+                    await each.tick()
+                clock["now"] += SOON_SECONDS
+            return self.statuses(transport) - before
+
+        async def scenario() -> None:
+            assert await turns(one, other, seconds=60) == 1
+            cluster.load(claim("held", allocated=["a/gpu-0"], at="a", users=["u"]))
+            transport.script("patch_status devicequotas", last)
+            while any(transport.faults.values()):
+                assert await turns(one, seconds=SOON_SECONDS) <= 1
+            assert await turns(other, seconds=60) == more, "the first replica has stopped"
+            cluster.load(claim("more", allocated=["a/gpu-1"], at="a", users=["u"]))
+            assert await turns(other, one, seconds=60) == 1
+
+        virtualtime.run(scenario())
+        assert cluster.state.snapshot.device_quotas[ObjectKey("ns", "gold")].status["summary"] == "gpu 2/2"
 
     def test_a_status_that_can_not_be_written_is_tried_again_later(self) -> None:
         cluster, transport, task, clock = self.scene(quota())
         transport.script("patch_status devicequotas", Fault(refused=ApiError(403, "Forbidden", "no")))
 
         async def scenario() -> None:
-            task.on_passed(ANY_POD)
             await task.tick()
-            await task.tick()
-            assert transport.calls == ["patch_status devicequotas"]
+            clock["now"] += SOON_SECONDS
+            for _ in range(3):
+                await task.tick()
+            assert self.statuses(transport) == 1
             clock["now"] += PAUSE_SECONDS
             await task.tick()
 
