@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from extender.kube.request_counts import SECONDS
 from extender.observe.overview import Overview
+from extender.observe.quota_use import LimitUse, quota_use
 from extender.version import __version__
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -45,6 +46,7 @@ class ClusterGauges(Collector):
         text = "Pods with devices that have no node yet, by what the latest answer about them says."
         pending = self._overview.pending.count(snapshot)
         yield _gauge("pending_pods", text, ("reason",), (((each.value,), number) for each, number in pending.items()))
+        yield from _quotas(quota_use(snapshot, self._overview.decider.solver))
         decider = self._overview.decider
         verdicts = [(("memory",), decider.asked - decider.solved), (("search",), decider.solved)]
         text = "Nodes that were decided from memory (of the node, or of equal nodes) or by search."
@@ -79,6 +81,15 @@ class LogGauges(Collector):
         """All of it."""
         text = "Lines of the log that were dropped, because standard error was not read or could not be written."
         yield _counter("log_lines_dropped", text, (), [((), self._dropped())])
+
+
+def _quotas(used: Sequence[LimitUse]) -> Iterator[Metric]:
+    # The label is not "namespace": Prometheus gives this label to the pod that it scrapes.
+    labels = ("quota_namespace", "quota", "limit", "counts")
+    text = "Limits of DeviceQuotas, in devices or in the unit of a capacity."
+    yield _gauge("quota_limit", text, labels, ((each[:4], each.hard) for each in used))
+    text = "What is allocated of the limits of DeviceQuotas."
+    yield _gauge("quota_used", text, labels, ((each[:4], each.used) for each in used))
 
 
 def _watches(live: "LiveCluster") -> Iterator[Metric]:

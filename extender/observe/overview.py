@@ -12,6 +12,7 @@ from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_states import DeviceStates
 from extender.observe.pending import PendingPods
+from extender.observe.quota_use import quota_use
 from extender.offload import Offload, in_thread
 from extender.state.state import ClusterState
 
@@ -75,6 +76,7 @@ class Overview:
         self.devices.count(snapshot)
         self.claims.count(snapshot)
         self.pending.count(snapshot)
+        quota_use(snapshot, self.decider.solver)
 
     def kinds(self) -> tuple[KindHealth, ...]:
         """Every kind, by its plural."""

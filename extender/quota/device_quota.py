@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 from allocator import Quantity
 from extender.kube.api import DEVICE_QUOTAS
 from extender.quota.device_usage import Measure, total
-from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota
+from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.snapshot import Snapshot
 
 Use: TypeAlias = Callable[[DeviceQuota, DeviceLimit], Amounts]
@@ -57,7 +57,7 @@ class Overrun(NamedTuple):
     def _of(self, amount: Quantity) -> str:
         """An amount of what is exceeded."""
         if self.counts != DEVICES:
-            return f"{amount} of {self.counts.removeprefix('capacity[').removesuffix(']')}"
+            return f"{amount} of {counted_name(self.counts)}"
         return f"{amount} device" if amount == Quantity.from_int(1) else f"{amount} devices"
 
 

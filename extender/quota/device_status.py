@@ -6,7 +6,7 @@ from typing import Final
 from extender.kube.api import RawObject
 from extender.quota.device_quota import excess
 from extender.quota.totals import Total
-from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota
+from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
 
@@ -40,7 +40,8 @@ def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapsho
 def _summary(limit: DeviceLimit, used: Amounts) -> str:
     """``gpu 5/8 100Gi/160Gi memory``."""
     parts = (
-        f"{used[name]}/{hard}" + ("" if name == DEVICES else f" {_short(name)}") for name, hard in limit.hard.items()
+        f"{used[name]}/{hard}" + ("" if name == DEVICES else f" {counted_name(name)}")
+        for name, hard in limit.hard.items()
     )
     return f"{limit.name} {' '.join(parts)}"
 
@@ -67,9 +68,4 @@ def _devices(claim: ClaimObject) -> int:
 
 
 def _texts(amounts: Amounts) -> dict[str, str]:
-    return {_short(name): str(amount) for name, amount in amounts.items()}
-
-
-def _short(counts: str) -> str:
-    """A capacity by its name."""
-    return counts.removeprefix("capacity[").removesuffix("]")
+    return {counted_name(name): str(amount) for name, amount in amounts.items()}

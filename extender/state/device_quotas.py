@@ -66,6 +66,11 @@ def capacity_key(name: str) -> str:
     return f"capacity[{name}]"
 
 
+def counted_name(counts: str) -> str:
+    """`DEVICES`, or the name of the capacity, of what a limit counts."""
+    return counts.removeprefix("capacity[").removesuffix("]")
+
+
 def parse_device_quota(obj: Mapping[str, object], check_expression: Callable[[str], str | None]) -> DeviceQuota:
     """A DeviceQuota.
 

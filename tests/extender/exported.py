@@ -10,12 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.assembly import make_overview
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
-from extender.kube.api import CLAIMS, SLICES
+from extender.kube.api import CLAIMS, DEVICE_QUOTAS, SLICES
+from extender.kube.raw import Event, EventType
 from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
 from extender.state.state import ClusterState
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
+from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import FakeApi
 from tests.kit.virtualtime import run
 
@@ -58,6 +60,9 @@ async def _scraped() -> str:
     fake.put(SLICES, local_slice("a"))
     async with following(fake, state) as live:
         await asyncio.sleep(1)
+        limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
+        quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits})
+        state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota))
         decider = Decider(solver(), state.changes_since)
         overview = make_overview(live.api, state, decider, Settings(), now=lambda: NOW, live=live)
         metrics.registry.register(ClusterGauges(overview))

@@ -36,6 +36,7 @@ from tests.kit.clusters import (
     state_of,
     taint_rule,
 )
+from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
 
@@ -68,6 +69,24 @@ def test_devices_by_driver_and_state(state: str) -> None:
     sample = sampled(state_of([node("a"), local_slice("a"), *STATES[state]]))
     assert {each.value: sample("devices", driver=DRIVER, state=each.value) for each in DeviceState} == {
         each.value: float(each.value == state) for each in DeviceState
+    }
+
+
+def test_what_is_used_of_a_quota() -> None:
+    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": 2, "capacity": {"memory": "1Ki"}}
+    gold = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": [limit]})
+    held = claim("c", allocated=["a/gpu-0"])
+    sample = sampled(state_of([node("a"), local_slice("a", capacity={"memory": {"value": "500"}}), held, gold]))
+    labels = {"quota_namespace": "ns", "quota": "gold", "limit": "gpu"}
+    assert {
+        (name, counts): sample(name, counts=counts, **labels)
+        for name in ("quota_limit", "quota_used")
+        for counts in ("devices", "memory")
+    } == {
+        ("quota_limit", "devices"): 2,
+        ("quota_limit", "memory"): 1024,
+        ("quota_used", "devices"): 1,
+        ("quota_used", "memory"): 500,
     }
 
 

@@ -1,0 +1,48 @@
+"""What is used of the limits of DeviceQuotas, for metrics."""
+
+from typing import NamedTuple
+
+from allocator import SearchLimitError
+from extender.decisions.solver import Solver
+from extender.pods.device_quota import total_of
+from extender.state.device_quotas import counted_name
+from extender.state.snapshot import Snapshot
+
+_NANO = 10**9
+
+
+class LimitUse(NamedTuple):
+    """One amount that a quota limits.
+
+    Attributes:
+        counts: ``devices``, or the name of a capacity.
+        hard: the limit, in devices or in the unit of the capacity.
+        used: what is allocated of it.
+    """
+
+    namespace: str
+    quota: str
+    limit: str
+    counts: str
+    hard: float
+    used: float
+
+
+def quota_use(snapshot: Snapshot, solver: Solver) -> list[LimitUse]:
+    """All amounts, without limits whose selectors take too long.
+
+    Args:
+        snapshot: the cluster. Assumed allocations do not count.
+        solver: remembers what was counted before.
+    """
+    found = []
+    for quota in snapshot.device_quotas.values():
+        for limit in quota.limits:
+            try:
+                used = total_of(quota, limit, snapshot, solver).amounts
+            except SearchLimitError:
+                continue
+            for name, hard in limit.hard.items():
+                amounts = hard.nano / _NANO, used[name].nano / _NANO
+                found.append(LimitUse(quota.namespace, quota.name, limit.name, counted_name(name), *amounts))
+    return found
