@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, NoReturn
 
 import structlog
@@ -104,7 +105,7 @@ class Follower:
         self._newest = 0
         self._heard_at: float | None = None
         self._doubted = True
-        self._absent = False
+        self._absent = self._listed = False
         self.lists = self.events = self.failures = 0
         self._failures = 0
         self._brought = 0
@@ -186,7 +187,7 @@ class Follower:
     def _take_list(self, relist: Relist, at: int) -> None:
         if not self._cache.take(relist, at):
             raise ListAgainError(f"a list as of {at}, though {self._newest} was seen")
-        self._doubted = self._absent = False
+        self._doubted, self._listed = False, True
         self.lists += 1
         self._passed(at)
         self._tell_problems()
@@ -249,8 +250,11 @@ class Follower:
         return pause
 
     async def _recover_from_refusal(self, error: ApiError) -> None:
-        if self._heard_at is None and not isinstance(error, UnreachableError):
+        # The definition of an optional kind may come before the right to list its objects: nobody knows what they say.
+        is_denied = error.status == HTTPStatus.FORBIDDEN and not self._listed
+        if is_denied or (self._heard_at is None and not isinstance(error, UnreachableError)):
             # It stays until it works, and tells users why nothing is decided.
+            self._doubted = True
             self._cache.doubt(self.resource, f"{NOT_SYNCED}: {error.message}")
         if error.is_missing:
             await self._rediscover()
@@ -259,11 +263,12 @@ class Follower:
         """The server lacks the kind, so there are no such objects. It may have the kind later."""
         self._failures, self._since = 0, None
         self._absent = True
-        self._doubted = False
+        self._listed = self._doubted = False
         self._heard_at = _now()
         self._cache.replace(self.resource, (), self._newest)
         await asyncio.sleep(self._timing.absent * (0.5 + self._random() / 2))
         await self._rediscover()
+        self._absent, self._heard_at = False, _now()
         return 0.0
 
     async def _rediscover(self) -> None:

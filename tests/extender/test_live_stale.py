@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import structlog
 
-from extender.kube.api import BUDGETS, CLAIMS, RESOURCES, TAINT_RULES, RawObject
+from extender.kube.api import BUDGETS, CLAIMS, DEVICE_QUOTAS, RESOURCES, TAINT_RULES, RawObject
 from extender.state.state import NOT_SYNCED, ClusterState
 from tests.extender.livecluster import (
     RecordingState,
@@ -16,6 +16,7 @@ from tests.extender.livecluster import (
     names,
     now,
 )
+from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
 from tests.kit.virtualtime import run
 
@@ -194,6 +195,30 @@ def test_a_kind_that_the_server_lacks_is_empty_and_looked_for_again() -> None:
             return before, len(state.snapshot.rules), state.not_ready
 
     assert run(main()) == ("", 1, "")
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_definition_without_the_right_to_list_its_objects_is_named_until_one_of_them_changes(
+    *, is_removed: bool
+) -> None:
+    async def main() -> tuple[str, str, int]:
+        fake, state = FakeApi(), ClusterState()
+        async with following(fake, state):
+            await asyncio.sleep(1)
+            fake.served = {**ALL_VERSIONS, DEVICE_QUOTAS.group: {DEVICE_QUOTAS.versions[0]: {DEVICE_QUOTAS.plural}}}
+            limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
+            fake.put(DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits}))
+            forbidden = Fault(403, reason="Forbidden", message="cannot list devicequotas")
+            fake.fault_for = for_kind(DEVICE_QUOTAS, *[forbidden] * 1000)
+            await asyncio.sleep(310)
+            before = state.doubt_of(DEVICE_QUOTAS)
+            if is_removed:
+                fake.served = ALL_VERSIONS
+            fake.fault_for = for_kind(DEVICE_QUOTAS)
+            await asyncio.sleep(11)
+            return before, state.not_ready, len(state.snapshot.device_quotas)
+
+    assert run(main()) == (f"{NOT_SYNCED}: cannot list devicequotas", "", 0 if is_removed else 1)
 
 
 def test_a_server_that_changed_its_versions_is_followed_to_the_new_one_and_listed_in_it() -> None:
