@@ -34,11 +34,11 @@ def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, sol
     found = choose(pod, [node.name for node in nodes], snapshot, solver)
     victims = found.victims if found else ()
     chosen = {victim.uid for victim in victims}
-    owners = Borrowers.of(victims, snapshot, solver).owners(victims)
+    entitled = Borrowers.of(victims, snapshot, solver).entitled(victims)
     spared = [_spared(each, pod, found, snapshot) for each in others if each.uid not in chosen]
     return PreemptionReport(
         node=found.node.name if found else "",
-        victims=tuple(Eviction(str(each), each.priority, each.node_name, each not in owners) for each in victims),
+        victims=tuple(Eviction(str(each), each.priority, each.node_name, each not in entitled) for each in victims),
         violations=found.violations if found else 0,
         spared=tuple(_grouped([*spared, *_consumers(nodes, snapshot, solver)])),
     )

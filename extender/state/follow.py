@@ -47,7 +47,7 @@ class FollowTiming:
     longest_asked: float = 30.0
     stale: float = 90.0
     brief: float = 1.0
-    absent: float = 300.0
+    absent: float = 60.0
     yield_seconds: float = 0.001
 
     def pause(self, failures: int, random: float) -> float:

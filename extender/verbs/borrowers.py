@@ -31,10 +31,10 @@ class Borrowers:
         borrowing = (pod for pod in pods if pod.namespace in loans.of_namespace)
         return cls(loans, {pod.uid: _counted(pod, loans, snapshot) for pod in borrowing})
 
-    def owners(self, pods: Iterable[Pod]) -> Sequence[Pod]:
+    def entitled(self, pods: Iterable[Pod]) -> Sequence[Pod]:
         """Of pods that are evicted together, those that do not only give back what is borrowed.
 
-        More pods never make an owner a borrower. Of pods in one namespace that take as much, those of the lowest
+        More pods never make an entitled pod a borrower. Of pods in one namespace that take as much, those of the lowest
         priority are borrowers first, then the youngest.
         """
         evicted = list(pods)

@@ -78,9 +78,9 @@ class Evictions:
             if other.uid in world.pod_keys and is_evictable(other, pod, world)
         ]
         borrowers = Borrowers.of([each.pod for each in found], world, solver)
-        owners = {each.uid for each in borrowers.owners(each.pod for each in found)}
+        entitled = {each.uid for each in borrowers.entitled(each.pod for each in found)}
         found.sort(key=lambda each: each.pod.created, reverse=True)
-        found.sort(key=lambda each: (violations([each], allowed), each.pod.uid in owners, each.pod.priority))
+        found.sort(key=lambda each: (violations([each], allowed), each.pod.uid in entitled, each.pod.priority))
         return cls(pod, node, world, found, allowed, borrowers)
 
     def preferred(self, solver: Solver) -> tuple["Evictions", Members | None]:
@@ -93,9 +93,9 @@ class Evictions:
             InvalidClaimError, SelectorError: the pod can run on no node.
             TimeoutError: the solver's time is up.
         """
-        owners = {each.uid for each in self.borrowers.owners(each.pod for each in self.candidates)}
+        entitled = {each.uid for each in self.borrowers.entitled(each.pod for each in self.candidates)}
         allowed = (each for each in self.candidates if not violations([each], self.allowed))
-        first = [each for each in allowed if each.pod.uid not in owners]
+        first = [each for each in allowed if each.pod.uid not in entitled]
         if 0 < len(first) < len(self.candidates):
             narrowed = replace(self, candidates=first)
             enough = narrowed.irreducible(solver)
@@ -175,8 +175,8 @@ class Evictions:
         """
         chosen = [self.candidates[each] for each in members]
         pods = [each.pod for each in chosen]
-        owners, harm = self.borrowers.owners(pods), _harm(pods)
-        return violations(chosen, self.allowed), harm if len(owners) == len(pods) else _harm(owners), harm
+        entitled, harm = self.borrowers.entitled(pods), _harm(pods)
+        return violations(chosen, self.allowed), harm if len(entitled) == len(pods) else _harm(entitled), harm
 
     def _order(self, members: Members) -> tuple[Any, ...]:
         """As `rank`, but no two sets are equal."""

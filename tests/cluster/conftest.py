@@ -73,6 +73,19 @@ async def client(plane: ControlPlane) -> AsyncIterator[Client]:
 @pytest.fixture
 async def namespace(client: Client) -> AsyncIterator[str]:
     """A namespace of the test's own; what is in it goes with it."""
+    async with _namespace(client) as name:
+        yield name
+
+
+@pytest.fixture
+async def neighbor(client: Client) -> AsyncIterator[str]:
+    """A second one."""
+    async with _namespace(client) as name:
+        yield name
+
+
+@asynccontextmanager
+async def _namespace(client: Client) -> AsyncIterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     await client.create(NAMESPACES, a_namespace(name))
     yield name

@@ -7,23 +7,19 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
-import yaml
 
-from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ApiError, ObjectKey, RawObject
 from tests.kit.controlplane.binaries import Binaries
-from tests.kit.controlplane.client import Client, Condition, connect, key_of
+from tests.kit.controlplane.client import PRIORITIES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.device_quotas import define, quota, says
 from tests.kit.controlplane.driver import Driver, driver
-from tests.kit.controlplane.scenario import bound, by_name, rejection
+from tests.kit.controlplane.scenario import bound, by_name, findings, rejection
 from tests.kit.controlplane.service import running_extender
 from tests.kit.controlplane.verbs import Verbs, connect_verbs
-from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod
+from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod, priority_class
 from tests.kit.objects.parts import api_object
 
-DEFINITIONS: Final = Resource(
-    "CustomResourceDefinition", "customresourcedefinitions", "apiextensions.k8s.io", ("v1",), namespaced=False
-)
-DEFINITION: Final = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / "devicequotas.yaml").read_text())
 RACES: Final = 200
 PLACES: Final = ("site-0", "site-1")
 """A node for each replica: they do not want the same device."""
@@ -37,28 +33,13 @@ def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
         TemporaryDirectory(prefix="dra-extender-") as folder,
         control_plane(binaries, Path(folder), own, Options()) as running,
     ):
-        asyncio.run(_define(running))
+        asyncio.run(_defined(running))
         yield running
 
 
-async def _define(plane: ControlPlane) -> None:
+async def _defined(plane: ControlPlane) -> None:
     async with connect(plane.access()) as admin:
-        await admin.create(DEFINITIONS, DEFINITION)
-        await admin.wait_for(DEFINITIONS, key_of(DEFINITION), _is_established)
-
-
-def _is_established(obj: RawObject | None) -> bool:
-    conditions = (obj or {}).get("status", {}).get("conditions", [])
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-
-def quota(namespace: str, *limits: RawObject, name: str = "gold", **spec: Any) -> RawObject:
-    return api_object("DeviceQuota", name, namespace=namespace, spec={"limits": list(limits), **spec})
-
-
-def says(summary: str) -> Condition:
-    """Whether the status of a quota has this summary."""
-    return lambda obj: obj is not None and obj.get("status", {}).get("summary") == summary
+        await define(admin)
 
 
 GPU: Final[RawObject] = {"name": "gpu", "deviceClassName": "gpu", "devices": 1}
@@ -86,10 +67,10 @@ async def test_the_definition_refuses(client: Client, namespace: str, spec: RawO
     assert problem in str(caught.value)
 
 
-async def asks(client: Client, namespace: str, name: str, of: str, count: int = 1) -> ObjectKey:
+async def asks(client: Client, namespace: str, name: str, of: str, count: int = 1, **spec: Any) -> ObjectKey:
     """A pod with a claim of its own."""
     await client.create(CLAIMS, claim(namespace, name, claim_spec(count, of)))
-    await client.create(PODS, pod(namespace, name, claims=[by_name(name)]))
+    await client.create(PODS, pod(namespace, name, claims=[by_name(name)], **spec))
     return ObjectKey(namespace, name)
 
 
@@ -157,6 +138,43 @@ class TestScheduled:
         assert "device quota gold can't be read: " in await rejection(client, key)
         await client.delete(DEVICE_QUOTAS, ObjectKey(namespace, "gold"))
         assert await bound(client, key) == "site-0"
+
+
+class TestBorrowed:
+    @pytest.fixture
+    async def middling(self, client: Client, namespace: str) -> AsyncIterator[str]:
+        """A priority class between that of most pods and the important one."""
+        name = f"{namespace}-middling"
+        await client.create(PRIORITIES, priority_class(name, 500))
+        yield name
+        await client.delete(PRIORITIES, ObjectKey("", name))
+
+    async def test_a_namespace_gets_its_quota_back_from_the_one_that_has_borrowed(
+        self, client: Client, namespace: str, neighbor: str, gpu: Driver, important: str, middling: str
+    ) -> None:
+        """Although another pod of lower priority has a device, too."""
+        await gpu.publish("site-0", sized("80Gi", "80Gi"))
+        limit = {**GPU, "deviceClassName": gpu.name}
+        await client.create(DEVICE_QUOTAS, quota(namespace, {**limit, "devices": 2}, cohort=namespace))
+        lent = await client.create(
+            DEVICE_QUOTAS, quota(neighbor, {**limit, "devices": 0}, cohort=namespace, borrowing=True)
+        )
+        at_once = {"terminationGracePeriodSeconds": 0}
+        own = await asks(client, namespace, "own", gpu.name, **at_once)
+        assert await bound(client, own) == "site-0"
+        borrower = await asks(client, neighbor, "borrower", gpu.name, priorityClassName=middling, **at_once)
+        assert await bound(client, borrower) == "site-0"
+        await client.wait_for(DEVICE_QUOTAS, key_of(lent), says("gpu 1/0"))
+
+        wanted = await asks(client, namespace, "wanted", gpu.name, priorityClassName=important, **at_once)
+        assert await bound(client, wanted) == "site-0"
+        assert is_bound(await client.get(PODS, own))
+        await client.wait_gone(PODS, borrower)
+        await client.wait_for(DEVICE_QUOTAS, key_of(lent), says("gpu 0/0"))
+        assert await findings(client, namespace) == []
+
+        again = await asks(client, neighbor, "again", gpu.name, priorityClassName=middling)
+        assert "cohort" in await rejection(client, again)
 
 
 class TestReplicas:

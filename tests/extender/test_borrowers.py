@@ -37,9 +37,9 @@ def quota(namespace: str, devices: int, **spec: Any) -> Object:
     return api_object("DeviceQuota", f"of-{namespace}", namespace=namespace, spec={"limits": [limit], **spec})
 
 
-def owner(name: str, *devices: str, on: str, priority: int, **more: Any) -> list[Object]:
+def entitled(name: str, *devices: str, on: str, priority: int, **more: Any) -> list[Object]:
     """A pod of a namespace without quota."""
-    return of("owner", *runs(name, *devices, on=on, priority=priority, **more))
+    return of("entitled", *runs(name, *devices, on=on, priority=priority, **more))
 
 
 def borrower(name: str, *devices: str, on: str, priority: int, **more: Any) -> list[Object]:
@@ -54,12 +54,12 @@ def world(devices: int, *objects: Object, wants: int = 1, nodes: str = "a") -> l
 
 
 CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
-    "a borrower goes before an owner of lower priority": (
+    "a borrower goes before an entitled pod of lower priority": (
         world(
             2,
             quota("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=9),
-            *owner("o", "a/gpu-1", on="a", priority=1),
+            *entitled("o", "a/gpu-1", on="a", priority=1),
         ),
         ["b"],
     ),
@@ -68,18 +68,18 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
             1,
             quota("borrower", 0),
             *borrower("b", "b/gpu-0", on="b", priority=9),
-            *owner("o", "a/gpu-0", on="a", priority=1),
+            *entitled("o", "a/gpu-0", on="a", priority=1),
             nodes="ab",
         ),
         ["b"],
     ),
-    "two borrowers go before one owner that has enough": (
+    "two borrowers go before one entitled pod that has enough": (
         world(
             4,
             quota("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *borrower("c", "a/gpu-1", on="a", priority=9),
-            *owner("o", "a/gpu-2", "a/gpu-3", on="a", priority=1),
+            *entitled("o", "a/gpu-2", "a/gpu-3", on="a", priority=1),
             wants=2,
         ),
         ["b", "c"],
@@ -90,19 +90,19 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
             quota("borrower", 1),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *borrower("c", "a/gpu-1", on="a", priority=8),
-            *owner("o", "a/gpu-2", on="a", priority=1),
-            *owner("q", "a/gpu-3", on="a", priority=2),
+            *entitled("o", "a/gpu-2", on="a", priority=1),
+            *entitled("q", "a/gpu-3", on="a", priority=2),
             wants=2,
         ),
         ["c", "o"],
     ),
-    "an owner joins only where the borrowers do not suffice": (
+    "an entitled pod joins only where the borrowers do not suffice": (
         world(
             3,
             quota("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=9),
-            *owner("o", "a/gpu-1", on="a", priority=1),
-            *owner("q", "a/gpu-2", on="a", priority=2),
+            *entitled("o", "a/gpu-1", on="a", priority=1),
+            *entitled("q", "a/gpu-2", on="a", priority=2),
             wants=2,
         ),
         ["b", "o"],
@@ -121,7 +121,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
             2,
             quota("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=100),
-            *owner("o", "a/gpu-1", on="a", priority=99),
+            *entitled("o", "a/gpu-1", on="a", priority=99),
         ),
         ["o"],
     ),
@@ -131,7 +131,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
             quota("borrower", 0),
             *of("borrower", budget("b", {"app": "b"}, 0)),
             *borrower("b", "a/gpu-0", on="a", priority=1, labels={"app": "b"}),
-            *owner("o", "a/gpu-1", on="a", priority=9),
+            *entitled("o", "a/gpu-1", on="a", priority=9),
         ),
         ["o"],
     ),
@@ -140,7 +140,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
             2,
             quota("borrower", 1),
             *borrower("b", "a/gpu-0", on="a", priority=9),
-            *owner("o", "a/gpu-1", on="a", priority=1),
+            *entitled("o", "a/gpu-1", on="a", priority=1),
         ),
         ["o"],
     ),
@@ -149,7 +149,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
             2,
             quota("borrower", 0, borrowing=False),
             *borrower("b", "a/gpu-0", on="a", priority=9),
-            *owner("o", "a/gpu-1", on="a", priority=1),
+            *entitled("o", "a/gpu-1", on="a", priority=1),
         ),
         ["o"],
     ),
@@ -164,7 +164,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
                 pod("c", "s", on="a", priority=9),
             ),
             *borrower("d", "a/gpu-1", on="a", priority=99),
-            *owner("o", "a/gpu-2", on="a", priority=1),
+            *entitled("o", "a/gpu-2", on="a", priority=1),
         ),
         ["b", "c"],
     ),

@@ -210,7 +210,7 @@ def test_a_definition_without_the_right_to_list_its_objects_is_named_until_one_o
             fake.put(DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits}))
             forbidden = Fault(403, reason="Forbidden", message="cannot list devicequotas")
             fake.fault_for = for_kind(DEVICE_QUOTAS, *[forbidden] * 1000)
-            await asyncio.sleep(310)
+            await asyncio.sleep(61)
             before = state.doubt_of(DEVICE_QUOTAS)
             if is_removed:
                 fake.served = ALL_VERSIONS

@@ -250,8 +250,8 @@ def violations(evicted: Collection[int], world: World) -> int:
 
 def rank(evicted: Collection[int], world: World, name: str) -> tuple[Any, ...]:
     """Of victims on a node: the lowest rank is the best."""
-    owners = set(evicted) - borrowed(evicted, world, name)
-    return violations(evicted, world), harm(owners, world), harm(evicted, world), name
+    entitled = set(evicted) - borrowed(evicted, world, name)
+    return violations(evicted, world), harm(entitled, world), harm(evicted, world), name
 
 
 def best(asked: Pod, world: World, snapshot: Snapshot) -> tuple[Any, ...] | None:
