@@ -19,7 +19,8 @@ from extender.kube.request_counts import NO_ANSWER
 from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges
 from extender.observe.overview import Overview
-from extender.state.live import LiveCluster
+from extender.state.follow import FollowTiming
+from extender.state.live import LiveCluster, Timing
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.extender.livecluster import default, following, make_claim
@@ -147,7 +148,8 @@ def test_how_a_live_cluster_is_followed() -> None:
     async def main() -> Callable[..., float | None]:
         fake, state = FakeApi(), ClusterState()
         fake.put(CLAIMS, make_claim("a"))
-        async with following(fake, state) as live:
+        never_looked_for = Timing(follow=FollowTiming(absent=1000.0))
+        async with following(fake, state, timing=never_looked_for) as live:
             await asyncio.sleep(1)
             fake.put(CLAIMS, make_claim("b"))
             await asyncio.sleep(1)

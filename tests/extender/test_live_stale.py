@@ -205,7 +205,10 @@ def test_a_definition_without_the_right_to_list_its_objects_is_named_until_one_o
         fake, state = FakeApi(), ClusterState()
         async with following(fake, state):
             await asyncio.sleep(1)
-            fake.served = {**ALL_VERSIONS, DEVICE_QUOTAS.group: {DEVICE_QUOTAS.versions[0]: {DEVICE_QUOTAS.plural}}}
+            fake.served = {
+                **ALL_VERSIONS,
+                DEVICE_QUOTAS.group: {DEVICE_QUOTAS.versions[0]: frozenset({DEVICE_QUOTAS.plural})},
+            }
             limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
             fake.put(DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits}))
             forbidden = Fault(403, reason="Forbidden", message="cannot list devicequotas")
