@@ -4,9 +4,12 @@ It does nothing in the background; `Controller` does what a cluster's controller
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
+from typing import Any
 
+from allocator import Slice
 from extender.fakekube.quota import QuotaAdmission
 from extender.kube.api import (
     CLAIMS,
@@ -34,6 +37,7 @@ from extender.kube.encoding import dumps, loads
 from extender.kube.raw import Event, EventType, key_of, timestamp
 from extender.state.edit import Unreadable, read
 from extender.state.kinds import Kind, all_kinds
+from extender.state.objects import NodeObject
 from extender.state.state import Sink
 
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -64,14 +68,20 @@ class MemoryApi:
             sink.replace(resource, self._all(resource), self._revision)
         self._sinks.append(sink)
 
-    def load(self, resource: Resource, obj: Mapping[str, object]) -> None:
+    def load(self, resource: Resource, obj: Mapping[str, Any], value: object = None) -> None:
         """Add an object that was made elsewhere, with its uid, times and status. Its fields are not checked.
+
+        Args:
+            resource: its kind.
+            obj: the object.
+            value: the object as its kind's parser reads it; None: not known.
 
         Raises:
             ApiError: it exists already.
         """
-        new = _copy(obj)
-        self._put(resource, self._completed(resource, new), new, EventType.ADDED)
+        new = {**obj, "metadata": {**obj.get("metadata", {})}}
+        key = self._completed(resource, new)
+        self._put(resource, key, new, EventType.ADDED, _completed_value(value, new["metadata"]))
 
     def has(self, resource: Resource, key: ObjectKey) -> bool:
         """Whether there is an object."""
@@ -231,20 +241,23 @@ class MemoryApi:
 
     def _store(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> RawObject:
         """Store an object with the next revision; an unchanged object keeps its revision."""
-        self._check_readable(resource, key, obj)
         old = self._objects[resource.kind].get(key)
-        if old is not None and loads(old) == obj:
-            return obj
-        return _decoded(self._put(resource, key, obj, event))
+        is_changed = old is None or loads(old) != obj
+        if is_changed:
+            # The value that is read has its version.
+            obj["metadata"]["resourceVersion"] = str(self._revision + 1)
+        value = self._read(resource, key, obj)
+        if is_changed:
+            self._put(resource, key, obj, event, value)
+        return obj
 
-    def _put(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType) -> bytes:
-        """Store an object with the next revision; returns its text."""
+    def _put(self, resource: Resource, key: ObjectKey, obj: RawObject, event: EventType, value: object = None) -> None:
+        """Store an object with the next revision; ``value``: the object as it was read, if it was."""
         self._revision += 1
         obj["metadata"]["resourceVersion"] = str(self._revision)
         text = self._objects[resource.kind][key] = dumps(obj)
         self._quota.changed(event, resource, obj)
-        self._tell(event, resource, text)
-        return text
+        self._tell(event, resource, text, value)
 
     def _remove(self, resource: Resource, key: ObjectKey, last: RawObject) -> RawObject:
         self._revision += 1
@@ -255,24 +268,30 @@ class MemoryApi:
         self._tell(EventType.DELETED, resource, text)
         return _decoded(text)
 
-    def _tell(self, type_: EventType, resource: Resource, text: bytes) -> None:
+    def _tell(self, type_: EventType, resource: Resource, text: bytes, value: object = None) -> None:
         """Give all followers one event; they do not change its object."""
         if resource.kind in self._kinds and self._sinks:
-            event = Event(type_, resource, _decoded(text))
+            event = Event(type_, resource, _decoded(text), value)
             for sink in self._sinks:
                 sink.apply(event)
 
-    def _check_readable(self, resource: Resource, key: ObjectKey, obj: RawObject) -> None:
+    def _read(self, resource: Resource, key: ObjectKey, obj: RawObject) -> object:
+        """The object as a value of its kind; None if the kind is not watched."""
         kind = self._kinds.get(resource.kind)
-        if kind is None:
-            # The kind is not watched.
-            return
-        found = read(kind, obj)
+        found = None if kind is None else read(kind, obj)
         if isinstance(found, Unreadable):
             _refuse(resource, key, [found.problem])
+        return found
 
     def _timestamp(self) -> str:
         return timestamp(self._now())
+
+
+def _completed_value(value: object, metadata: Mapping[str, Any]) -> object:
+    """The value of an object that was completed; None if it has to be read again. Only slices and nodes are many."""
+    if isinstance(value, Slice):
+        return replace(value, created=metadata["creationTimestamp"], revision=metadata["generation"])
+    return value if isinstance(value, NodeObject) else None
 
 
 def merge_patch(target: object, patch: object) -> object:

@@ -41,7 +41,7 @@ class EmbeddedCluster:
     def load(self, manifests: Iterable[Manifest]) -> None:
         """Add objects as they are. Raises ApiError: an object is there twice."""
         for each in manifests:
-            self.api.load(LOADED[each.kind], each.data)
+            self.api.load(LOADED[each.kind], each.data, each.value)
 
     def has(self, manifest: Manifest) -> bool:
         """Whether there is an object of this kind, namespace and name."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -26,6 +26,9 @@ LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACE
 MOST_MIB: Final = 256
 """Limit for one file: its objects take many times as much memory."""
 
+_Parsers: TypeAlias = "Mapping[str, Callable[[Mapping[str, object]], object]]"
+"""By kind."""
+
 _STANDARD_INPUT: Final = Path("-")
 _GIVEN: Final = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc/self/fd"))
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -38,6 +41,7 @@ class RawObject:
 
     Attributes:
         document: number of the document in the file, from 1.
+        value: the object as its kind's parser reads it; None for an object of a kind that is not used.
     """
 
     kind: str
@@ -46,6 +50,7 @@ class RawObject:
     data: Mapping[str, object]
     source: Path
     document: int
+    value: object = field(default=None, compare=False, repr=False)
 
     @property
     def full_name(self) -> str:
@@ -122,9 +127,10 @@ def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | 
     """
     files: list[FileReport] = []
     objects: list[RawObject] = []
+    parsers = _parsers()
     for path in paths:
         for file in _files(path):
-            report, found = _load_file(file, check_expression)
+            report, found = _load_file(file, parsers, check_expression)
             files.append(report)
             objects += found
     return Loaded(tuple(files), tuple(objects))
@@ -134,7 +140,7 @@ def load_objects(
     objects: Iterable[object], source: str, check_expression: Callable[[str], str | None] | None = None
 ) -> Loaded:
     """Objects that are there already, as `load` reads them; ``source`` stands for the file in messages."""
-    reader = _FileReader(Path(source), check_expression)
+    reader = _FileReader(Path(source), _parsers(), check_expression)
     for number, document in enumerate(objects, start=1):
         reader.read_document(document, number)
     return Loaded((reader.report,), tuple(reader.objects))
@@ -154,7 +160,15 @@ def _files(path: Path) -> list[Path]:
     return sorted(visible) or [path]
 
 
-def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[FileReport, list[RawObject]]:
+def _parsers() -> _Parsers:
+    """The parsers of one cluster: equal values of its objects are shared, also between files."""
+    watched = {kind: each.parse for kind, each in all_kinds().items()}
+    return {**watched, NAMESPACES.kind: parse_namespace, QUOTAS.kind: parse_resource_quota}
+
+
+def _load_file(
+    path: Path, parsers: _Parsers, check: Callable[[str], str | None] | None
+) -> tuple[FileReport, list[RawObject]]:
     try:
         text = _text_of(path)
     except FileNotFoundError:
@@ -167,7 +181,7 @@ def _load_file(path: Path, check: Callable[[str], str | None] | None) -> tuple[F
         return FileReport(path, problems=(FileProblem(Problem("", "is not text in UTF-8")),)), []
     except ValueError as error:
         return _unreadable(path, f"cannot be read: {error}"), []
-    reader = _FileReader(path, check)
+    reader = _FileReader(path, parsers, check)
     reader.read(text)
     return reader.report, reader.objects
 
@@ -198,15 +212,14 @@ def _unreadable(path: Path, why: str) -> FileReport:
 class _FileReader:
     """Sorts the documents of one file."""
 
-    def __init__(self, path: Path, check: Callable[[str], str | None] | None) -> None:
+    def __init__(self, path: Path, parsers: _Parsers, check: Callable[[str], str | None] | None) -> None:
         self.path = path
         self.used: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.problems: list[FileProblem] = []
         self.objects: list[RawObject] = []
         self._check = check
-        watched = {kind: each.parse for kind, each in all_kinds().items()}
-        self._parsers = {**watched, NAMESPACES.kind: parse_namespace, QUOTAS.kind: parse_resource_quota}
+        self._parsers = parsers
 
     def read(self, text: str) -> None:
         """All documents."""
@@ -260,12 +273,18 @@ class _FileReader:
         self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number))
 
     def _use(self, obj: dict[str, object], kind: str, number: int) -> None:
-        problems = _problems(obj, self._parsers[kind], self._check)
+        value: object = None
+        found: Sequence[Problem] = ()
+        try:
+            value = self._parsers[kind](obj)
+        except InvalidObjectError as error:
+            found = error.problems
+        problems = _problems(obj, found, self._check)
         if problems:
             self._note(number, f"{kind} {_name(obj)}", problems)
             return
         self.used[kind] += 1
-        self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number))
+        self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number, value))
 
     def _completed(self, obj: dict[str, object], *, namespaced: bool) -> dict[str, object]:
         """The object with what an API server adds: the namespace, and a name from generateName."""
@@ -285,16 +304,9 @@ class _FileReader:
 
 
 def _problems(
-    obj: Mapping[str, object],
-    parse: Callable[[Mapping[str, object]], object],
-    check: Callable[[str], str | None] | None,
+    obj: Mapping[str, object], found: Sequence[Problem], check: Callable[[str], str | None] | None
 ) -> Sequence[Problem]:
-    """All problems of an object: fields that cannot be read or that are unknown, and rules of an API server."""
-    found: tuple[Problem, ...] = ()
-    try:
-        parse(obj)
-    except InvalidObjectError as error:
-        found = error.problems
+    """All problems of an object: those that its parser has found, unknown fields, and rules of an API server."""
     if any(problem.path == "apiVersion" for problem in found):
         return found
     first: dict[str, Problem] = {}

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from extender.kube.api import ObjectKey, RawObject, Resource
 
@@ -20,11 +20,16 @@ class EventType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a watch, with the last state of a deleted object."""
+    """One event of a watch, with the last state of a deleted object.
+
+    Attributes:
+        value: the object as `extender.state.edit.read` returns it, if the sender has read it already; else None.
+    """
 
     type: EventType
     resource: Resource
     object: RawObject
+    value: Any = None
 
 
 def key_of(obj: RawObject) -> ObjectKey:

@@ -106,7 +106,8 @@ class ClusterState:
         if event.type is EventType.DELETED:
             edit.drop(kind, key)
         else:
-            edit.put(kind, key, self._mutation_cache.forget(version) or read(kind, event.object), listed=False)
+            value = self._mutation_cache.forget(version) or event.value or read(kind, event.object)
+            edit.put(kind, key, value, listed=False)
             if version is not None:
                 versions[key] = version
         self._commit(edit)
