@@ -60,9 +60,10 @@ def uses_volumes(spec: Fields) -> bool:
     return any(each.has(kind) for each in spec.children("volumes") for kind in _CLAIMED_VOLUMES)
 
 
-def unmodeled_conditions(spec: Fields, containers: Sequence[Fields]) -> tuple[str, ...]:
+def unmodeled_conditions(spec: Fields, containers: Sequence[Fields], *, has_volumes: bool) -> tuple[str, ...]:
     """Conditions of a pod that kube-scheduler checks and that the extender does not know."""
-    return tuple(what for what, has in _UNMODELED if has(spec, containers))
+    found = tuple(what for what, has in _UNMODELED if has(spec, containers))
+    return (*found, "volumes") if has_volumes else found
 
 
 def _required_affinity(spec: Fields) -> NodeSelector | None:
@@ -93,5 +94,4 @@ _UNMODELED: Final[Sequence[tuple[str, Callable[[Fields, Sequence[Fields]], bool]
     ("affinity between pods", _has_pod_affinity),
     ("topology spread", lambda spec, _: bool(spec.items("topologySpreadConstraints"))),
     ("host ports", _has_host_ports),
-    ("volumes", lambda spec, _: uses_volumes(spec)),
 )

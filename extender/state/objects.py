@@ -221,10 +221,10 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         has_started=has_started(phase, conditions),
         started=status.time_or_none("startTime") or "",
         may_preempt=spec.text("preemptionPolicy") != "Never",
-        has_volumes=uses_volumes(spec),
+        has_volumes=(has_volumes := uses_volumes(spec)),
         requirements=read_requirements(spec),
         gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
-        unmodeled=unmodeled_conditions(spec, (*init, *main)),
+        unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
         policy=metadata.text_mapping("annotations").get(POLICY),
         fence=fence_of(conditions),
     )

@@ -126,6 +126,8 @@ class Fields:
     def text_mapping(self, name: str) -> Mapping[str, str]:
         """An object of strings."""
         mapping = self.mapping(name)
+        if not mapping:
+            return {}
         if not all(isinstance(value, str) for value in mapping.values()):
             for key, value in mapping.items():
                 if not isinstance(value, str):
