@@ -16,6 +16,7 @@ from typer.main import get_command
 from extender.cli.messages import USAGE, say
 from extender.cli.options import command_app, spread
 from extender.cli.streams import OutputError, give_up_output, open_standard_streams
+from extender.serving.garbage import undisturbed
 from extender.version import __version__
 
 _EXIT_CODES: Final = (
@@ -36,7 +37,9 @@ class _Modules(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - typer has a click of its own, and does not export it
         if name not in _COMMANDS:
             raise KeyError(name)
-        return get_command(import_module(f"extender.cli.{name}").app)
+        with undisturbed():
+            module = import_module(f"extender.cli.{name}")
+        return get_command(module.app)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_COMMANDS)

