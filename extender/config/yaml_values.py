@@ -184,14 +184,21 @@ def _scalar(event: ScalarEvent) -> object:
     text: str = event.value
     if not event.implicit[0]:
         return text if event.tag in {None, "!"} else _tagged(event)
+    try:
+        return plain_value(text)
+    except ValueError as error:
+        raise _problem(str(error), event) from error
+
+
+def plain_value(text: str) -> bool | int | float | str | None:
+    """The value of a plain scalar. Raises ValueError: it is too large for a number."""
     if text in _WORDS:
         return _WORDS[text]
-    return _number(event) if text[0] in _STARTS_OF_NUMBERS else text
+    return _number(text) if text[0] in _STARTS_OF_NUMBERS else text
 
 
-def _number(event: ScalarEvent) -> int | float | str:
+def _number(text: str) -> int | float | str:
     """The number of a plain scalar, or its text if it is none."""
-    text: str = event.value
     try:
         if match := _INTEGER.fullmatch(text):
             sign, *digits = match.groups()
@@ -199,7 +206,7 @@ def _number(event: ScalarEvent) -> int | float | str:
             return int(sign + found.replace("_", ""), base)
         return finite(text) if _FLOAT.fullmatch(text) else text
     except ValueError as error:
-        raise _problem(f"{shown(text)} is too large for a number", event) from error
+        raise ValueError(f"{shown(text)} is too large for a number") from error
 
 
 def finite(text: str) -> float:
@@ -217,7 +224,10 @@ def _tagged(event: ScalarEvent) -> object:
         return text
     if tag == "null":
         return None
-    number = _number(event)
+    try:
+        number = _number(text)
+    except ValueError as error:
+        raise _problem(str(error), event) from error
     if tag == "bool" and isinstance(_WORDS.get(text.lower()), bool):
         return _WORDS[text.lower()]
     if tag == "int" and isinstance(number, int):

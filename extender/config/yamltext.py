@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from allocator import shown
+from extender.config.yaml_lines import OTHER, read_lines
 from extender.config.yaml_values import MAX_NESTING, MAX_VALUES, TOO_DEEP, YamlDocument, finite
 
 _SEPARATOR: Final = re.compile(r"\n---(?=\s|$)")
@@ -67,6 +68,9 @@ def single_mapping(text: str) -> dict[str, Any] | None:
 
 
 def _yaml(text: str, line: int) -> object:
+    found = read_lines(text)
+    if found is not OTHER:
+        return found
     if _is_too_deep(text):
         return SyntaxProblem(TOO_DEEP, line + 1)
     try:
