@@ -81,6 +81,7 @@ bench: $(VENV)/.dev  ## run the benchmarks (docs/performance.md)
 	$(BIN)/python -m loadtest.memory_bench
 	$(BIN)/python -m loadtest.scaling_bench
 	$(BIN)/python -m loadtest.autoscaler_bench
+	$(BIN)/python -m loadtest.packing_bench --own mig,any-gpu,nvlink,nic,sriov --load 100 --bound
 
 loadtest: $(VENV)/.dev  ## measure pods per second on a real control plane: WORKLOAD (names or files), ARGS (--help); all workloads take more than an hour
 	$(BIN)/python -m tests.kit.controlplane.binaries

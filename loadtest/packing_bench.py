@@ -1,15 +1,20 @@
-"""How much of a cluster's GPUs each policy can allocate, as pods of a trace arrive until 130 % is asked for.
+"""How much of a cluster each policy can allocate, as pods arrive until they have asked for more than there is.
 
-The pods of a trace arrive in random order, which the seed decides, and more are drawn from the trace until they ask for
-130 % of all GPUs. Each pod gets a node when it arrives, or never; nothing leaves. Filter, prioritize and bind are the
-service's; CPU and memory count as in kube-scheduler. Traces have the columns of alibaba/clusterdata,
-cluster-trace-gpu-v2023. Progress goes to stderr, results to stdout. Exit code 2: bad input.
+There are two sources of nodes and pods. Traces from files have the columns of alibaba/clusterdata,
+cluster-trace-gpu-v2023: pods arrive in random order, which the seed decides, and more are drawn from the trace until
+the load is reached; CPU and memory count as in kube-scheduler. Traces of ours are drawn by the seed: mig (partitions of
+GPUs), any-gpu (GPUs or partitions, whichever are large enough), nvlink (several GPUs that NVLink joins), nic (a GPU and
+a NIC at one PCIe root), sriov (shared bandwidth).
+
+Each pod gets a node when it arrives, or never. Filter, prioritize and bind are the service's. Progress goes to stderr,
+results to stdout. Exit code 2: bad input.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +22,13 @@ from rich.console import Console
 
 from allocator import POLICIES, hint
 from extender.observe.tables.terminal import print_table
-from loadtest.packing.published import PublishedError, read_published
+from loadtest.packing.arrivals import LOAD
+from loadtest.packing.own.bound import bound
+from loadtest.packing.own.draw import draw
+from loadtest.packing.own.run import run_own
+from loadtest.packing.own.scenarios import SCENARIOS
+from loadtest.packing.picture import picture
+from loadtest.packing.results import ResultsError, read_published, read_runs
 from loadtest.packing.run import Run, run
 from loadtest.packing.table import results_table
 from loadtest.packing.trace import Trace, TraceError, TraceNode, read_nodes, read_trace
@@ -26,36 +37,82 @@ _USAGE: Final = 2
 _STEP: Final = 500
 """Pods between two lines of progress."""
 
+_NODES: Final = 20
+"""Nodes of a trace of ours."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit code."""
-    wanted = _parser().parse_args(arguments)
+    parser = _parser()
+    wanted = parser.parse_args(arguments)
+    if problem := _problem(wanted):
+        parser.error(problem)
     try:
-        nodes = read_nodes(wanted.nodes)
+        nodes = read_nodes(wanted.nodes) if wanted.nodes else ()
         traces = [read_trace(path) for path in wanted.pods]
         published = read_published(wanted.published) if wanted.published else {}
-    except (TraceError, PublishedError) as error:
+        runs = [each for path in wanted.results for each in read_runs(path)]
+    except (TraceError, ResultsError) as error:
         print(error, file=sys.stderr)
         return _USAGE
-    runs = list(_runs(nodes, traces, wanted.policies, wanted.seeds))
+    runs += [*_runs(nodes, traces, wanted), *_own_runs(wanted)]
     if wanted.output == "json":
         print(json.dumps([each.as_json() for each in runs], indent=2))
     else:
         print_table(results_table(runs, published), Console())
+    if wanted.picture:
+        try:
+            wanted.picture.write_bytes(picture(runs, published))
+        except OSError as error:
+            print(f"{wanted.picture}: {error.strerror}", file=sys.stderr)
+            return _USAGE
     return 0
 
 
-def _runs(
-    nodes: Sequence[TraceNode], traces: Sequence[Trace], policies: Sequence[str], seeds: Sequence[int]
-) -> Iterator[Run]:
+def _problem(wanted: argparse.Namespace) -> str:
+    """What is wrong with options that are right one by one; empty: nothing."""
+    if not (wanted.pods or wanted.own or wanted.results):
+        return "nothing to measure: name files with pods, or traces of ours with --own, or --results"
+    if bool(wanted.pods) != bool(wanted.nodes):
+        return "--nodes and files with pods belong together"
+    for option in ("bound", "departures", "own_nodes"):
+        if getattr(wanted, option) and not wanted.own:
+            return f"--{option.replace('_', '-')} is for traces of ours: name them with --own"
+    if wanted.bound and wanted.departures:
+        return "--bound is about pods that stay: leave out --departures"
+    if wanted.picture and wanted.departures:
+        return "--picture is about pods that stay: leave out --departures"
+    return ""
+
+
+def _runs(nodes: Sequence[TraceNode], traces: Sequence[Trace], wanted: argparse.Namespace) -> Iterator[Run]:
     for trace in traces:
-        for policy in policies:
-            for seed in seeds:
+        for policy in wanted.policies:
+            for seed in wanted.seeds:
                 title = f"{trace.name}, {policy}, seed {seed}"
-                found = run(nodes, trace, policy, seed, _progress(title))
-                percent = f"{found.allocated[max(found.allocated)]:.1f} % allocated"
-                _tell(f"{title}: {percent}, {found.placed} of {found.pods} pods placed, {found.seconds:.0f} s")
-                yield found
+                yield _told(title, run(nodes, trace, policy, seed, wanted.load, _progress(title)))
+
+
+def _own_runs(wanted: argparse.Namespace) -> Iterator[Run]:
+    for name in wanted.own:
+        for seed in wanted.seeds:
+            trace = draw(SCENARIOS[name](), wanted.own_nodes or _NODES, seed, wanted.load, departures=wanted.departures)
+            most = bound(trace) if wanted.bound else None
+            for policy in wanted.policies:
+                title = f"{name}, {policy}, seed {seed}"
+                found = run_own(trace, policy, seed, _progress(title))
+                yield replace(_told(title, found), bound=most)
+
+
+def _told(title: str, found: Run) -> Run:
+    if found.in_use is not None:
+        percent = f"{found.in_use:.1f} % in use, "
+    elif found.allocated:
+        percent = f"{found.allocated[max(found.allocated)]:.1f} % allocated, "
+    else:
+        percent = ""
+    _tell(f"{title}: {percent}{found.placed} of {found.pods} pods placed, {found.seconds:.0f} s")
+    return found
 
 
 def _progress(title: str) -> Callable[[int, int], None]:
@@ -76,22 +133,42 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("pods", nargs="+", type=Path, metavar="PODS.csv", help="pods of a trace")
-    parser.add_argument("--nodes", required=True, type=Path, metavar="NODES.csv", help="nodes of the cluster")
-    parser.add_argument(
-        "--policies", type=_policies, default=list(POLICIES), help=f"default: {','.join(POLICIES)}", metavar="NAME,..."
+    add = parser.add_argument
+    add("pods", nargs="*", type=Path, metavar="PODS.csv", help="pods of a trace from a file")
+    add("--nodes", type=Path, metavar="NODES.csv", help="nodes for the traces from files")
+    add("--own", type=_own, default=[], help=f"traces of ours: {','.join(SCENARIOS)}", metavar="NAME,...")
+    add("--own-nodes", type=_number, help=f"nodes of a trace of ours; default: {_NODES}", metavar="NUMBER")
+    add("--departures", action="store_true", help="pods of our traces come and go")
+    add("--bound", action="store_true", help="show the most pods of our traces that fit if all are known at once")
+    add(
+        "--load",
+        type=_percent,
+        default=LOAD,
+        help=f"percent of the cluster that pods ask for in the end, or at any time; default: {LOAD * 100:.0f}",
+        metavar="PERCENT",
     )
-    parser.add_argument("--seeds", type=_seeds, default=[42], help="default: 42", metavar="NUMBER,...")
-    parser.add_argument("--published", type=Path, metavar="FILE.json", help="published results to show in the table")
-    parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
+    add("--policies", type=_policies, default=list(POLICIES), help=f"default: {','.join(POLICIES)}", metavar="NAME,...")
+    add("--seeds", type=_seeds, default=[42], help="default: 42", metavar="NUMBER,...")
+    add("--published", type=Path, metavar="FILE.json", help="published results to show too")
+    add("--results", type=Path, action="append", default=[], metavar="FILE.json", help="earlier runs to show too")
+    add("--picture", type=Path, metavar="FILE.svg", help="draw what stays unallocated against what is asked for")
+    add("--output", choices=("table", "json"), default="table", help="default: table")
     return parser
 
 
 def _policies(text: str) -> list[str]:
+    return _names(text, POLICIES, "policy")
+
+
+def _own(text: str) -> list[str]:
+    return _names(text, SCENARIOS, "trace")
+
+
+def _names(text: str, known: Collection[str], what: str) -> list[str]:
     names = text.split(",")
     for name in names:
-        if name not in POLICIES:
-            raise argparse.ArgumentTypeError(f'unknown policy "{name}"{hint(name, POLICIES)}')
+        if name not in known:
+            raise argparse.ArgumentTypeError(f'unknown {what} "{name}"{hint(name, known)}')
     return names
 
 
@@ -100,6 +177,16 @@ def _seeds(text: str) -> list[int]:
         return [int(each) for each in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f'"{text}" is no list of whole numbers such as 42,43') from None
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f'"{text}" is no whole number of 1 or more')
+    return int(text)
+
+
+def _percent(text: str) -> float:
+    return _number(text) / 100
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ from typing import Any, Final
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
 from extender.serving.garbage import undisturbed
-from loadtest.packing.arrivals import arrivals
+from loadtest.packing.arrivals import LOAD, arrivals
 from loadtest.packing.cluster import cluster_objects, pod_objects
 from loadtest.packing.room import Room
-from loadtest.packing.trace import WHOLE, Shape, Trace, TraceNode
+from loadtest.packing.trace import WHOLE, Trace, TraceNode
 
-CHECKPOINTS: Final = (90, 95, 100, 110, 120, 130)
-"""Loads at which the allocation is noted: percent of all GPUs that pods have asked for so far."""
+STEP: Final = 5
+"""Percent between two loads at which the allocation is noted. A load is what pods have asked for so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,13 @@ class Run:
     """What a run has measured.
 
     Attributes:
-        allocated: percent of all GPUs that is allocated, by checkpoint.
+        allocated: percent of the cluster that is allocated, by load: percent of the cluster that pods have asked for
+            until then. Empty if pods leave.
         pods: how many arrived.
         placed: how many of them got a node.
         seconds: of computing for the scheduling, without making the cluster.
+        in_use: if pods leave, percent of the cluster that is allocated, the mean over time.
+        bound: the most pods that could have been placed, if it was asked for.
     """
 
     trace: str
@@ -38,6 +41,13 @@ class Run:
     pods: int
     placed: int
     seconds: float
+    in_use: float | None = None
+    bound: int | None = None
+
+    @property
+    def reached(self) -> float | None:
+        """Percent of the bound that was placed."""
+        return 100 * self.placed / self.bound if self.bound else None
 
     def as_json(self) -> dict[str, Any]:
         """The run for programs."""
@@ -50,6 +60,8 @@ class Run:
             "pods": self.pods,
             "placed": self.placed,
             "seconds": round(self.seconds, 1),
+            "in_use": None if self.in_use is None else round(self.in_use, 3),
+            "bound": self.bound,
         }
 
 
@@ -58,6 +70,7 @@ def run(
     trace: Trace,
     policy: str,
     seed: int,
+    load: float = LOAD,
     progress: Callable[[int, int], object] = lambda _done, _all: None,
 ) -> Run:
     """Place the pods of a trace.
@@ -67,10 +80,11 @@ def run(
         trace: at least one pod asks for a GPU.
         policy: name of the policy for all pods.
         seed: of the arrivals.
+        load: the share of all GPUs that is asked for in the end.
         progress: called after each pod with the number of pods that are done, and of all.
     """
     whole = sum(node.gpus for node in nodes)
-    shapes = arrivals(trace, whole * WHOLE, seed)
+    shapes = arrivals(trace, whole * WHOLE, seed, load)
     with undisturbed():
         cluster = Cluster.from_objects(
             cluster_objects(nodes), settings=Settings(scheduling=SchedulingSettings(policy=policy))
@@ -80,24 +94,25 @@ def run(
         placements = cluster.schedule(progress=progress, choice=Room(nodes, shapes))
         seconds = time.process_time() - began
     placed = [bool(placement.node) for placement in placements]
-    percent = allocated(shapes, placed, whole * WHOLE)
+    percent = allocated([shape.asked for shape in shapes], placed, whole * WHOLE)
     return Run(trace.name, policy, seed, percent, len(shapes), sum(placed), seconds)
 
 
-def allocated(shapes: Sequence[Shape], placed: Sequence[bool], whole: int) -> Mapping[int, float]:
-    """Percent of the GPUs that is allocated at each checkpoint that is reached.
+def allocated(asked: Sequence[int], placed: Sequence[bool], whole: int) -> Mapping[int, float]:
+    """Percent of the cluster that is allocated when each load is reached.
 
     Args:
-        shapes: in the order of arrival.
+        asked: how much each pod asks for, in the order of arrival.
         placed: whether each of them got a node.
-        whole: thousandths of GPUs that the cluster has.
+        whole: how much the cluster has.
     """
     found: dict[int, float] = {}
-    asked = held = 0
-    for shape, has_node in zip(shapes, placed, strict=True):
-        asked += shape.asked
-        held += shape.asked * has_node
-        for load in CHECKPOINTS:
-            if load not in found and asked * 100 >= whole * load:
-                found[load] = 100 * held / whole
+    load = STEP
+    so_far = held = 0
+    for size, has_node in zip(asked, placed, strict=True):
+        so_far += size
+        held += size * has_node
+        while so_far * 100 >= whole * load:
+            found[load] = 100 * held / whole
+            load += STEP
     return found

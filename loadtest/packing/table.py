@@ -1,40 +1,62 @@
 """Runs as a table: for each trace and policy the median over the seeds, and published results below."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import Final
 
 from extender.observe.tables.terminal import Table
-from loadtest.packing.published import Published
-from loadtest.packing.run import CHECKPOINTS, Run
+from loadtest.packing.results import Published
+from loadtest.packing.run import Run
 
-_HEADINGS = ("trace", "policy", "seeds", *(f"at {load} %" for load in CHECKPOINTS), "placed", "seconds")
+CHECKPOINTS: Final = (90, 95, 100, 110, 120, 130)
+"""The loads that the table shows, in percent."""
+
+_NONE: Final = "-"
 
 
 def results_table(runs: Sequence[Run], published: Published) -> Table:
-    """Percent of all GPUs allocated at each checkpoint; pods placed, and seconds for one run."""
+    """Percent of the cluster allocated at each checkpoint; pods placed, and seconds for one run."""
+    loads = [load for load in CHECKPOINTS if any(load in run.allocated for run in runs)]
+    more: dict[str, Callable[[Run], float | None]] = {
+        "in use": lambda run: run.in_use,
+        "bound": lambda run: run.bound,
+        "% of bound": lambda run: run.reached,
+    }
+    shown = {name: value for name, value in more.items() if any(value(run) is not None for run in runs)}
+    headings = ("trace", "policy", "seeds", *(f"at {load} %" for load in loads), "placed", *shown, "seconds")
     rows: list[Sequence[str]] = []
     for trace in dict.fromkeys(run.trace for run in runs):
         of_trace = [run for run in runs if run.trace == trace]
         policies = dict.fromkeys(run.policy for run in of_trace)
-        rows += [_measured([run for run in of_trace if run.policy == policy]) for policy in policies]
-        rows += _published(trace, published.get(trace, {}))
-    return Table(_HEADINGS, rows, "percent of all GPUs allocated, median of the seeds, by percent asked for")
+        of_policies = [[run for run in of_trace if run.policy == policy] for policy in policies]
+        rows += [_measured(each, loads, shown.values()) for each in of_policies]
+        rows += _published(trace, published.get(trace, {}), loads, len(shown))
+    return Table(headings, rows, "medians of the seeds; percent of the cluster allocated when so much is asked for")
 
 
-def _measured(runs: Sequence[Run]) -> Sequence[str]:
+def _measured(
+    runs: Sequence[Run], loads: Sequence[int], more: Iterable[Callable[[Run], float | None]]
+) -> Sequence[str]:
     seeds = ",".join(str(run.seed) for run in runs)
     placed = f"{median(run.placed for run in runs):.0f} of {median(run.pods for run in runs):.0f}"
+    known = [_median(value(run) for run in runs) for value in more]
     seconds = f"{median(run.seconds for run in runs):.1f}"
-    return (runs[0].trace, runs[0].policy, seeds, *_loads(run.allocated for run in runs), placed, seconds)
+    allocated = _loads([run.allocated for run in runs], loads)
+    return (runs[0].trace, runs[0].policy, seeds, *allocated, placed, *known, seconds)
 
 
-def _loads(allocated: Iterable[Mapping[int, float]]) -> Iterator[str]:
-    each = list(allocated)
-    for load in CHECKPOINTS:
-        known = [percents[load] for percents in each if load in percents]
-        yield f"{median(known):.1f}" if known else "-"
+def _loads(allocated: Sequence[Mapping[int, float]], loads: Sequence[int]) -> Iterator[str]:
+    for load in loads:
+        yield _median(each.get(load) for each in allocated)
 
 
-def _published(trace: str, policies: Mapping[str, Mapping[int, float]]) -> Iterator[Sequence[str]]:
+def _median(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{median(known):.1f}" if known else _NONE
+
+
+def _published(
+    trace: str, policies: Mapping[str, Mapping[int, float]], loads: Sequence[int], more: int
+) -> Iterator[Sequence[str]]:
     for policy, allocated in policies.items():
-        yield (trace, f"{policy} (published)", "-", *_loads([allocated]), "-", "-")
+        yield (trace, f"{policy} (published)", _NONE, *_loads([allocated], loads), *[_NONE] * (more + 2))
