@@ -1,6 +1,6 @@
 """Allocate devices of one node for some claims."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from allocator.causes import COUNT, POOL, UNREACHABLE
@@ -10,7 +10,7 @@ from allocator.checks.in_use import IN_USE
 from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.errors import NodeUnsuitableError
 from allocator.model.claims import Claim, DeviceClass
-from allocator.model.devices import Node
+from allocator.model.devices import DeviceId, Node
 from allocator.model.features import Features
 from allocator.outcome import Allocation, Reason, Unsatisfiable
 from allocator.policies.best_fit import BEST_FIT
@@ -34,6 +34,7 @@ class Task:
         claims: claims without an allocation, in the order of the pod.
         pools: the pools that the node sees (`Inventory.for_node`).
         usage: what allocated claims hold.
+        among: the only devices that may be taken; None: any. A request for all devices still means all of the node.
     """
 
     node: Node
@@ -43,6 +44,7 @@ class Task:
     usage: Usage
     taint_rules: TaintRules = NO_RULES
     features: Features = field(default_factory=Features)
+    among: Collection[DeviceId] | None = None
 
 
 def allocate(
@@ -67,7 +69,7 @@ def allocate(
     usable = tuple([pool for pool in task.pools if not pool.problem])
     budget = SearchBudget(limits, clock)
     timed = TimedSelectors(selectors, budget)
-    candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed)
+    candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed, task.among)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, usable, task.features)
     view = View(the_plan, candidates, ledger.counters, task.classes, timed)

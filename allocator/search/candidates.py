@@ -4,7 +4,7 @@ A device is judged for a request when the search first needs to know, and then o
 must not reject a pod whose search never needs that device.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,9 @@ from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 
 _SOME_LIST: Final = ("",)
 """Any list: while list-typed attributes are off, the elements of a list do not matter, and it may be empty."""
+
+_TAKEN: Final = DeviceUsage(holders=1)
+"""Of a device that is not offered: as if somebody had it, but its counters are not used up."""
 
 SUITS = Refusal(COUNT)
 """The verdict on a device that nothing speaks against; the search decides whether it is taken."""
@@ -71,7 +74,7 @@ class Candidates:
 
     Attributes:
         fields: the fields of devices and slices that are set in any of them (`NodePool.fields`).
-        held: per candidate, whether an allocated claim holds it as a whole.
+        held: per candidate, whether an allocated claim holds it as a whole, or it is not offered.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Candidates:
         rules: TaintRules,
         features: Features,
         selectors: TimedSelectors,
+        among: Collection[DeviceId] | None = None,
     ) -> None:
         self._situation = Situation(node, rules, features, selectors.matches)
         self.fields = pools[0].fields if len(pools) == 1 else frozenset().union(*(pool.fields for pool in pools))
@@ -102,6 +106,10 @@ class Candidates:
                     self._in_use[index] = of_device
                     self.held[index] = of_device.holders > 0
             start += len(pool.candidates)
+        if among is not None:
+            for index, candidate in enumerate(self.all):
+                if candidate.device.id not in among:
+                    self._in_use[index], self.held[index] = _TAKEN, True
 
     def checks(self, request: DeviceRequest) -> Checks:
         """What can speak against the candidates for a request."""

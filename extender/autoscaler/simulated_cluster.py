@@ -15,8 +15,9 @@ from extender.autoscaler.catalog import Supply
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
-from extender.pods.case import found_on, refreshed
+from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claim_from_template, claims_of, unready, waits, without_pods
+from extender.pods.nominated import found_on
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason

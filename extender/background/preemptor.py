@@ -4,7 +4,7 @@ A preemption has four steps. A step begins when the snapshot shows what the step
 
 1. The node and the victims are chosen.
 2. The pod is nominated, so that its devices are kept from pods of equal or lower priority. The nomination names the
-   victims.
+   devices and the victims.
 3. The choice is checked on the newest snapshot, and the victims that are still needed are evicted.
 4. The nomination ends when the pod is bound or gone, or `KEPT_SECONDS` after its victims have gone.
 
@@ -26,7 +26,9 @@ from extender.kube.api import OutcomeUnknownError
 from extender.observe.metrics import Metrics
 from extender.offload import Offload
 from extender.preemption.choice import Preemption, begun, carried_out, choose, holders_near, still_needed
+from extender.preemption.outcome import is_overtaken
 from extender.state.objects import Pod
+from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
@@ -66,13 +68,14 @@ class _Kept:
     """A pod for which devices are kept.
 
     Attributes:
+        keeping: what is kept.
         since: seconds; when the pod was chosen for.
         victims: how many pods were evicted for it.
         free_since: since when no pod is terminating that holds devices near the node; None while there is one.
     """
 
     pod: Pod
-    node: str
+    keeping: Keeping
     since: float
     victims: int = 0
     free_since: float | None = None
@@ -158,7 +161,7 @@ class Preemptor(BackgroundTask):
         pod = self._pending(uid)
         if pod is None or uid in self._chosen:
             return
-        if pod.kept_node:
+        if pod.kept.node:
             await self._carry_on(pod, asked.names)
         elif not pod.nominated_node:
             found = await self._off_loop(partial(choose, pod, asked.names, self._planned(), solver))
@@ -166,16 +169,16 @@ class Preemptor(BackgroundTask):
                 self._waiting[uid] = found
             elif found is not None and await self._is_kept(found):
                 self._chosen[uid] = found
-                self._kept[uid] = _Kept(pod, found.node.name, self._solver.clock())
+                self._kept[uid] = _Kept(pod, found.keeping, self._solver.clock())
 
     async def _carry_on(self, pod: Pod, names: Sequence[str]) -> None:
         """Go on with a preemption that was begun before, if kube-scheduler takes its node now."""
         found = begun(pod, self._state.snapshot)
         if found is None:
-            await self._give_up(pod, f"kube-scheduler takes no pod like this on node {pod.kept_node} any more")
+            await self._give_up(pod, f"kube-scheduler takes no pod like this on node {pod.kept.node} any more")
         elif found.node.name in names:
             self._chosen[pod.uid] = found
-            self._kept.setdefault(pod.uid, _Kept(pod, pod.kept_node, self._solver.clock()))
+            self._kept.setdefault(pod.uid, _Kept(pod, pod.kept, self._solver.clock()))
 
     def _planned(self, until: str = "") -> Snapshot:
         """The cluster once the preemptions that are chosen are carried out, and pods have what they only wait for.
@@ -195,7 +198,7 @@ class Preemptor(BackgroundTask):
 
     async def _is_kept(self, found: Preemption) -> bool:
         try:
-            await self._evictor.keep(found.pod, found.node.name, found.victims)
+            await self._evictor.keep(found.pod, found.keeping)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("pod not nominated", pod=str(found.pod), node=found.node.name, error=str(error))
             return False
@@ -207,15 +210,15 @@ class Preemptor(BackgroundTask):
         """Evict who is still needed, once the nomination is seen."""
         uid = found.pod.uid
         pod = self._pending(uid)
-        if pod is not None and not pod.kept_node and self._solver.clock() < self._kept[uid].since + _SEEN_SECONDS:
+        if pod is not None and not pod.kept.node and self._solver.clock() < self._kept[uid].since + _SEEN_SECONDS:
             return
         planned = self._planned(uid)
         del self._chosen[uid]
-        if pod is None or pod.kept_node != found.node.name:
+        if pod is None or pod.kept.node != found.node.name:
             return
         victims = await self._still_needed(replace(found, pod=pod), planned)
         if victims is None:
-            await self._give_up(pod, f"the devices on node {pod.kept_node} can't be freed any more")
+            await self._give_up(pod, f"the devices on node {pod.kept.node} can't be freed any more")
         elif victims and self._pending(uid) is not None:
             await self._evict_all(victims, pod)
 
@@ -229,7 +232,7 @@ class Preemptor(BackgroundTask):
     async def _evict_all(self, victims: Sequence[Pod], pod: Pod) -> None:
         failed = await self._evictor.evict(victims, pod)
         evicted = [victim for victim in victims if victim.uid not in failed]
-        text = f"preempted by pod {pod} of priority {pod.priority}, which needs the devices on node {pod.kept_node}"
+        text = f"preempted by pod {pod} of priority {pod.priority}, which needs the devices on node {pod.kept.node}"
         for victim in evicted:
             self._tell(victim, Note("Preempted", text, "Preempting"))
         kept = self._kept[pod.uid]
@@ -238,7 +241,7 @@ class Preemptor(BackgroundTask):
         self._metrics.evicted(len(evicted))
         kept.victims += len(evicted)
         left = [f"pod {victim}: {failed[victim.uid]}" for victim in victims if victim.uid in failed]
-        logger.info("preempted", pod=str(pod), node=pod.kept_node, victims=list(map(str, evicted)), left=left)
+        logger.info("preempted", pod=str(pod), node=pod.kept.node, victims=list(map(str, evicted)), left=left)
 
     # --- until the pod is bound -------------------------------------------------------------------------------
 
@@ -247,8 +250,8 @@ class Preemptor(BackgroundTask):
         snapshot = self._state.snapshot
         for name in snapshot.nominated:
             for pod in snapshot.nominated_to(name):
-                if pod.kept_node and pod.uid not in self._kept:
-                    self._kept[pod.uid] = _Kept(pod, pod.kept_node, self._solver.clock())
+                if pod.kept.node and pod.uid not in self._kept:
+                    self._kept[pod.uid] = _Kept(pod, pod.kept, self._solver.clock())
         return list(self._kept.values())
 
     async def _look_after(self, kept: _Kept) -> None:
@@ -261,7 +264,7 @@ class Preemptor(BackgroundTask):
             return
         if uid in self._chosen or self._is_binding(uid):
             return
-        if not pod.kept_node:
+        if not pod.kept.node:
             self._forget(uid)
         elif self._is_waiting(pod, snapshot):
             kept.free_since = None
@@ -272,13 +275,17 @@ class Preemptor(BackgroundTask):
 
     def _is_waiting(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether a pod near the kept node is terminating."""
-        node = snapshot.nodes.get(pod.kept_node)
+        node = snapshot.nodes.get(pod.kept.node)
         return node is not None and any(each.deleting for each in holders_near(node, snapshot, self._solver.features))
 
     def _count_outcome(self, kept: _Kept, pod: Pod) -> None:
-        if pod.node_name == kept.node:
+        if pod.node_name == kept.keeping.node:
             self._metrics.preemption_took(self._solver.clock() - kept.since)
         elif pod.node_name:
+            self._count_unused(kept)
+
+    def _count_unused(self, kept: _Kept) -> None:
+        if not is_overtaken(kept.pod, kept.keeping.devices, self._planned()):
             self._metrics.preempted_in_vain(kept.victims)
 
     async def _give_up(self, pod: Pod, why: str) -> None:
@@ -293,7 +300,7 @@ class Preemptor(BackgroundTask):
         """The pod does not take what others were evicted for."""
         kept = self._kept.pop(uid, None)
         if kept is not None:
-            self._metrics.preempted_in_vain(kept.victims)
+            self._count_unused(kept)
 
     def _pending(self, uid: str) -> Pod | None:
         """The pod as it is now, if it waits for a node and no bind of it is running."""

@@ -13,8 +13,9 @@ from extender.background.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
-from extender.pods.case import NOTHING_TO_ALLOCATE, found_on, holding
+from extender.pods.case import NOTHING_TO_ALLOCATE, holding
 from extender.pods.claims import Blocked, claim_keys, claims_of
+from extender.pods.nominated import found_on
 from extender.quota.device_quota import quotas_of
 from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod

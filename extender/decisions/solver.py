@@ -1,7 +1,7 @@
 """The allocator, with everything that is the same for all pods."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -13,6 +13,7 @@ from allocator import (
     Claim,
     Clock,
     DeviceClass,
+    DeviceId,
     Features,
     Limits,
     Node,
@@ -72,6 +73,7 @@ class Solver:
         faults: told of unexpected errors in the allocator, which become errors of the claims.
         totals: what namespaces are allocated of the limits of their quotas.
         until: the deadline of the call, by the clock. It ends every search.
+        among: the only devices that `solve` and `judge` may give; None: any.
     """
 
     selectors: Selectors
@@ -83,6 +85,7 @@ class Solver:
     faults: Faults = field(default_factory=Faults)
     totals: Totals = field(default_factory=Totals)
     until: float = math.inf
+    among: Collection[DeviceId] | None = None
 
     def within(self, until: float) -> "Solver":
         """The solver with this deadline, if it is earlier than its own."""
@@ -120,6 +123,7 @@ class Solver:
             usage=snapshot.usage,
             taint_rules=snapshot.taint_rules,
             features=self.features,
+            among=self.among,
         )
         return self._asked(
             claims,

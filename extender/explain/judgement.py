@@ -213,7 +213,7 @@ class Judgement:
         return tuple(found.values())
 
     def _notes(self, stopped: int) -> Iterator[str]:
-        if node := self.case.pod.kept_node:
+        if node := self.case.pod.kept.node:
             yield f"devices are kept for the pod on node {node}, because other pods are evicted for it"
         for claim in self.case.claims.allocated:
             held = ", ".join(map(str, held_by(claim, self.snapshot)))

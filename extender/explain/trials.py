@@ -10,8 +10,9 @@ from extender.explain.changes import Change, combined, configured, invasiveness
 from extender.explain.explanation import Proposal
 from extender.explain.references import with_claims_made
 from extender.kube.api import ObjectKey
-from extender.pods.case import held_for_nominated, open_case
+from extender.pods.case import open_case
 from extender.pods.claims import Blocked
+from extender.pods.nominated import held_for_nominated
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
 

@@ -3,15 +3,11 @@
 For a what-if, such as a cluster without some pods, the same code runs on a fork of the snapshot.
 """
 
-import math
-from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator import Allocation, AllocatorError, Claim, Features, Merit
+from allocator import Allocation, Claim, Features, Merit
 from extender.decisions.solver import No, Solver
-from extender.kube.api import ObjectKey
-from extender.pods.claims import Blocked, PodClaims, claim_keys, claims_of
+from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import NO_SPECIAL
 from extender.pods.policy import policy_of, unknown_policy
 from extender.state.objects import NodeObject, Pod
@@ -77,16 +73,6 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     return Case(pod, claims, snapshot, solver)
 
 
-def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:
-    """What a pod would get on a node, apart from what nominated pods before it need.
-
-    Raises:
-        InvalidClaimError, SelectorError: the pod can run on no node.
-    """
-    case = open_case(pod, held_for_nominated(pod, snapshot, solver), solver)
-    return No(case.reason) if isinstance(case, Blocked) else case.at(node)
-
-
 def refreshed(pod: Pod, snapshot: Snapshot) -> Pod:
     """The pod with the claims that were made for it since the scheduler read it."""
     known = snapshot.pod(pod.uid)
@@ -116,63 +102,12 @@ def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -
     return snapshot
 
 
-def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot:
-    """The cluster in which nominated pods that go before this one have what they need on their nodes.
-
-    Room was made for them there, perhaps by evictions: no pod of lower or equal priority may take it. Of two nominated
-    pods of equal priority the older one goes first, so that they do not wait for each other.
-
-    Together they may take half of the solver's time. Nothing is held for a pod that is not decided by then, nor for one
-    that no longer fits.
-    """
-    held = snapshot
-    mine = set(claim_keys(pod))
-    before = tuple(_nominated_before(pod, snapshot))
-    half = solver.within(_middle(solver)) if before else solver
-    for place, (other, node) in enumerate(before):
-        found: Allocation | No | None = None
-        with solver.faults.of(f"pod {other}"), suppress(AllocatorError, TimeoutError):
-            found = _needed(other, node, mine, held, half.share(len(before) - place))
-        if isinstance(found, Allocation):
-            held = holding(found, held)
-    return held
-
-
-def _needed(
-    pod: Pod, node: NodeObject, shared: Collection[ObjectKey], snapshot: Snapshot, solver: Solver
-) -> Allocation | No:
-    """What a nominated pod would get on its node for the claims that it does not share."""
-    case = open_case(pod, after_departures(snapshot, node, solver.features), solver)
-    if isinstance(case, Blocked):
-        return No(case.reason)
-    own = tuple(each for each in case.claims.pending if each.key not in shared)
-    return replace(case, claims=replace(case.claims, pending=own)).at(node)
-
-
-def _middle(solver: Solver) -> float:
-    """The time at which half of the solver's time is over."""
-    return solver.until if solver.until == math.inf else (solver.clock() + solver.until) / 2
-
-
 def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
     """The cluster in which an allocation is taken."""
     usage = snapshot.usage
     for allocation in found.results:
         usage = usage.with_allocation(allocation)
     return snapshot._replace(usage=usage)
-
-
-def _nominated_before(pod: Pod, snapshot: Snapshot) -> Iterator[tuple[Pod, NodeObject]]:
-    """Nominated pods that go before this one, in their order, each with its node."""
-    others = (other for name in snapshot.nominated if name in snapshot.nodes for other in snapshot.nominated_to(name))
-    for other in sorted(others, key=_order):
-        is_before = _order(other) < _order(pod) if pod.nominated_node else other.priority >= pod.priority
-        if other.uid != pod.uid and is_before and not other.deleting and not other.is_finished:
-            yield other, snapshot.nodes[other.nominated_node]
-
-
-def _order(pod: Pod) -> tuple[int, str, str]:
-    return (-pod.priority, pod.created, pod.uid)
 
 
 def _is_left(claim: Claim, snapshot: Snapshot) -> bool:

@@ -5,17 +5,20 @@ that lack something else. The nodes that filter was asked about have passed the 
 devices are missing there. Source of the order of nodes: ``pickOneNodeForPreemption`` of Kubernetes 1.36.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import Features, InvalidClaimError, SelectorError
+from allocator import Allocation, DeviceId, Features, InvalidClaimError, SelectorError
 from extender.decisions.solver import Solver
-from extender.pods.case import held_for_nominated
+from extender.pods.case import Case, fits, open_case
 from extender.pods.claims import without_pods
+from extender.pods.nominated import held_for_nominated
 from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
+from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.verbs.borrowers import loans_of
 from extender.verbs.evictions import Evictions, is_evictable, violations
@@ -33,13 +36,20 @@ class Preemption:
 
     Attributes:
         victims: the pods to evict, wherever they run; none if the pod only has to wait for pods that are terminating.
-        violations: how many of them break a PodDisruptionBudget.
+        devices: which the pod gets then.
+        violations: how many of the victims break a PodDisruptionBudget.
     """
 
     pod: Pod
     node: NodeObject
     victims: tuple[Pod, ...]
+    devices: tuple[DeviceId, ...] = ()
     violations: int = 0
+
+    @property
+    def keeping(self) -> Keeping:
+        """What is kept for the pod."""
+        return Keeping(self.node.name, self.devices, tuple(victim.uid for victim in self.victims))
 
 
 def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Preemption | None:
@@ -62,28 +72,29 @@ def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -
             for every in _evictions(pod, names, world, solver):
                 evictions, enough = every.preferred(solver)
                 if enough == ():
-                    return Preemption(pod, evictions.node, ())
+                    return _preemption(evictions, (), solver)
                 if enough is not None:
                     options.append((evictions, enough))
         smallest = list(_smallest(options, solver))
     except (InvalidClaimError, SelectorError):
         return None
     best = min(smallest, key=lambda each: (each[0].rank(each[1]), each[0].node.name), default=None)
-    return None if best is None else _preemption(pod, *best)
+    return None if best is None else _preemption(*best, solver)
 
 
 def begun(pod: Pod, snapshot: Snapshot) -> Preemption | None:
     """The preemption that a pod's nomination names, by this process or another; None if the pod can't have its node."""
-    node = snapshot.nodes.get(pod.kept_node)
+    node = snapshot.nodes.get(pod.kept.node)
     if node is None or rejection(pod.requirements, node):
         return None
-    return Preemption(pod, node, tuple(each for uid in pod.victims if (each := snapshot.pod(uid)) is not None))
+    victims = tuple(each for uid in pod.kept.victims if (each := snapshot.pod(uid)) is not None)
+    return Preemption(pod, node, victims, pod.kept.devices)
 
 
 def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple[Pod, ...] | None:
     """The victims that are needed on a later snapshot: none if the pod only has to wait; None if they don't suffice.
 
-    They don't suffice either if kube-scheduler rejects the node now.
+    They suffice if the pod gets the devices that are kept for it, and kube-scheduler does not reject the node now.
 
     Raises:
         InvalidClaimError, SelectorError: the pod can run on no node.
@@ -95,14 +106,15 @@ def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple
     victims = [now for each in found.victims if (now := snapshot.pod(each.uid)) is not None]
     world = held_for_nominated(found.pod, snapshot, solver)
     evictions = Evictions.of(found.pod, node, (), victims, world, solver)
-    needed = evictions.irreducible(solver)
+    if fits(found.pod, node, evictions.snapshot, solver):
+        return ()
+    needed = evictions.irreducible(replace(solver, among=frozenset(found.devices)) if found.devices else solver)
     return None if needed is None else tuple(evictions.candidates[each].pod for each in needed)
 
 
 def carried_out(found: Preemption, snapshot: Snapshot) -> Snapshot:
     """The cluster once the victims have gone, and the pod is nominated to the node."""
-    uids = tuple(victim.uid for victim in found.victims)
-    nominated = replace(found.pod, nominated_node=found.node.name, kept_node=found.node.name, victims=uids)
+    nominated = replace(found.pod, nominated_node=found.node.name, kept=found.keeping)
     return without_pods(snapshot, found.victims).with_pod(nominated)
 
 
@@ -115,10 +127,23 @@ def _smallest(options: Sequence[tuple[Evictions, Members]], solver: Solver) -> I
         yield evictions, fewest or enough
 
 
-def _preemption(pod: Pod, evictions: Evictions, members: Members) -> Preemption:
+def _preemption(evictions: Evictions, members: Members, solver: Solver) -> Preemption:
     chosen = [evictions.candidates[each] for each in members]
     victims = tuple(each.pod for each in chosen)
-    return Preemption(pod, evictions.node, victims, violations(chosen, evictions.allowed))
+    devices = _devices(evictions, victims, solver)
+    return Preemption(evictions.pod, evictions.node, victims, devices, violations(chosen, evictions.allowed))
+
+
+def _devices(evictions: Evictions, victims: Sequence[Pod], solver: Solver) -> tuple[DeviceId, ...]:
+    """What the pod gets once the victims have gone.
+
+    One search more, although the time to choose may be up. It is not known only if the limits of a search stop it.
+    """
+    timeless = replace(solver, until=math.inf)
+    case = open_case(evictions.pod, without_pods(evictions.snapshot, victims), timeless)
+    found = case.at(evictions.node) if isinstance(case, Case) else None
+    results = found.results if isinstance(found, Allocation) else ()
+    return tuple(sorted({each.device for result in results for each in result.results}))
 
 
 def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Iterator[Evictions]:

@@ -28,7 +28,7 @@ from extender.state.node_requirements import (
     unmodeled_conditions,
     uses_volumes,
 )
-from extender.state.pod_conditions import fence_of, has_started, kept_of, read_conditions
+from extender.state.pod_conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of an extended resource that names a device class (KEP-5004)."""
@@ -118,8 +118,7 @@ class Pod:
         resource_version: of the object; not compared.
         node_name: the node it is bound to; empty while it is pending.
         nominated_node: the node where room was made for it, by its scheduler or by us; empty if there is none.
-        kept_node: the node where we made room for it, which its scheduler may forget; empty if there is none.
-        victims: uids of the pods that were chosen to be evicted for it there.
+        kept: what we keep for it, because others are evicted for it; its scheduler may forget the nomination.
         claims: in the order of ``spec.resourceClaims``.
         claim_statuses: name in ``spec.resourceClaims`` to the name of its claim; None: no claim is needed.
         containers: those that request extended resources.
@@ -139,8 +138,7 @@ class Pod:
     resource_version: str = field(default="", compare=False)
     node_name: str = ""
     nominated_node: str = ""
-    kept_node: str = ""
-    victims: tuple[str, ...] = ()
+    kept: Keeping = NOTHING_KEPT
     priority: int = 0
     phase: str = ""
     deleting: bool = False
@@ -195,16 +193,15 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
     init, main = spec.children("initContainers"), spec.children("containers")
     phase, conditions = status.text("phase"), read_conditions(status)
-    kept_node, victims = kept_of(conditions)
+    kept = Keeping.of(conditions)
     pod = Pod(
         namespace=metadata.text("namespace") or "default",
         name=reader.name,
         uid=metadata.text("uid"),
         resource_version=metadata.text("resourceVersion"),
         node_name=spec.text("nodeName"),
-        nominated_node=kept_node or status.text("nominatedNodeName"),
-        kept_node=kept_node,
-        victims=victims,
+        nominated_node=kept.node or status.text("nominatedNodeName"),
+        kept=kept,
         priority=spec.integer("priority"),
         phase=phase,
         deleting=reader.deleting,

@@ -3,19 +3,51 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from allocator import Fields
+from allocator import DeviceId, Fields
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
 """Condition of a pod whose claims were released: its bind failed, or their devices keep it off every node."""
 
 KEPT: Final = "dra-extender/DevicesKept"
-"""Condition of a pod for which others are evicted. The message has the node where devices are kept for it, and the uids
-of the others (`kept_message`)."""
+"""Condition of a pod for which others are evicted. The message is a `Keeping` (`Keeping.message`)."""
 
-_KEPT_MESSAGE: Final = ": devices are kept for the pod; evicted for it: "
+_KEPT: Final = ": devices are kept for the pod: "
+_EVICTED: Final = "; evicted for it: "
 
 _SANDBOX_READY: Final = "PodReadyToStartContainers"
 """Condition of a pod whose sandbox exists. kubelet prepares the devices of the pod's claims before."""
+
+
+class Keeping(NamedTuple):
+    """What is kept for a pod for which others are evicted.
+
+    Attributes:
+        node: where it is kept; empty if nothing is kept.
+        devices: which the pod gets there.
+        victims: uids of the pods that are evicted for it.
+    """
+
+    node: str = ""
+    devices: tuple[DeviceId, ...] = ()
+    victims: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The message of a condition `KEPT`."""
+        return f"node {self.node}{_KEPT}{', '.join(map(str, self.devices))}{_EVICTED}{', '.join(self.victims)}"
+
+    @classmethod
+    def of(cls, conditions: Iterable["PodCondition"]) -> "Keeping":
+        """What the conditions of a pod say."""
+        for each in conditions:
+            if each.type == KEPT and each.status == "True" and _EVICTED in each.message:
+                node, _, rest = each.message.partition(_KEPT)
+                devices, _, victims = rest.partition(_EVICTED)
+                return cls(node.removeprefix("node "), tuple(map(_device, _listed(devices))), _listed(victims))
+        return NOTHING_KEPT
+
+
+NOTHING_KEPT: Final = Keeping()
 
 
 class PodCondition(NamedTuple):
@@ -43,15 +75,12 @@ def has_started(phase: str, conditions: Iterable[PodCondition]) -> bool:
     return phase == "Running" or any(each.type == _SANDBOX_READY and each.status == "True" for each in conditions)
 
 
-def kept_message(node: str, victims: Iterable[str]) -> str:
-    """The message of a condition `KEPT`: the node where devices are kept, and the uids of the pods that are evicted."""
-    return f"node {node}{_KEPT_MESSAGE}{', '.join(victims)}"
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(text.split(", ")) if text else ()
 
 
-def kept_of(conditions: Iterable[PodCondition]) -> tuple[str, tuple[str, ...]]:
-    """The node where devices are kept for the pod, and the uids of the pods that are evicted for it; empty if none."""
-    for each in conditions:
-        if each.type == KEPT and each.status == "True":
-            node, _, victims = each.message.partition(_KEPT_MESSAGE)
-            return node.removeprefix("node "), tuple(victims.split(", ")) if victims else ()
-    return "", ()
+def _device(text: str) -> DeviceId:
+    """The device of a text that `DeviceId` has made: only the name of a pool may have slashes."""
+    driver, _, rest = text.partition("/")
+    pool, _, device = rest.rpartition("/")
+    return DeviceId(driver, pool, device)

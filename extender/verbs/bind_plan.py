@@ -10,10 +10,11 @@ from allocator import Allocation, AllocationResult, AllocatorError
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.offload import Offload
-from extender.pods.case import Case, found_at_hand, found_on, open_case
+from extender.pods.case import Case, found_at_hand, open_case
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.grounds import rests
+from extender.pods.nominated import found_on
 from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState

@@ -16,11 +16,12 @@ from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.states import PendingReason
-from extender.pods.case import Case, after_departures, fits, held_for_nominated, open_case
+from extender.pods.case import Case, after_departures, fits, open_case
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
+from extender.pods.nominated import held_for_nominated
 from extender.quota.device_quota import Overrun
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot

@@ -5,14 +5,14 @@ condition of ours in the pod's status, which lasts until it is ended, and which 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from extender.kube.api import PODS, Api, ApiError, OutcomeUnknownError, RawObject
 from extender.state.objects import Pod
-from extender.state.pod_conditions import KEPT, kept_message
+from extender.state.pod_conditions import KEPT, Keeping
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.conditions import condition_patch
 from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, pod_of
@@ -28,15 +28,14 @@ class Evictor:
     api: Api
     now: Callable[[], datetime]
 
-    async def keep(self, pod: Pod, node: str, victims: Iterable[Pod]) -> None:
+    async def keep(self, pod: Pod, keeping: Keeping) -> None:
         """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
 
-        The nomination names the victims. So whoever carries the preemption on evicts nobody else.
+        The nomination names the devices and the victims. So whoever carries the preemption on evicts nobody else.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod is perhaps not nominated; nobody may be evicted for it.
         """
-        message = kept_message(node, [victim.uid for victim in victims])
 
         def patch(raw: RawObject, now: Pod) -> RawObject:
             if now.uid != pod.uid:
@@ -44,8 +43,8 @@ class Evictor:
             check_unbound(now)
             if now.nominated_node:
                 raise WriteRefusedError(f"pod {pod.key} is nominated to node {now.nominated_node} already")
-            found = condition_patch(raw, KEPT, "Preempting", message, self.now())
-            found["status"]["nominatedNodeName"] = node
+            found = condition_patch(raw, KEPT, "Preempting", keeping.message, self.now())
+            found["status"]["nominatedNodeName"] = keeping.node
             return found
 
         if await patch_status(self.api, pod.key, patch) is None:
@@ -59,10 +58,10 @@ class Evictor:
         """
 
         def patch(raw: RawObject, now: Pod) -> RawObject | None:
-            if now.uid != pod.uid or not now.kept_node:
+            if now.uid != pod.uid or not now.kept.node:
                 return None
             found = condition_patch(raw, KEPT, "Ended", why, self.now(), status="False")
-            if raw["status"].get("nominatedNodeName") == now.kept_node:
+            if raw["status"].get("nominatedNodeName") == now.kept.node:
                 found["status"]["nominatedNodeName"] = None
             return found
 

@@ -8,6 +8,7 @@ import pytest
 from allocator import (
     BEST_FIT,
     CAUSES,
+    Allocation,
     AllocatorError,
     Claim,
     Device,
@@ -24,12 +25,14 @@ from allocator import (
     SelectorError,
     Unsatisfiable,
     Usage,
+    allocate,
 )
 from allocator.checks.counters import SHORT
 from allocator.model.devices import Capacity, RequestPolicy
 from allocator.outcome import Reason
 from tests.allocator.worlds import (
     DRIVER,
+    SELECTORS,
     World,
     alternative,
     claim,
@@ -39,6 +42,7 @@ from tests.allocator.worlds import (
     pool,
     q,
     same,
+    ticks,
     want,
 )
 
@@ -261,6 +265,42 @@ class TestBestFit:
         everything = want("all", None, f"'root' in device.attributes['{DRIVER}']")
         world = World(pool(*devices))
         assert self.best(world, claim(want("one"), everything, same("root", "all"))) == [["a80", "nic"]]
+
+
+class TestAmong:
+    """Only some devices may be taken."""
+
+    PAIR = World(pool(device("gpu-0"), device("gpu-1")))
+    PARTS = World(
+        pool(
+            device("whole", draws={"gpu": {"memory": 2}}),
+            device("half-0", draws={"gpu": {"memory": 1}}),
+            device("half-1", draws={"gpu": {"memory": 1}}),
+            counters={"gpu": {"memory": 2}},
+        )
+    )
+
+    @pytest.mark.parametrize(
+        ("world", "request_", "among", "taken"),
+        [
+            (PAIR, want(), ["gpu-1"], ["gpu-1"]),
+            (PAIR, want(number=2), ["gpu-1"], None),
+            (PAIR, want(number=None), ["gpu-1"], None),
+            (PAIR, want(number=None), ["gpu-0", "gpu-1"], ["gpu-0", "gpu-1"]),
+            (PAIR, want(), [], None),
+            (PAIR, want(), ["gone"], None),
+            (PARTS, want(), ["whole"], ["whole"]),
+            (PARTS, want(number=2), ["half-0", "half-1"], ["half-0", "half-1"]),
+        ],
+    )
+    def test_no_other_device_is_taken(
+        self, world: World, request_: Request, among: list[str], taken: list[str] | None
+    ) -> None:
+        only = frozenset(DeviceId(DRIVER, "node-1", name) for name in among)
+        task = replace(world.task(claim(request_)), among=only)
+        found = allocate(task, selectors=SELECTORS, clock=ticks(), new_share_id=str)
+        results = found.results[0].results if isinstance(found, Allocation) else None
+        assert (None if results is None else [each.device.device for each in results]) == taken
 
 
 def test_a_search_stops_at_the_limits_that_are_set() -> None:

@@ -21,6 +21,7 @@ from tests.extender.explaining import (
     gpu,
     gpus,
     held,
+    kept_for,
     partition,
     pool,
     reserved_for_experiment,
@@ -52,6 +53,9 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "kept for a nominated pod": Case(
         (*asking(), node("a"), pool("a", *gpus(1)), claim("theirs"), pod("first", "theirs", nominated="a", priority=9))
+    ),
+    "kept for a pod for which others were evicted": Case(
+        (*asking(), node("a"), pool("a", *gpus(1)), claim("theirs"), kept_for("first", "theirs", "a", "gpu-0"))
     ),
     "another model": Case(
         (

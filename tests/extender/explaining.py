@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from allocator import Features
+from allocator import DeviceId, Features
 from extender.decisions.solver import Solver
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import POD_CLAIM_NAME
+from extender.state.pod_conditions import KEPT, Keeping
 from extender.state.snapshot import AssumedAllocation, Snapshot
 from tests.kit.clusters import (
     CREATED,
@@ -94,6 +95,14 @@ def held(name: str, *devices: str, at: str = "a", priority: int = 0) -> tuple[Ob
     """A running pod, and the claim that it uses."""
     user = pod(name, f"{name}-gpu", on=at, priority=priority)
     return user, claim(f"{name}-gpu", allocated=devices, at=at, users=[name], metadata={"finalizers": [FINALIZER]})
+
+
+def kept_for(name: str, of: str, at: str, device: str) -> Object:
+    """A pod for which others were evicted, and which has a device of a node kept."""
+    keeping = Keeping(at, (DeviceId(DRIVER, at, device),), ("uid-gone",))
+    condition = {"type": KEPT, "status": "True", "message": keeping.message}
+    waiting = pod(name, of, nominated=at, priority=9)
+    return {**waiting, "status": waiting["status"] | {"conditions": [condition]}}
 
 
 def with_fields(wanted: Object, **fields: Any) -> Object:

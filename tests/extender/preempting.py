@@ -1,6 +1,6 @@
 """Clusters in which pods of lower priority hold the devices that others wait for, and the task that evicts them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -106,12 +106,12 @@ class Scene:
         for _ in range(number):
             await self.task.tick()
 
-    async def terminate(self) -> None:
-        """Pods that are terminating come to their end, and controllers release their devices."""
+    async def terminate(self, names: Collection[str] | None = None) -> None:
+        """Pods that are terminating come to their end, all or some, and controllers release their devices."""
         for raw in (await self.cluster.api.list(PODS)).items:
-            if "deletionTimestamp" in raw["metadata"]:
-                key = ObjectKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
-                await self.cluster.api.patch(PODS, key, {"metadata": {"finalizers": None}})
+            namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
+            if "deletionTimestamp" in raw["metadata"] and (names is None or name in names):
+                await self.cluster.api.patch(PODS, ObjectKey(namespace, name), {"metadata": {"finalizers": None}})
         await self.cluster.settle()
 
     async def pods(self) -> list[str]:

@@ -18,7 +18,7 @@ from extender.fakekube.manifests import load_objects
 from extender.faults import Faults
 from extender.kube.api import PODS, ObjectKey
 from extender.observe.metrics import Metrics
-from extender.pods.case import held_for_nominated
+from extender.pods.nominated import held_for_nominated
 from extender.service import RefusedError, Service
 from extender.simulation.scheduling import schedule
 from extender.state.objects import Pod

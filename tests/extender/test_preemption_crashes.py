@@ -114,7 +114,7 @@ async def left(found: Scene) -> tuple[bool, str, str]:
     victims = {name: await found.pod(name) for name in "vw"}
     marked = [name for name, raw in victims.items() if is_marked(raw)]
     deleted = [name for name, raw in victims.items() if "deletionTimestamp" in raw["metadata"]]
-    return found.known("p").kept_node == "a", "".join(marked), "".join(deleted)
+    return found.known("p").kept.node == "a", "".join(marked), "".join(deleted)
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
@@ -148,10 +148,10 @@ async def test_the_next_process_ends_the_nomination_in_time(row: Row) -> None:
     found.start(Transport(found.cluster.api))
     await found.terminate()
     await found.turns()
-    assert found.known("p").kept_node == "a"
+    assert found.known("p").kept.node == "a"
     found.now += KEPT_SECONDS + 1
     await found.turns()
-    assert found.known("p").kept_node == ""
+    assert found.known("p").kept.node == ""
 
 
 async def test_a_process_that_dies_before_it_ends_the_nomination_leaves_that_to_the_next() -> None:
@@ -164,12 +164,12 @@ async def test_a_process_that_dies_before_it_ends_the_nomination_leaves_that_to_
     await found.turns()
     found.now += KEPT_SECONDS + 1
     await turns_until(found, mortal)
-    assert found.known("p").kept_node == "a"
+    assert found.known("p").kept.node == "a"
     found.start(Transport(found.cluster.api))
     await found.turns()
     found.now += KEPT_SECONDS + 1
     await found.turns()
-    assert found.known("p").kept_node == ""
+    assert found.known("p").kept.node == ""
     assert not found.filter("p").failed
 
 

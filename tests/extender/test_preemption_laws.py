@@ -39,6 +39,9 @@ from tests.kit.clusters import (
 )
 from tests.kit.objects.parts import api_object
 
+Devices = dict[str, set[str]]
+"""The name of a pod to its devices, as driver/pool/device."""
+
 EXAMPLES: Final = int(os.environ.get("PREEMPTION_EXAMPLES", "40"))
 NODES: Final = ("a", "b")
 LARGE: Final = f"device.attributes['{DRIVER}'].large"
@@ -174,7 +177,8 @@ def _claimed(name: str, holder: Holder, users: Sequence[str]) -> Object:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, most_waiting: int = 1) -> World:
+def worlds(draw: st.DrawFn, waiting: int = 1, *, departing: bool = True) -> World:
+    """Up to so many pods wait; departing: some holders may be terminating from the start."""
     large: dict[str, Sequence[bool]] = {name: draw(st.lists(st.booleans(), min_size=1, max_size=2)) for name in NODES}
     large["net"] = draw(st.lists(st.booleans(), max_size=1))
     holders: list[Holder] = []
@@ -199,15 +203,15 @@ def worlds(draw: st.DrawFn, most_waiting: int = 1) -> World:
                     draw(st.sampled_from((-5, 0, 0, 1, 1, 2, 3))),
                     draw(st.integers(1, 2)),
                     draw(st.sampled_from(("", "db"))),
-                    draw(rare),
+                    departing and draw(rare),
                     draw(rare),
                     may_borrow,
                 )
             )
     allowed = {"db": draw(st.integers(0, 1))} if draw(st.booleans()) else {}
-    waiting = st.tuples(st.sampled_from((1, 1, 2)), st.booleans(), st.integers(1, 4))
+    others = st.tuples(st.sampled_from((1, 1, 2)), st.booleans(), st.integers(1, 4))
     own = draw(st.sampled_from((None, 0, 1, 2)))
-    return World(large, holders, allowed, draw(st.lists(waiting, min_size=1, max_size=most_waiting)), own)
+    return World(large, holders, allowed, draw(st.lists(others, min_size=1, max_size=waiting)), own)
 
 
 # --- the choice ---------------------------------------------------------------------------------------------
@@ -303,9 +307,9 @@ def test_the_choice_is_the_best_of_all_sets_of_pods_on_all_nodes(world: World) -
 # --- from the rejected pod to the bound one -----------------------------------------------------------------
 
 
-def held(snapshot: Snapshot) -> dict[str, set[str]]:
-    """The devices that each pod holds, as pool/device."""
-    found: dict[str, set[str]] = {}
+def held(snapshot: Snapshot) -> Devices:
+    """The devices that each pod holds."""
+    found = Devices()
     for each in snapshot.claims.values():
         results = each.claim.allocation.results if each.claim.allocation else ()
         for user in each.claim.reserved_for:
@@ -313,13 +317,13 @@ def held(snapshot: Snapshot) -> dict[str, set[str]]:
     return found
 
 
-async def preempted(scene: Scene, waiting: Sequence[str]) -> dict[str, set[str]]:
+async def preempted(scene: Scene, waiting: Sequence[str]) -> Devices:
     """A scheduler tries pods, the most important first, until nothing changes; victims terminate in their time.
 
     Returns:
         The devices that each pod has held last.
     """
-    devices: dict[str, set[str]] = {}
+    devices = Devices()
     for _ in range(2 * len(waiting) + 2):
         for name in waiting:
             if scene.is_pending(name) and (passed := scene.filter(name).passed):
@@ -331,7 +335,7 @@ async def preempted(scene: Scene, waiting: Sequence[str]) -> dict[str, set[str]]
     return devices
 
 
-def check(scene: Scene, world: World, devices: dict[str, set[str]]) -> None:
+def check(scene: Scene, world: World, devices: Devices) -> None:
     """Each victim had a lower priority than its preemptor. A pod that waits alone has its victims' devices now."""
     priorities = {f"v{number}": each.priority for number, each in enumerate(world.holders)}
     priorities |= {f"p{number}": priority for number, (_, _, priority) in enumerate(world.others)}
@@ -350,7 +354,7 @@ def check(scene: Scene, world: World, devices: dict[str, set[str]]) -> None:
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(worlds(most_waiting=4))
+@given(worlds(waiting=4))
 def test_nobody_dies_for_a_pod_of_equal_or_lower_priority_nor_in_vain_for_a_pod_that_waits_alone(world: World) -> None:
     async def main() -> None:
         scene = Scene(Cluster.of(*map(_slow, world.objects())))
@@ -358,6 +362,74 @@ def test_nobody_dies_for_a_pod_of_equal_or_lower_priority_nor_in_vain_for_a_pod_
         devices = await preempted(scene, [f"p{number}" for number in order])
         event(f"victims: {len(scene.told)}")
         check(scene, world, devices)
+
+    virtualtime.run(main())
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happens before the task has its turns.
+
+    Attributes:
+        tried: numbers of the pods that a scheduler tries, in this order.
+        ending: numbers of the holders that come to their end, if they are terminating.
+    """
+
+    tried: Sequence[int]
+    ending: set[int]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[World, list[Round]]:
+    """Up to four pods wait; they are tried in any order, some for the first time when others have been evicted for."""
+    world = draw(worlds(waiting=4, departing=False))
+    tried = st.lists(st.integers(0, len(world.others) - 1), unique=True)
+    ending = st.sets(st.integers(0, len(world.holders) - 1)) if world.holders else st.just(set[int]())
+    return world, draw(st.lists(st.builds(Round, tried, ending), max_size=6))
+
+
+async def played(scene: Scene, world: World, rounds: Sequence[Round]) -> tuple[Devices, Devices]:
+    """The rounds, and then rounds in which all is tried and ends, until nothing changes.
+
+    Returns:
+        The devices that each pod has held last; and those that were kept for each pod.
+    """
+    devices, kept = held(scene.cluster.state.snapshot), Devices()
+    every = Round(range(len(world.others)), set(range(len(world.holders))))
+    for each in (*rounds, *(every,) * (2 * len(world.others) + 2)):
+        await scene.terminate({f"v{number}" for number in each.ending})
+        for name in (f"p{number}" for number in each.tried):
+            if scene.is_pending(name) and (passed := scene.filter(name).passed):
+                assert await scene.bind(name, passed[-1]) == ""
+        devices |= held(scene.cluster.state.snapshot)
+        await scene.turns()
+        for waiting in scene.cluster.state.snapshot.pods.values():
+            kept.setdefault(waiting.name, set()).update(map(str, waiting.kept.devices))
+    return devices, kept
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(histories())
+def test_each_pod_has_the_devices_of_its_victims_unless_a_pod_of_higher_priority_has_what_was_kept(
+    history: tuple[World, list[Round]],
+) -> None:
+    world, rounds = history
+
+    async def main() -> None:
+        scene = Scene(Cluster.of(*map(_slow, world.objects())))
+        devices, kept = await played(scene, world, rounds)
+        priorities = {f"p{number}": priority for number, (_, _, priority) in enumerate(world.others)}
+        victims: dict[str, list[str]] = {}
+        for victim, text in scene.told:
+            victims.setdefault(text.split()[3].removeprefix("ns/"), []).append(victim)
+        event(f"pods with victims: {len(victims)}")
+        for preemptor, evicted in victims.items():
+            higher = (name for name, priority in priorities.items() if priority > priorities[preemptor])
+            is_overtaken = any(devices.get(name, set()) & kept[preemptor] for name in higher)
+            event(f"overtaken: {is_overtaken}")
+            used = devices.get(preemptor, set())
+            assert is_overtaken or all(used & devices[victim] for victim in evicted), f"{evicted} for {preemptor}"
+        assert scene.counted("preemption_victims_in_vain_total") == 0
 
     virtualtime.run(main())
 

@@ -2,10 +2,12 @@
 
 import pytest
 
+from allocator import DeviceId
 from extender.background.preemptor import KEPT_SECONDS, PATIENCE_SECONDS
-from extender.kube.api import NODES, PODS, ApiError, ObjectKey
+from extender.kube.api import NODES, PODS, SLICES, ApiError, ObjectKey
+from extender.state.pod_conditions import Keeping
 from tests.extender.preempting import DELETE, MARK, Scene, runs, slow, waits
-from tests.kit.clusters import request
+from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Fault, Transport
 
@@ -61,6 +63,82 @@ async def test_two_pods_choose_different_victims() -> None:
     await scene.turns()
     assert await scene.pods() == ["p", "q"]
     assert scene.counted("preemptions_total") == scene.counted("preemption_victims_total") == 2
+
+
+LARGE = f"device.attributes['{DRIVER}'].large"
+
+
+def mixed() -> Object:
+    """Node a has a large device and a small one."""
+    found = local_slice("a", 2)
+    for device, large in zip(found["spec"]["devices"], (True, False), strict=True):
+        device["attributes"] = {"large": {"bool": large}}
+    return found
+
+
+def contenders(**priorities: int) -> Scene:
+    """The pod any needs any device, and the pod large a large one; small is held by x, and large by y, both slow."""
+    holders = [*slow(runs("x", "a/gpu-1", on="a", priority=1)), *slow(runs("y", "a/gpu-0", on="a", priority=2))]
+    asking = [*waits("any", priority=priorities["any"]), *waits("large", request(selectors=[LARGE]), priority=100)]
+    return Scene(Cluster.of(GPU, node("a"), mixed(), *asking, *holders))
+
+
+async def test_each_pod_gets_the_device_that_is_freed_for_it_whichever_is_free_first() -> None:
+    scene = contenders(any=200)
+    for name in ("any", "large"):
+        scene.filter(name)
+    await scene.turns()
+    assert sorted(victim for victim, _ in scene.told) == ["x", "y"]
+    await scene.terminate(["y"])
+    assert (scene.filter("any").passed, scene.filter("large").passed) == ((), ("a",))
+    await scene.terminate(["x"])
+    assert scene.filter("any").passed == ("a",)
+    assert await scene.bind("any", "a") == await scene.bind("large", "a") == ""
+
+
+async def test_a_pod_of_higher_priority_takes_what_is_kept_for_another_only_if_it_finds_nothing_else() -> None:
+    scene = contenders(any=200)
+    scene.filter("large")
+    await scene.turns()
+    await scene.cluster.api.delete(PODS, ObjectKey("ns", "x"))
+    await scene.terminate()
+    assert await scene.bind("any", "a") == ""
+    assert scene.filter("large").passed == ("a",)
+
+
+async def test_a_victim_whose_device_a_pod_of_higher_priority_takes_does_not_die_in_vain() -> None:
+    scene = contenders(any=200)
+    scene.filter("large")
+    await scene.turns()
+    await scene.terminate()
+    assert await scene.bind("any", "a") == ""
+    scene.filter("large")
+    await scene.turns()
+    assert scene.known("large").kept.node == ""
+    assert scene.counted("preemption_victims_in_vain_total") == 0
+
+
+async def test_the_nomination_names_the_devices_that_are_kept() -> None:
+    scene = contenders(any=50)
+    scene.filter("large")
+    await scene.turns()
+    assert scene.known("large").kept == Keeping("a", (DeviceId(DRIVER, "a", "gpu-0"),), ("uid-y",))
+
+
+async def test_others_are_chosen_if_the_kept_device_is_gone() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", "a/gpu-1", on="a"), devices=2)
+    scene.transport.script(DELETE, FORBIDDEN)
+    scene.filter("p")
+    await scene.turns()
+    (kept,) = scene.known("p").kept.devices
+    published = await scene.cluster.api.get(SLICES, ObjectKey("", "slice-a"))
+    published["spec"]["devices"] = [each for each in published["spec"]["devices"] if each["name"] != kept.device]
+    await scene.cluster.api.update(SLICES, published)
+    for _ in range(2):
+        scene.filter("p")
+        await scene.turns()
+    assert await scene.pods() == ["p"]
+    assert scene.known("p").kept.devices != (kept,)
 
 
 async def test_what_a_pod_waits_for_is_not_counted_on_for_a_pod_of_lower_priority() -> None:
@@ -130,7 +208,7 @@ async def test_a_slow_victim_is_waited_for() -> None:
     await scene.turns()
     scene.now += 10 * KEPT_SECONDS
     await scene.turns()
-    assert scene.known("p").kept_node == "a"
+    assert scene.known("p").kept.node == "a"
 
 
 async def test_a_new_process_ends_a_nomination_in_time() -> None:
@@ -142,7 +220,7 @@ async def test_a_new_process_ends_a_nomination_in_time() -> None:
     await scene.turns(1)
     scene.now += KEPT_SECONDS + 1
     await scene.turns(1)
-    assert not scene.known("p").kept_node
+    assert not scene.known("p").kept.node
 
 
 async def test_a_bound_pod_ends_its_preemption() -> None:
@@ -245,14 +323,14 @@ async def test_others_are_chosen_once_the_scheduler_rejects_the_node() -> None:
     scene.transport.script(DELETE, FORBIDDEN)
     scene.filter("p")
     await scene.turns()
-    assert scene.known("p").kept_node == "a"
+    assert scene.known("p").kept.node == "a"
     await scene.cluster.api.patch(NODES, ObjectKey("", "a"), {"spec": {"unschedulable": True}})
     scene.filter("p", names="b")
     await scene.turns()
-    assert (scene.known("p").kept_node, await scene.pods()) == ("", ["p", "x", "y"])
+    assert (scene.known("p").kept.node, await scene.pods()) == ("", ["p", "x", "y"])
     scene.filter("p", names="b")
     await scene.turns()
-    assert (scene.known("p").kept_node, await scene.pods()) == ("b", ["p", "x"])
+    assert (scene.known("p").kept.node, await scene.pods()) == ("b", ["p", "x"])
 
 
 async def test_nobody_is_evicted_on_a_node_that_the_scheduler_has_not_asked_about_this_time() -> None:
@@ -264,7 +342,7 @@ async def test_nobody_is_evicted_on_a_node_that_the_scheduler_has_not_asked_abou
     await scene.turns()
     scene.filter("p", names="b")
     await scene.turns()
-    assert (scene.known("p").kept_node, await scene.pods()) == ("a", ["boss", "p", "v"])
+    assert (scene.known("p").kept.node, await scene.pods()) == ("a", ["boss", "p", "v"])
 
 
 async def test_two_gpus_of_one_node_are_freed_by_two_pods_or_by_one_that_has_both() -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from allocator import InvalidObjectError, Quantity
+from allocator import DeviceId, InvalidObjectError, Quantity
 from extender.kube.raw import revision
 from extender.state.budgets import parse_budget
 from extender.state.objects import is_extended, parse_claim_object, parse_node_object, parse_pod
+from extender.state.pod_conditions import KEPT, NOTHING_KEPT, Keeping
 from tests.kit.clusters import budget, claim, node, pod
 
 
@@ -59,6 +60,27 @@ def test_extended_requests_are_numbered_as_their_claim_will_name_them() -> None:
 def test_pods_that_can_not_be_read(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidObjectError, match=problem):
         parse_pod({**pod("p"), **change})
+
+
+KEEPINGS = {
+    "one of each": Keeping("n", (DeviceId("gpu.example.com", "n", "gpu-0"),), ("u1",)),
+    "several": Keeping("n", (DeviceId("d", "a/b/c", "x"), DeviceId("d", "a", "b")), ("u1", "u2")),
+    "no devices": Keeping("n", (), ("u1",)),
+    "no victims": Keeping("n", (DeviceId("d", "n", "x"),), ()),
+}
+
+
+@pytest.mark.parametrize("keeping", KEEPINGS.values(), ids=KEEPINGS)
+def test_what_is_kept_for_a_pod_is_read_as_it_was_written(keeping: Keeping) -> None:
+    condition = {"type": KEPT, "status": "True", "message": keeping.message}
+    read = parse_pod({**pod("p"), "status": {"conditions": [condition]}})
+    assert (read.kept, read.nominated_node) == (keeping, "n")
+
+
+@pytest.mark.parametrize("change", [{"status": "False"}, {"message": "node n"}, {"message": ""}, {"type": "Other"}])
+def test_nothing_is_kept_by_another_condition(change: dict[str, str]) -> None:
+    condition = {"type": KEPT, "status": "True", "message": KEEPINGS["several"].message, **change}
+    assert parse_pod({**pod("p"), "status": {"conditions": [condition]}}).kept == NOTHING_KEPT
 
 
 def test_kube_scheduler_sends_pods_and_nodes_without_kind() -> None:

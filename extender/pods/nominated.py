@@ -1,0 +1,160 @@
+"""What is held for nominated pods, and what another pod finds beside it.
+
+Room was made for a nominated pod on its node, perhaps by evictions. If we made the room, the nomination has the devices
+by name (`extender.state.pod_conditions.Keeping`). So each of several pods gets the devices that were freed for it,
+whichever is free first. If a scheduler made the room, it is what the pod would get on its node.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from allocator import Allocation, AllocatorError
+from extender.decisions.solver import No, Solver
+from extender.kube.api import ObjectKey
+from extender.pods.case import Case, after_departures, holding, open_case
+from extender.pods.claims import Blocked, claim_keys, without_pods
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
+
+
+def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:
+    """What a pod would get on a node, apart from what is held for others.
+
+    A pod gets the devices that are kept for it, if it can. A pod that may take what is kept for others takes it only if
+    it finds nothing else.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can run on no node.
+        TimeoutError: the solver's time is up.
+    """
+    found: Allocation | No = No("")
+    for case in _cases(node, pod, snapshot, solver):
+        found = No(case.reason) if isinstance(case, Blocked) else case.at(node)
+        if isinstance(found, Allocation):
+            break
+    return found
+
+
+def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Case | Blocked]:
+    """The pod's case in the ways in which the pod may get devices, the best way first."""
+    held = held_for_nominated(pod, snapshot, solver)
+    if pod.kept.devices:
+        if pod.kept.node == node.name:
+            yield open_case(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
+    elif any(other.kept.devices and other.priority < pod.priority for other in _nominated(snapshot)):
+        yield open_case(pod, held_for_nominated(pod, snapshot, solver, spares=True), solver)
+    yield open_case(pod, held, solver)
+
+
+def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: bool = False) -> Snapshot:
+    """The cluster in which nominated pods have what they need on their nodes, if this pod may not take it.
+
+    What is kept by name is held from pods of lower or equal priority, and from any pod that has other devices kept.
+    What a pod would get that its scheduler has nominated is held from pods of lower or equal priority. Of two nominated
+    pods of equal priority the older one goes first, so that they do not wait for each other.
+
+    Together they may take half of the solver's time. Nothing is held for a pod that is not decided by then, nor for one
+    that no longer fits.
+
+    Args:
+        pod: from which it is held.
+        snapshot: the cluster.
+        solver: the allocator.
+        spares: what is kept by name is held whatever the pod's priority.
+    """
+    others = [other for other in _nominated(snapshot) if other.uid != pod.uid]
+    if not others:
+        return snapshot
+    room = _Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
+    is_kept = [other for other in others if other.kept.devices and (spares or _is_kept_from(other, pod))]
+    failed = {other.uid for other in room.share(is_kept) if not room.hold_kept(other)}
+    before = [other for other in others if _is_before(other, pod) and (other not in is_kept or other.uid in failed)]
+    for other in room.share(before):
+        room.hold_needed(other, pod)
+    return room.held
+
+
+def _nominated(snapshot: Snapshot) -> Iterable[Pod]:
+    """The pods that are nominated to a node that exists, in their order."""
+    found = (other for name in snapshot.nominated if name in snapshot.nodes for other in snapshot.nominated_to(name))
+    return sorted((other for other in found if not other.deleting and not other.is_finished), key=_order)
+
+
+def _is_kept_from(other: Pod, pod: Pod) -> bool:
+    """Whether what is kept for a pod by name is not for this one."""
+    has_own = bool(pod.kept.devices) and set(pod.kept.devices).isdisjoint(other.kept.devices)
+    return has_own or other.priority >= pod.priority
+
+
+def _is_before(other: Pod, pod: Pod) -> bool:
+    """Whether a nominated pod goes before this one."""
+    return _order(other) < _order(pod) if pod.nominated_node else other.priority >= pod.priority
+
+
+def _order(pod: Pod) -> tuple[int, str, str]:
+    return (-pod.priority, pod.created, pod.uid)
+
+
+def _middle(solver: Solver) -> float:
+    """The time at which half of the solver's time is over."""
+    return solver.until if solver.until == math.inf else (solver.clock() + solver.until) / 2
+
+
+@dataclass(slots=True)
+class _Room:
+    """The cluster while one pod after the other gets what is held for it.
+
+    Attributes:
+        shared: claims that the pod has too from which it is held.
+        held: the cluster so far.
+        solver: for as long as there is time for all pods.
+    """
+
+    shared: Collection[ObjectKey]
+    held: Snapshot
+    solver: Solver
+    _part: Solver = field(init=False)
+
+    def share(self, pods: Collection[Pod]) -> Iterator[Pod]:
+        """The pods; each has an equal share of the time that is left."""
+        for place, each in enumerate(pods):
+            self._part = self.solver.share(len(pods) - place)
+            yield each
+
+    def hold_kept(self, other: Pod) -> bool:
+        """Hold what is kept for a pod by name; False if the pod can't have it any more."""
+        found = self._kept(other, self.shared)
+        self._hold(found)
+        return found is not None
+
+    def hold_needed(self, other: Pod, pod: Pod) -> None:
+        """Hold what a pod would get on its node, if possible beside what is kept by name for the pod that asks."""
+        own = self._kept(pod, ()) if pod.kept.devices else None
+        found = self._needed(other, self.shared, self.held if own is None else holding(own, self.held), self._part)
+        if found is None and own is not None and other.priority > pod.priority:
+            found = self._needed(other, self.shared, self.held, self._part)
+        self._hold(found)
+
+    def _hold(self, found: Allocation | None) -> None:
+        self.held = self.held if found is None else holding(found, self.held)
+
+    def _kept(self, other: Pod, shared: Collection[ObjectKey]) -> Allocation | None:
+        """What a pod gets of the devices that are kept for it, once its victims have gone."""
+        victims = [found for uid in other.kept.victims if (found := self.held.pod(uid)) is not None]
+        only = replace(self._part, among=frozenset(other.kept.devices))
+        return self._needed(other, shared, without_pods(self.held, victims), only)
+
+    def _needed(
+        self, other: Pod, shared: Collection[ObjectKey], snapshot: Snapshot, solver: Solver
+    ) -> Allocation | None:
+        """What a nominated pod gets on its node for the claims that it does not share, once others have departed."""
+        node = snapshot.nodes[other.nominated_node]
+        with solver.faults.of(f"pod {other}"), suppress(AllocatorError, TimeoutError):
+            case = open_case(other, after_departures(snapshot, node, solver.features), solver)
+            if isinstance(case, Case):
+                own = tuple(each for each in case.claims.pending if each.key not in shared)
+                found = replace(case, claims=replace(case.claims, pending=own)).at(node)
+                return found if isinstance(found, Allocation) else None
+        return None
