@@ -26,7 +26,7 @@ from extender.kube.api import OutcomeUnknownError
 from extender.observe.metrics import Metrics
 from extender.offload import Offload
 from extender.preemption.choice import Preemption, begun, carried_out, choose, holders_near, still_needed
-from extender.preemption.outcome import is_overtaken
+from extender.preemption.outcome import is_in_vain
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
@@ -285,7 +285,7 @@ class Preemptor(BackgroundTask):
             self._count_unused(kept)
 
     def _count_unused(self, kept: _Kept) -> None:
-        if not is_overtaken(kept.pod, kept.keeping.devices, self._planned()):
+        if is_in_vain(kept.pod, kept.keeping, self._planned()):
             self._metrics.preempted_in_vain(kept.victims)
 
     async def _give_up(self, pod: Pod, why: str) -> None:

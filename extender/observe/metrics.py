@@ -71,7 +71,7 @@ class Metrics:
         )
         self._in_vain = Counter(
             "dra_extender_preemption_victims_in_vain",
-            "Evicted pods whose devices neither the pod nor a pod of higher priority has taken.",
+            "Evicted pods whose devices the pod did not take, although the node and the devices were left for it.",
             registry=registry,
         )
         self._preemption_seconds = Histogram(

@@ -1,26 +1,35 @@
-"""What became of a preemption that its pod has not used: whether pods of higher priority have its devices."""
+"""What became of a preemption whose pod has not used the devices: whether the victims have died in vain."""
 
 from collections.abc import Collection
 
 from allocator import DeviceId
+from extender.scheduler.checks import rejection
 from extender.state.objects import Pod
+from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 
 
-def is_overtaken(pod: Pod, devices: Collection[DeviceId], snapshot: Snapshot) -> bool:
-    """Whether a pod of higher priority has one of the devices, or will: those who died for the pod died for that one.
+def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:
+    """Whether those who died for a pod that does not use their devices have died for nothing.
+
+    They have not if a pod of higher priority has one of the devices, or will: then they have died for that pod. They
+    have not if kube-scheduler rejects the node now, for example because it is drained: somebody else decided that.
 
     Args:
-        pod: for whom the devices were kept.
-        devices: which were kept.
+        pod: does not use what was kept for it.
+        keeping: what was kept.
         snapshot: the cluster.
     """
-    wanted = frozenset(devices)
-    return any(
-        other.priority > pod.priority and not wanted.isdisjoint(other.kept.devices)
-        for node in snapshot.nominated
-        for other in snapshot.nominated_to(node)
-    ) or any(_highest_priority(uid, snapshot) > pod.priority for uid in _holders(wanted, snapshot))
+    node = snapshot.nodes.get(keeping.node)
+    if node is None or rejection(pod.requirements, node):
+        return False
+    return not _is_overtaken(pod, frozenset(keeping.devices), snapshot)
+
+
+def _is_overtaken(pod: Pod, devices: frozenset[DeviceId], snapshot: Snapshot) -> bool:
+    waiting = (other for node in snapshot.nominated for other in snapshot.nominated_to(node))
+    will = any(other.priority > pod.priority and not devices.isdisjoint(other.kept.devices) for other in waiting)
+    return will or any(_highest_priority(uid, snapshot) > pod.priority for uid in _holders(devices, snapshot))
 
 
 def _holders(devices: Collection[DeviceId], snapshot: Snapshot) -> set[str]:

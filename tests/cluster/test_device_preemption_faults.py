@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from extender.kube.api import CLAIMS, NODES, PODS, ObjectKey, RawObject
-from tests.kit.controlplane.aftermath import losses
+from tests.kit.controlplane.aftermath import check_preempted
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.in_tree import IN_TREE, in_tree
 from tests.kit.controlplane.pair import Pair, pair
 from tests.kit.controlplane.proxy import Exchange, cut_before
-from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, bound, by_name, findings, held
+from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, bound, by_name, held
 from tests.kit.objects.manifests import DEVICE_CLASS, claim, pod, request, requests
 
 pytestmark = pytest.mark.usefixtures("nodes")
@@ -82,8 +82,7 @@ async def test_killed_after_the_first_delete(client: Client, namespace: str, our
     left = await running(client, namespace)
     assert left == {name: node for name, node in low.items() if node != where} | {"wanted": where}
     assert len(held(await client.get(CLAIMS, wanted))) == 2
-    assert await findings(client, namespace) == []
-    assert await losses(client, namespace) == []
+    await check_preempted(client, namespace, ours.extender)
 
 
 async def test_the_node_is_drained_while_the_victim_terminates(
@@ -104,7 +103,7 @@ async def test_the_node_is_drained_while_the_victim_terminates(
     await client.delete(PODS, await until_terminating(client, namespace, other))
     assert await bound(client, wanted) == other
     assert len(await running(client, namespace)) == 2
-    assert await findings(client, namespace) == []
+    await check_preempted(client, namespace, ours.extender, given_up=1)
 
 
 async def test_a_pod_of_the_in_tree_scheduler_is_evicted(
@@ -118,5 +117,4 @@ async def test_a_pod_of_the_in_tree_scheduler_is_evicted(
         left = await running(client, namespace)
     assert left.pop("wanted") == where
     assert len(left) == len(low) - 1
-    assert await findings(client, namespace) == []
-    assert await losses(client, namespace) == []
+    await check_preempted(client, namespace, ours.extender)

@@ -1,9 +1,14 @@
 """What must hold once a disturbance is over: nobody has lost anything, and nothing is held for nobody."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
+import httpx
+
 from extender.kube.api import CLAIMS, PODS, RawObject
-from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
+from tests.kit.controlplane.scenario import findings
+from tests.kit.controlplane.service import Extender
 from tests.kit.objects.manifests import is_bound
 from tests.kit.waiting import wait_for_answer
 
@@ -26,6 +31,31 @@ async def wait_settled(client: Client, namespace: str, *, within: float) -> None
         WaitError: something is still lost when the time is up.
     """
     await wait_for_answer(lambda: losses(client, namespace), lambda lost: not lost, "nothing is lost", within=within)
+
+
+async def check_preempted(client: Client, namespace: str, extender: Extender, *, given_up: int = 0) -> None:
+    """Preemptions have ended well: the audit finds nothing, nothing is lost, and no victim has died in vain.
+
+    Args:
+        client: an administrator's.
+        namespace: of the pods.
+        extender: evicts; it counts since it has started.
+        given_up: preemptions whose pod was chosen for again.
+    """
+
+    async def counts() -> dict[str, float]:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            text = (await http.get(f"{extender.url}/metrics")).raise_for_status().text
+        found = re.findall(r"^dra_extender_(preemption\w+) ([0-9.]+)", text, re.MULTILINE)
+        return {name: float(value) for name, value in found}
+
+    def have_ended(found: dict[str, float]) -> bool:
+        return found["preemptions_total"] == found["preemption_duration_seconds_count"] + given_up
+
+    counted = await wait_for_answer(counts, have_ended, "the preemptions have ended", within=WAIT_SECONDS)
+    assert counted["preemption_victims_in_vain_total"] == 0
+    await wait_settled(client, namespace, within=WAIT_SECONDS)
+    assert await findings(client, namespace) == []
 
 
 def consumers(claim: RawObject) -> list[str]:
