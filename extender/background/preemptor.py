@@ -12,6 +12,7 @@ A process that starts knows nothing of earlier steps but the nomination. When th
 with the victims that are named there. So two processes never choose different victims for one pod.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Final
 import structlog
 
 from allocator import AllocatorError
+from extender.background.fruitless import Fruitless
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
@@ -55,12 +57,12 @@ class _Asked:
 
     Attributes:
         names: the nodes that filter was asked about.
-        since: seconds; when filter answered.
+        due: seconds; from then on the pod is chosen for.
     """
 
     pod: Pod
     names: Sequence[str]
-    since: float
+    due: float
 
 
 @dataclass(slots=True)
@@ -112,6 +114,7 @@ class Preemptor(BackgroundTask):
         self._metrics = metrics
         self._faults = solver.faults
         self._off_loop = off_loop
+        self._fruitless = Fruitless(state.changes_since, solver.clock)
         self._asked: dict[str, _Asked] = {}
         self._chosen: dict[str, Preemption] = {}
         self._waiting: dict[str, Preemption] = {}
@@ -121,7 +124,8 @@ class Preemptor(BackgroundTask):
         """Remember the pod. A call for all nodes that follows one for the nominated node counts instead of it."""
         may_preempt = rejection.sent.may_preempt and not rejection.result.is_over_quota
         if may_preempt and not rejection.result.failed:
-            self._asked[rejection.sent.uid] = _Asked(rejection.sent, rejection.names, self._solver.clock())
+            due = self._solver.clock() + PATIENCE_SECONDS
+            self._asked[rejection.sent.uid] = _Asked(rejection.sent, rejection.names, due)
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""
@@ -149,8 +153,8 @@ class Preemptor(BackgroundTask):
 
     def _due(self) -> list[_Asked]:
         """The pods that their schedulers have given up, the most important first."""
-        latest = self._solver.clock() - PATIENCE_SECONDS
-        due = (each for each in self._asked.values() if each.since <= latest)
+        now = self._solver.clock()
+        due = (each for each in self._asked.values() if each.due <= now)
         return sorted(due, key=lambda each: (-each.pod.priority, each.pod.created, each.pod.uid))
 
     # --- choose and nominate --------------------------------------------------------------------------------
@@ -164,12 +168,23 @@ class Preemptor(BackgroundTask):
         if pod.kept.node:
             await self._carry_on(pod, asked.names)
         elif not pod.nominated_node:
-            found = await self._off_loop(partial(choose, pod, asked.names, self._planned(), solver))
-            if found is not None and not found.victims:
-                self._waiting[uid] = found
-            elif found is not None and await self._is_kept(found):
-                self._chosen[uid] = found
-                self._kept[uid] = _Kept(pod, found.keeping, self._solver.clock())
+            planned = self._planned()
+            wait = self._fruitless.wait(pod, asked.names, planned)
+            if not wait:
+                await self._choose_anew(pod, asked.names, planned, solver)
+            elif wait < math.inf:
+                self._asked[uid] = replace(asked, due=self._solver.clock() + wait)
+
+    async def _choose_anew(self, pod: Pod, names: Sequence[str], planned: Snapshot, solver: Solver) -> None:
+        began = self._solver.clock()
+        found = await self._off_loop(partial(choose, pod, names, planned, solver))
+        if found is None:
+            self._fruitless.note(pod, names, planned, began, is_complete=not solver.is_late)
+        elif not found.victims:
+            self._waiting[pod.uid] = found
+        elif await self._is_kept(found):
+            self._chosen[pod.uid] = found
+            self._kept[pod.uid] = _Kept(pod, found.keeping, self._solver.clock())
 
     async def _carry_on(self, pod: Pod, names: Sequence[str]) -> None:
         """Go on with a preemption that was begun before, if kube-scheduler takes its node now."""

@@ -63,9 +63,9 @@ def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Sna
             case Topic.DEVICE_QUOTA, ObjectKey():
                 namespaces |= {key.namespace, *_borrowers(key.namespace, before), *_borrowers(key.namespace, after)}
             case Topic.POOL, PoolId() if _has_more(key, before, after):
-                if _roams(key, before, after):
+                if roams(key, before, after):
                     return EVERYWHERE
-                nodes |= _local_nodes(key, before, after)
+                nodes |= local_nodes(key, before, after)
             case Topic.CLASS, _:
                 return EVERYWHERE
             case Topic.TAINT_RULE, str() if key in before.rules:
@@ -101,11 +101,13 @@ def _has_more(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
     return any(new.get(device, FREE) != usage for device, usage in old.items())
 
 
-def _roams(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
+def roams(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
+    """Whether more than one node may reach the pool, or could before."""
     return any(pool in each.inventory.roaming for each in (before, after))
 
 
-def _local_nodes(pool: PoolId, before: Snapshot, after: Snapshot) -> set[str]:
+def local_nodes(pool: PoolId, before: Snapshot, after: Snapshot) -> set[str]:
+    """The nodes that have the pool for themselves, or had it before."""
     found = (each.inventory.pools[pool] for each in (before, after) if pool in each.inventory.pools)
     slices = (each for pool in found for each in pool.slices)
     return {each.placement.node_name for each in slices if each.placement is not None and each.placement.node_name}

@@ -8,15 +8,14 @@ from enum import Enum
 from functools import partial
 from typing import Final, TypeAlias
 
-from allocator import FIRST_FIT, Allocation
+from allocator import Allocation
+from extender.background.pod_kinds import kind_of
 from extender.background.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
-from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.pods.case import NOTHING_TO_ALLOCATE, holding
-from extender.pods.claims import Blocked, claim_keys, claims_of
+from extender.pods.claims import claim_keys
 from extender.pods.nominated import found_on
-from extender.quota.device_quota import quotas_of
 from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
@@ -143,7 +142,7 @@ class _Judging:
     def judge(self, rejected: RejectedPod, pod: Pod, names: Sequence[str]) -> None:
         """Judge the next pod."""
         # There is only ever less: where one pod found nothing, the next of its kind finds nothing.
-        kind = _kind(pod, self.snapshot)
+        kind = kind_of(pod, self.snapshot)
         if self.hopeless.get(kind, set()).issuperset(names):
             self.judged.refused.append(rejected)
             return
@@ -175,16 +174,6 @@ class _Judging:
         self.judged.fitting.append((rejected, found))
         self.snapshot = holding(found, self.snapshot)
         self.is_over = len(self.judged.fitting) == MOST_AT_ONCE
-
-
-def _kind(pod: Pod, snapshot: Snapshot) -> Hashable:
-    """The same for pods that get the same answer from every node."""
-    claims = claims_of(pod, snapshot)
-    if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
-        return pod.uid
-    namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
-    signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
-    return pod.priority, pod.requirements, pod.policy, namespace, signature
 
 
 def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:

@@ -1,8 +1,8 @@
 """Clusters in which pods of lower priority hold the devices that others wait for, and the task that evicts them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -18,6 +18,8 @@ from extender.writes.evictions import Evictor
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.memory import Transport
+
+T = TypeVar("T")
 
 MARK, DELETE = "patch_status pods", "delete pods"
 
@@ -55,6 +57,8 @@ class Scene:
         now: seconds.
         told: pods, and what they were told.
         binding: uids of pods whose bind runs.
+        searches: searches for victims.
+        search_seconds: how long each of them takes.
     """
 
     cluster: Cluster
@@ -62,6 +66,8 @@ class Scene:
     now: float = 0.0
     told: list[tuple[str, str]] = field(default_factory=list)
     binding: set[str] = field(default_factory=set)
+    searches: int = 0
+    search_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.solver = replace(solver(), clock=lambda: self.now)
@@ -83,8 +89,13 @@ class Scene:
             self.binding.__contains__,
             self._tell,
             self.metrics,
-            at_once,
+            self._search,
         )
+
+    async def _search(self, work: Callable[[], T]) -> T:
+        self.searches += 1
+        self.now += self.search_seconds
+        return await at_once(work)
 
     def _tell(self, told: Pod, note: Note) -> None:
         self.told.append((told.name, note.text))

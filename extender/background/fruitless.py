@@ -1,0 +1,111 @@
+"""Choices of victims that found nobody to evict, so that they are not made again for nothing.
+
+A pod that no eviction helps is rejected again and again, and each choice may take half a second. So a choice is made
+again when something has changed that matters, and choices for pods of one kind take a small share of the time.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from immutables import Map
+
+from allocator import PoolId, Recent
+from extender.background.pod_kinds import kind_of
+from extender.background.queueing_hints import local_nodes, roams
+from extender.kube.api import ObjectKey
+from extender.state.changes import Change
+from extender.state.kinds import Topic
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+
+MOST_KINDS: Final = 1024
+"""Kinds of pods that are remembered."""
+
+PAUSE: Final = 20.0
+"""From one choice to the next, in the time that the first one took."""
+
+LONGEST_SECONDS: Final = 300.0
+"""After which a choice is made again in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A choice that found nobody.
+
+    Attributes:
+        names: the nodes that it was made among.
+        version: of the snapshot that it was made on.
+        nominated: the nominated pods of that snapshot.
+        ended: seconds.
+        pause: seconds, until it may be made again.
+        is_complete: all was tried; else time was up.
+    """
+
+    names: frozenset[str]
+    version: int
+    nominated: Map[str, Map[str, None]]
+    ended: float
+    pause: float
+    is_complete: bool
+
+
+class Fruitless:
+    """Remembers choices that found nobody.
+
+    Args:
+        changes_since: the changes of the cluster since a version; None if they are not known any more.
+        clock: seconds.
+    """
+
+    def __init__(self, changes_since: Callable[[int], Iterable[Change] | None], clock: Callable[[], float]) -> None:
+        self._changes_since = changes_since
+        self._clock = clock
+        self._known: Recent[_Choice] = Recent(MOST_KINDS)
+
+    def note(self, pod: Pod, names: Sequence[str], snapshot: Snapshot, began: float, *, is_complete: bool) -> None:
+        """A choice for a pod, made on a snapshot, has found nobody; began: seconds."""
+        now = self._clock()
+        pause = PAUSE * (now - began)
+        choice = _Choice(frozenset(names), snapshot.version, snapshot.nominated, now, pause, is_complete)
+        self._known.keep(_key(pod, snapshot), choice)
+
+    def wait(self, pod: Pod, names: Sequence[str], snapshot: Snapshot) -> float:
+        """Seconds until a choice for a pod may find somebody; infinite if nothing has changed that matters."""
+        now = self._clock()
+        last = self._known.find(_key(pod, snapshot))
+        if last is None or now >= last.ended + LONGEST_SECONDS or not last.names.issuperset(names):
+            return 0.0
+        if last.is_complete and not self._has_changed(last, snapshot):
+            return math.inf
+        return max(0.0, last.ended + last.pause - now)
+
+    def _has_changed(self, last: _Choice, snapshot: Snapshot) -> bool:
+        changes = self._changes_since(last.version)
+        if changes is None or snapshot.nominated != last.nominated:
+            return True
+        return any(_matters(change, last.names, snapshot) for change in changes)
+
+
+def _key(pod: Pod, snapshot: Snapshot) -> Hashable:
+    """Equal for pods for which the same pods would be evicted. Nominated pods may share claims that have a name."""
+    named = tuple(each.claim_name for each in pod.claims if each.claim_name)
+    return kind_of(pod, snapshot), (pod.namespace, *named) if named else ()
+
+
+def _matters(change: Change, names: frozenset[str], now: Snapshot) -> bool:
+    """Whether others may be evicted for a pod that is asked about these nodes, or fewer devices be missing."""
+    match change.topic, change.key:
+        case Topic.NODE, name:
+            return name in names
+        case Topic.POOL, PoolId() as pool:
+            is_gone = pool not in now.inventory.pools
+            return is_gone or roams(pool, now, now) or not names.isdisjoint(local_nodes(pool, now, now))
+        case Topic.CLAIM, ObjectKey() as key:
+            claim = now.claims.get(key)
+            return claim is not None and bool(now.held_by(claim.claim.uid))
+        case Topic.POD, ObjectKey() as key:
+            found = now.pods.get(key)
+            return found is None or bool(found.node_name)
+    return change.topic in {Topic.CLASS, Topic.TAINT_RULE, Topic.DEVICE_QUOTA}
