@@ -53,6 +53,14 @@ async def names(client: Client, namespace: str) -> list[str]:
     return sorted(each["metadata"]["name"] for each in (await client.list(PODS, namespace)).items)
 
 
+def is_nominated(found: RawObject | None) -> bool:
+    return bool(found and found["status"].get("nominatedNodeName"))
+
+
+def is_terminating(found: RawObject | None) -> bool:
+    return bool(found and found["metadata"].get("deletionTimestamp"))
+
+
 async def bound_soon(client: Client, key: ObjectKey) -> str:
     found = await client.wait_for(PODS, key, is_bound, within=SECONDS)
     assert found
@@ -168,7 +176,7 @@ async def test_the_device_of_a_slow_victim_is_kept_for_the_pod(
     slow = ObjectKey(namespace, "slow")
     await run(client, namespace, "slow", gpu, terminationGracePeriodSeconds=20)
     wanted = await start(client, namespace, "wanted", gpu, priorityClassName=important)
-    dying = await client.wait_for(PODS, slow, lambda found: bool(found and found["metadata"].get("deletionTimestamp")))
+    dying = await client.wait_for(PODS, slow, is_terminating)
     assert dying
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 20
     assert "DisruptionTarget" in [each["type"] for each in dying["status"]["conditions"]]
@@ -177,3 +185,27 @@ async def test_the_device_of_a_slow_victim_is_kept_for_the_pod(
     await client.delete(PODS, slow)
     assert await bound_soon(client, wanted) == "site-0"
     assert "no free device" in await rejection(client, greedy)
+
+
+async def test_each_of_two_pods_gets_the_device_that_is_freed_for_it_whichever_is_free_first(
+    client: Client, namespace: str, gpu: Driver, important: str
+) -> None:
+    await gpu.publish("site-0", [{"name": f"gpu-{n}", "attributes": {"large": {"bool": not n}}} for n in range(2)])
+    slow = {"terminationGracePeriodSeconds": 20}
+    holders = [await start(client, namespace, f"low-{number}", gpu, **slow) for number in range(2)]
+    for each in holders:
+        await bound(client, each)
+    by_device = {held(await client.get(CLAIMS, each))[0][1]: each for each in holders}
+    selectors = [{"cel": {"expression": f'device.attributes["{gpu.name}"].large'}}]
+    await client.create(CLAIMS, claim(namespace, "large", requests(request("gpu", gpu.name, selectors=selectors))))
+    wanted = {}
+    for device, name, claims in (("gpu-0", "large", ("large",)), ("gpu-1", "any", ())):
+        wanted[device] = await start(client, namespace, name, gpu, *claims, priorityClassName=important)
+        assert await client.wait_for(PODS, wanted[device], is_nominated)
+        assert await client.wait_for(PODS, by_device[device], is_terminating)
+    await client.delete(PODS, by_device["gpu-0"])
+    await bound_soon(client, wanted["gpu-0"])
+    assert not is_bound(await client.get(PODS, wanted["gpu-1"]))
+    await client.delete(PODS, by_device["gpu-1"])
+    await bound_soon(client, wanted["gpu-1"])
+    assert [held(await client.get(CLAIMS, each)) for each in wanted.values()] == [[("site-0", name)] for name in wanted]

@@ -118,6 +118,20 @@ async def test_a_victim_whose_device_a_pod_of_higher_priority_takes_does_not_die
     assert scene.counted("preemption_victims_in_vain_total") == 0
 
 
+@pytest.mark.parametrize(("priority", "passed"), [(50, ()), (100, ()), (200, ("a",))])
+async def test_a_nomination_by_a_scheduler_gives_kept_devices_to_pods_of_higher_priority_alone(
+    priority: int, passed: tuple[str, ...]
+) -> None:
+    other = waits("other", priority=priority, created="2025-01-01T00:00:00Z")
+    scene = Scene.of(*waits("p"), *other, *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    await scene.turns()
+    await scene.cluster.settle()
+    await scene.cluster.api.patch_status(PODS, ObjectKey("ns", "other"), {"status": {"nominatedNodeName": "a"}})
+    assert scene.filter("other").passed == passed
+    assert bool(scene.filter("p").passed) != bool(passed)
+
+
 async def test_the_nomination_names_the_devices_that_are_kept() -> None:
     scene = contenders(any=50)
     scene.filter("large")
