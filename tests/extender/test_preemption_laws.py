@@ -430,6 +430,9 @@ def test_each_pod_has_the_devices_of_its_victims_unless_a_pod_of_higher_priority
             used = devices.get(preemptor, set())
             assert is_overtaken or all(used & devices[victim] for victim in evicted), f"{evicted} for {preemptor}"
         assert scene.counted("preemption_victims_in_vain_total") == 0
+        pending = [name for name in priorities if scene.is_pending(name)]
+        end = scene.cluster.state.snapshot
+        assert not [name for name in pending if choose(scene.known(name), NODES, end, SOLVER)], "eviction would help"
 
     virtualtime.run(main())
 
