@@ -31,7 +31,7 @@ from extender.assembly import make_solver
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
-from extender.pods.case import found_on
+from extender.pods.nominated import found_on
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes

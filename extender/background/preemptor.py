@@ -20,14 +20,23 @@ from typing import Final
 
 import structlog
 
-from allocator import AllocatorError
+from allocator import AllocatorError, Recent
 from extender.background.fruitless import Fruitless
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
+from extender.kube.raw import revision
 from extender.observe.metrics import Metrics
 from extender.offload import Offload
-from extender.preemption.choice import Preemption, begun, carried_out, choose, holders_near, still_needed
+from extender.preemption.choice import (
+    Preemption,
+    begun,
+    carried_out,
+    choose,
+    holders_near,
+    still_needed,
+    without_rivals,
+)
 from extender.preemption.outcome import is_in_vain
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
@@ -47,6 +56,8 @@ PATIENCE_SECONDS: Final = 0.5
 
 _CHOOSING_SECONDS: Final = 0.5
 """To choose in one turn, and to check one choice: the turns of other tasks wait."""
+_MOST_ENDED: Final = 1024
+"""Nominations that we have ended, and whose end the watch may not have shown yet."""
 _SEEN_SECONDS: Final = 10.0
 """A nomination that the watch does not show within this time was ended by somebody else."""
 
@@ -119,6 +130,7 @@ class Preemptor(BackgroundTask):
         self._chosen: dict[str, Preemption] = {}
         self._waiting: dict[str, Preemption] = {}
         self._kept: dict[str, _Kept] = {}
+        self._ended: Recent[int] = Recent(_MOST_ENDED)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. A call for all nodes that follows one for the nominated node counts instead of it."""
@@ -166,7 +178,8 @@ class Preemptor(BackgroundTask):
         if pod is None or uid in self._chosen:
             return
         if pod.kept.node:
-            await self._carry_on(pod, asked.names)
+            if revision(pod.resource_version) > (self._ended.find(uid) or 0):
+                await self._carry_on(pod, asked.names)
         elif not pod.nominated_node:
             planned = self._planned()
             wait = self._fruitless.wait(pod, asked.names, planned)
@@ -231,8 +244,11 @@ class Preemptor(BackgroundTask):
         del self._chosen[uid]
         if pod is None or pod.kept.node != found.node.name:
             return
-        victims = await self._still_needed(replace(found, pod=pod), planned)
+        found = replace(found, pod=pod)
+        victims = await self._still_needed(found, planned)
         if victims is None:
+            if self._kept[uid].victims and await self._still_needed(found, without_rivals(pod, planned)) is not None:
+                return  # The rival has evicted nobody yet, and gives up.
             await self._give_up(pod, f"the devices on node {pod.kept.node} can't be freed any more")
         elif victims and self._pending(uid) is not None:
             await self._evict_all(victims, pod)
@@ -307,7 +323,9 @@ class Preemptor(BackgroundTask):
         """End the nomination. The write wakes the pod's scheduler, so that the pod is rejected and chosen for again."""
         self._forget(pod.uid)
         try:
-            await self._evictor.end(pod, why)
+            before = await self._evictor.end(pod, why)
+            if before is not None:
+                self._ended.keep(pod.uid, revision(before.resource_version))
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("nomination not ended", pod=str(pod), error=str(error))
 

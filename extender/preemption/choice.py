@@ -18,7 +18,7 @@ from extender.pods.claims import without_pods
 from extender.pods.nominated import held_for_nominated
 from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.pod_conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
 from extender.verbs.borrowers import loans_of
 from extender.verbs.evictions import Evictions, is_evictable, violations
@@ -110,6 +110,20 @@ def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple
         return ()
     needed = evictions.irreducible(replace(solver, among=frozenset(found.devices)) if found.devices else solver)
     return None if needed is None else tuple(evictions.candidates[each].pod for each in needed)
+
+
+def without_rivals(pod: Pod, snapshot: Snapshot) -> Snapshot:
+    """The cluster without the nominations of other pods, of no higher priority, that name devices kept for this pod.
+
+    Two replicas have written them at the same moment. Such a nomination ends when its writer sees the other one.
+    """
+    wanted = frozenset(pod.kept.devices)
+    for name in snapshot.nominated:
+        for other in snapshot.nominated_to(name):
+            is_rival = other.uid != pod.uid and other.priority <= pod.priority
+            if is_rival and not wanted.isdisjoint(other.kept.devices):
+                snapshot = snapshot.with_pod(replace(other, nominated_node="", kept=NOTHING_KEPT))
+    return snapshot
 
 
 def carried_out(found: Preemption, snapshot: Snapshot) -> Snapshot:

@@ -50,8 +50,11 @@ class Evictor:
         if await patch_status(self.api, pod.key, patch) is None:
             raise WriteRefusedError(f"pod {pod.key} is gone")
 
-    async def end(self, pod: Pod, why: str) -> None:
+    async def end(self, pod: Pod, why: str) -> Pod | None:
         """End a nomination of ours. A pod that is gone or bound has none.
+
+        Returns:
+            The pod as it was before; None if it is gone.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the nomination may last.
@@ -65,7 +68,7 @@ class Evictor:
                 found["status"]["nominatedNodeName"] = None
             return found
 
-        await patch_status(self.api, pod.key, patch)
+        return await patch_status(self.api, pod.key, patch)
 
     async def evict(self, victims: Sequence[Pod], preemptor: Pod) -> Mapping[str, str]:
         """Mark and delete pods, at the same time; returns why those live that are not deleted, by uid."""

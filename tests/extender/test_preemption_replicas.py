@@ -1,7 +1,10 @@
-"""Two replicas that both hear that a pod is rejected: for a pod that needs one device, one pod dies at most.
+"""Two replicas that hear of rejections: of the same pod, or of two pods that want the same devices.
 
-So it is when the scheduler's leader changes. Calls, faults of writes and news of watches come in any order; meanwhile a
-pod of still lower priority appears, of which the two replicas hear at different times.
+Of the same pod they hear when the scheduler's leader changes. For a pod that needs one device, one pod dies at most;
+meanwhile a pod of still lower priority appears, of which the two replicas hear at different times. Of two pods of equal
+priority they hear if the scheduler asks both replicas. At most one of them evicts, so that nobody dies in vain.
+
+Calls, faults of writes and news of watches come in any order.
 """
 
 import asyncio
@@ -31,7 +34,7 @@ from tests.extender.preempting import full, runs, waits
 from tests.extender.replica_gates import Gate, Late, Records, Stop, Watch
 from tests.extender.replicas import FAULTS
 from tests.kit import virtualtime
-from tests.kit.clusters import NOW, solver
+from tests.kit.clusters import NOW, Object, request, solver
 
 HISTORIES: Final = int(os.environ.get("REPLICA_HISTORIES", "200"))
 SEED: Final = os.environ.get("REPLICA_SEED", "0")
@@ -39,15 +42,54 @@ PARTS: Final = 4
 REJECTIONS: Final = 3
 TURNS: Final = 2
 
-RUNNING: Final = (*runs("x", "a/gpu-0", on="a", priority=5), *runs("y", "b/gpu-0", on="b", priority=5))
-NEW: Final = runs("new", "c/gpu-0", on="c", priority=1)
+
+@dataclass(frozen=True)
+class Scenery:
+    """What is there, and of which pod each replica hears.
+
+    Attributes:
+        nodes: their names, a letter each.
+        devices: of each node.
+        there: the objects.
+        appears: the objects of a pod that does not run yet.
+        asking: a letter for each replica: the pod of which it hears.
+    """
+
+    nodes: str
+    devices: int
+    there: Sequence[Object]
+    appears: Sequence[Object]
+    asking: str
+
+
+X: Final = runs("x", "a/gpu-0", on="a", priority=5)
+ONE_POD: Final = Scenery(
+    nodes="abc",
+    devices=1,
+    there=(*waits("p"), *X, *runs("y", "b/gpu-0", on="b", priority=5)),
+    appears=runs("new", "c/gpu-0", on="c", priority=1),
+    asking="pp",
+)
+TWO_PODS: Final = Scenery(
+    nodes="a",
+    devices=2,
+    there=(*waits("p"), *waits("q", request(count=2)), *X, *runs("y", "a/gpu-1", on="a", priority=5)),
+    appears=(),
+    asking="pq",
+)
 
 
 class Replica:
-    """An extender that hears of rejections of the pod p, and takes its turns after each of them."""
+    """An extender that hears of rejections of a pod, and takes its turns after each of them.
 
-    def __init__(self, name: str, api: MemoryApi, records: Records) -> None:
+    Attributes:
+        evicted: the names of the pods that it has evicted.
+    """
+
+    def __init__(self, name: str, pod: str, api: MemoryApi, records: Records) -> None:
         self.name = name
+        self.evicted: set[str] = set()
+        self._key = ObjectKey("ns", pod)
         self.state = ClusterState()
         self.watch = Watch(self.state)
         api.follow(self.watch)
@@ -56,7 +98,7 @@ class Replica:
         self._solver = replace(solver(), clock=lambda: self._now)
         metrics = Metrics(CollectorRegistry())
         evictor = Evictor(self.gate, lambda: NOW)
-        arguments = (lambda _: False, lambda _pod, _note: None, metrics, at_once)
+        arguments = (lambda _: False, lambda pod, _note: self.evicted.add(pod.name), metrics, at_once)
         self.task = Preemptor(self.state, self._solver, evictor, *arguments)
         self.work = asyncio.ensure_future(self._work())
 
@@ -71,7 +113,7 @@ class Replica:
 
     def _reject(self) -> None:
         snapshot = self.state.snapshot
-        pod, names = snapshot.pods[ObjectKey("ns", "p")], sorted(snapshot.nodes)
+        pod, names = snapshot.pods[self._key], sorted(snapshot.nodes)
         result = filter_nodes(pod, names, snapshot, self._solver)
         if not result.passed:
             self.task.on_rejected(Rejection(pod, names, result, snapshot))
@@ -82,22 +124,26 @@ class Replicas:
     """Two replicas over one API server; a world for `tests.extender.interleaving`.
 
     Attributes:
+        scenery: at the start.
         faults: how many writes of a run something befalls, at most.
-        appears: the objects of a pod of lower priority that does not run yet.
+        appears: what does not run yet.
         released: the pods whose claims were released.
     """
 
+    scenery: Scenery
     faults: int
     api: MemoryApi = field(init=False)
     replicas: Sequence[Replica] = field(init=False)
-    appears: list[RawObject] = field(default_factory=lambda: list(NEW))
+    appears: Sequence[RawObject] = field(init=False)
     released: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.api = full("abc", *waits("p"), *RUNNING).api
+        self.appears = self.scenery.appears
+        self.api = full(self.scenery.nodes, *self.scenery.there, devices=self.scenery.devices).api
         records = Records()
         self.api.follow(records)
-        self.replicas = [Replica(name, self.api, records) for name in "AB"]
+        asking = zip("AB", self.scenery.asking, strict=True)
+        self.replicas = [Replica(name, pod, self.api, records) for name, pod in asking]
 
     def steps(self) -> list[Step]:
         """What each replica can do, hear of, or have landed, and what others can do."""
@@ -122,7 +168,7 @@ class Replicas:
     def _appear(self) -> None:
         for each in self.appears:
             self.api.load(PODS if each["kind"] == "Pod" else CLAIMS, each)
-        self.appears = []
+        self.appears = ()
 
     def _release(self) -> None:
         self.released = self.dead
@@ -142,14 +188,17 @@ class Replicas:
     @property
     def dead(self) -> set[str]:
         """The pods that were there and are not."""
-        names = {"x", "y"} | (set() if self.appears else {"new"})
+        names = {"x", "y"} | (set() if self.appears or not self.scenery.appears else {"new"})
         return {name for name in names if not self.api.has(PODS, ObjectKey("ns", name))}
 
     async def check(self) -> None:
         for replica in self.replicas:
             if replica.work.done():
                 replica.work.result()
-        assert len(self.dead) <= 1, f"{self.dead} are dead"
+        if self.scenery.asking == "pp":
+            assert len(self.dead) <= 1, f"{self.dead} are dead"
+        else:
+            assert not all(replica.evicted for replica in self.replicas), "both have evicted"
 
     async def close(self) -> None:
         """End what still runs."""
@@ -164,20 +213,27 @@ def _at_once(call: Awaitable[object]) -> None:
         call.__await__().__next__()
 
 
+async def histories(scenery: Scenery, part: int) -> int:
+    """Play every fourth history; returns how many pods have died."""
+    dead = 0
+    for number in range(part, HISTORIES, PARTS):
+        random = Random(f"{SEED}-{number}")  # noqa: S311 - chance needs no secrets
+        world = Replicas(scenery, faults=random.randint(0, 3))
+        try:
+            await play(world, Dice(random))
+        except BrokenError as error:
+            raise AssertionError(f"seed {SEED}-{number}") from error
+        finally:
+            await world.close()
+        dead += len(world.dead)
+    return dead
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_two_replicas_evict_one_pod_for_one_device(part: int) -> None:
-    async def run() -> None:
-        evicted = 0
-        for number in range(part, HISTORIES, PARTS):
-            random = Random(f"{SEED}-{number}")  # noqa: S311 - chance needs no secrets
-            world = Replicas(faults=random.randint(0, 3))
-            try:
-                await play(world, Dice(random))
-            except BrokenError as error:
-                raise AssertionError(f"seed {SEED}-{number}") from error
-            finally:
-                await world.close()
-            evicted += len(world.dead)
-        assert evicted > HISTORIES / PARTS / 2
+    assert virtualtime.run(histories(ONE_POD, part)) > HISTORIES / PARTS / 2
 
-    virtualtime.run(run())
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_of_two_replicas_one_evicts_for_two_pods_that_want_the_same_devices(part: int) -> None:
+    assert virtualtime.run(histories(TWO_PODS, part)) > HISTORIES / PARTS / 2
