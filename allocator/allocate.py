@@ -12,8 +12,9 @@ from allocator.errors import NodeUnsuitableError
 from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import DeviceId, Node
 from allocator.model.features import Features
-from allocator.outcome import Allocation, Reason, Unsatisfiable
+from allocator.outcome import NOTHING_LEFT, Allocation, Reason, Unsatisfiable
 from allocator.policies.best_fit import BEST_FIT
+from allocator.policies.leftover import leftover
 from allocator.policies.merit import merit
 from allocator.policies.policy import Policy, View
 from allocator.pools import NodePool
@@ -73,11 +74,13 @@ def allocate(
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, usable, task.features)
     view = View(the_plan, candidates, ledger.counters, task.classes, timed)
+    before = leftover(view, (), policy.reads) if policy.weighs_leftover else NOTHING_LEFT
     search = Search(the_plan, candidates, ledger, policy.orders(view), budget)
     if not search.run():
         _check_pools(task)
         return Unsatisfiable(_reasons(task, the_plan, candidates, search), budget.steps)
-    return _allocation(task, view, search.places, budget.steps, new_share_id, policy)
+    found = _allocation(task, view, search.places, budget.steps, new_share_id, policy)
+    return replace(found, merit=replace(found.merit, before=before)) if before else found
 
 
 def _allocation(
@@ -93,6 +96,8 @@ def _allocation(
     found = merit(view.candidates, view.counters, list(options.values()), taken)
     if policy.weighs_classes:
         found = replace(found, demand=sum(map(view.demand, taken)))
+    if policy.weighs_leftover:
+        found = replace(found, after=leftover(view, taken, policy.reads))
     return Allocation(tuple(results), found, steps)
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from allocator.causes import Cause
 from allocator.model.claims import AllocationResult
-from allocator.model.devices import DeviceId
+from allocator.model.devices import AttributeValue, Capacity, DeviceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,25 @@ class Reason:
     detail: str = ""
 
 
+class DeviceModel(NamedTuple):
+    """What tells devices apart in a policy that compares what allocations leave.
+
+    Attributes:
+        attributes: name, type and value of each attribute that the policy reads and that the device has.
+    """
+
+    driver: str
+    is_shared: bool
+    capacity: tuple[tuple[str, Capacity], ...] = ()
+    attributes: tuple[tuple[str, str, AttributeValue], ...] = ()
+
+
+Leftover: TypeAlias = frozenset[tuple[tuple[DeviceModel, float], int]]
+"""What is left on a node: how many devices there are of each model with each room; devices without room left out."""
+
+NOTHING_LEFT: Leftover = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Merit:
     """What speaks for an allocation; a policy turns the merits of nodes into scores.
@@ -37,6 +57,10 @@ class Merit:
         broken: counter sets from which nothing was taken before.
         demand: sum over the devices taken of the device classes that each belongs to; 0 unless the policy weighs
             classes.
+        before, after: what is left on the node without the allocation, and with it; nothing unless the policy weighs
+            what is left.
+        loss: room that other pods can use before, and no longer after; in devices. Only the caller of the allocator
+            knows it.
     """
 
     preference: int = 0
@@ -44,6 +68,9 @@ class Merit:
     free: float = 0.0
     broken: int = 0
     demand: int = 0
+    before: Leftover = NOTHING_LEFT
+    after: Leftover = NOTHING_LEFT
+    loss: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ import secrets
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from allocator import POLICIES, Clock, Limits, Selectors
+from allocator import POLICIES, Clock, Limits, Selectors, Shape
 from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import LostClaims
@@ -19,8 +19,9 @@ from extender.background.quota_status import QuotaStatus
 from extender.background.requeue import Requeue
 from extender.background.runner import BackgroundRunner
 from extender.background.unserved import Unserved
-from extender.config.settings import Settings
+from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
+from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.kube.api import Api
 from extender.observe.claim_counts import ClaimCounts
@@ -58,7 +59,16 @@ def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
         policy=POLICIES[scheduling.policy],
         limits=Limits(scheduling.max_steps, scheduling.max_seconds),
         features=settings.features,
+        shapes=Shapes(selectors, settings.features, _weights(scheduling.shapes)),
     )
+
+
+def _weights(shapes: Sequence[ShapeSettings]) -> Mapping[Shape, float] | None:
+    """The weights of shapes that are set; None: none is."""
+    weights: dict[Shape, float] = {}
+    for each in shapes:
+        weights[each.shape] = weights.get(each.shape, 0.0) + each.weight
+    return weights or None
 
 
 def make_service(

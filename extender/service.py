@@ -39,7 +39,7 @@ from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims
-from extender.verbs.prioritize import score_nodes
+from extender.verbs.prioritize import score_by_cpu, score_nodes
 from extender.verbs.volume_gate import VolumeGate
 from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.writes.claim_json import WriteRefusedError
@@ -172,12 +172,20 @@ class Service:
         """
         policy = policy_of(args.pod, self._solver.policy)
         if policy is None or not args.pod.needs_devices:
-            return [0] * len(args.names)
+            return await self._scores_without_devices(args)
         known = self._decisions.of(args.pod.uid)
         merits = known.merits if known and known.merits else None
         if merits is None:
             merits = (await self._filter(args, self._known(), self._for_call())).merits
         return score_nodes(args.names, merits, policy)
+
+    async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
+        """Scores for a pod without devices: its CPU may keep other pods from devices."""
+        snapshot, solver = self._state.snapshot, self._solver
+        if not solver.policy.weighs_leftover or snapshot.requested is None or self.not_ready:
+            return [0] * len(args.names)
+        call = partial(score_by_cpu, args.pod, args.names, snapshot, self._for_call(), self._decider)
+        return await self._solve(call)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
         """Whom to evict, per node that this makes room on.
@@ -291,10 +299,12 @@ class Service:
         return result
 
     async def _filtered(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
-        """Filter on the event loop if all is known; in a thread if nodes have to be examined or searched."""
+        """Filter on the event loop if all is known; in a thread if nodes have to be examined, searched or weighed."""
         pod, decider = refreshed(args.pod, snapshot), self._decider
+        policy = policy_of(pod, solver.policy)
         bounds = Bounds(solver.until, self._most(len(args.names)))
         is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
+        is_long |= policy is not None and policy.weighs_leftover
         if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
             return await self._solve(partial(self._filtered_anew, pod, args, snapshot, solver, bounds))
         decider.follow(snapshot)

@@ -7,7 +7,8 @@ node decided, the best of them named, reasons for those that will not do. Device
 Figures are medians. Goals are ratios of the time that passes, on a machine that has nothing else to do. Where it has,
 the ratio of the time spent computing tells more, of all cores on both sides; it is held against the same goals.
 
-``--nodes`` says how big the clusters are, ``--works`` which works are done, by parts of their names.
+``--nodes`` says how big the clusters are, ``--works`` which works are done, by parts of their names. ``--policy`` is
+our policy.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,9 +27,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from allocator import Allocation
+from allocator import POLICIES, Allocation
 from extender.assembly import make_solver
-from extender.config.settings import Settings
+from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
 from extender.pods.nominated import found_on
@@ -106,18 +107,17 @@ class Figures:
 class Ours:
     """The extender on a world."""
 
-    def __init__(self, objects: dict[str, list[RawObject]], work: Work) -> None:
+    def __init__(self, objects: dict[str, list[RawObject]], work: Work, settings: Settings) -> None:
         self.names = [each["metadata"]["name"] for each in objects["nodes"]]
         claims = [
             pending_claim(wish, f"{kind}-{i}")
             for kind, wish in (("asked", work.wish), ("other", OTHER))
             for i in range(PODS)
         ]
-        self.state = ClusterState()
-        of_kind = {NODES: objects["nodes"], SLICES: objects["slices"], CLASSES: objects["classes"]}
+        self.state = ClusterState(counts_cpu=settings.scheduling.counts_cpu)
+        of_kind = {NODES: list(_with_cpu(objects["nodes"])), SLICES: objects["slices"], CLASSES: objects["classes"]}
         for resource, listed in (*of_kind.items(), (CLAIMS, [*objects["allocated"], *claims])):
             self.state.replace(resource, listed, 1)
-        settings = Settings()
         self.solver = make_solver(settings)
         self.bounds = Bounds(most=settings.scheduling.most_nodes(len(self.names)))
 
@@ -159,9 +159,15 @@ class Ours:
         return Spent(time.perf_counter() - start, time.thread_time() - computed), result
 
 
+def _with_cpu(nodes: Iterable[RawObject]) -> Iterator[RawObject]:
+    """Nodes with different amounts of CPU, which only the policy fragmentation reads."""
+    for number, node in enumerate(nodes):
+        yield {**node, "status": {"allocatable": {"cpu": f"{number % 100}"}}}
+
+
 def pod_with(claim: str) -> Pod:
     """A pod with this claim."""
-    return Pod("default", f"pod-{claim}", f"uid-{claim}", claims=(PodClaim("gpu", claim_name=claim),))
+    return Pod("default", f"pod-{claim}", f"uid-{claim}", claims=(PodClaim("gpu", claim_name=claim),), cpu=1000)
 
 
 def _median(spent: Sequence[Spent]) -> Spent:
@@ -181,7 +187,9 @@ def upstream(peer: Path, file: Path, work: Work) -> Figures:
     return Figures(spent, spent, report["fit"])
 
 
-def measured(peer: Path, works: Sequence[Work], sizes: Sequence[int]) -> Iterator[tuple[Work, int, Figures, Figures]]:
+def measured(
+    peer: Path, works: Sequence[Work], sizes: Sequence[int], settings: Settings
+) -> Iterator[tuple[Work, int, Figures, Figures]]:
     """Work, nodes, upstream's figures and ours, one after the other on the same world.
 
     Raises:
@@ -194,7 +202,7 @@ def measured(peer: Path, works: Sequence[Work], sizes: Sequence[int]) -> Iterato
                 json.dump(objects, file)
                 file.flush()
                 theirs = upstream(peer, Path(file.name), work)
-            mine = Ours(objects, work).figures()
+            mine = Ours(objects, work, settings).figures()
             if not work.sample and theirs.fit != mine.fit:
                 raise DisagreementError(
                     f"{work.name}: {theirs.fit} of {nodes} nodes fit for upstream, {mine.fit} for us"
@@ -207,7 +215,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000], help="sizes of the clusters")
     parser.add_argument("--works", nargs="+", default=[""], metavar="TEXT", help="parts of the names of works")
+    parser.add_argument("--policy", choices=POLICIES, default="best-fit", help="our policy; default: best-fit")
     asked = parser.parse_args()
+    settings = Settings(scheduling=SchedulingSettings(policy=asked.policy))
     works = [work for work in WORKS if any(text in work.name for text in asked.works)]
     if not works:
         parser.error(f"no work has one of these in its name; there are: {'; '.join(work.name for work in WORKS)}")
@@ -217,7 +227,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         peer = Path(folder) / "peer"
         subprocess.run(["go", "build", "-o", peer, "."], cwd=PEER, check=True)  # Go's own installation
-        for work, nodes, theirs, mine in measured(peer, works, asked.nodes):
+        for work, nodes, theirs, mine in measured(peer, works, asked.nodes, settings):
             table.add_row(*_row(work, nodes, "first", work.first, theirs.first, mine.first))
             if work.following:
                 table.add_row(*_row(work, nodes, "next", work.following, theirs.following, mine.following))

@@ -29,6 +29,7 @@ from loadtest.packing.own.run import run_own
 from loadtest.packing.own.scenarios import SCENARIOS
 from loadtest.packing.picture import picture
 from loadtest.packing.results import ResultsError, read_published, read_runs
+from loadtest.packing.room import Strategy
 from loadtest.packing.run import Run, run
 from loadtest.packing.table import results_table
 from loadtest.packing.trace import Trace, TraceError, TraceNode, read_nodes, read_trace
@@ -90,7 +91,7 @@ def _runs(nodes: Sequence[TraceNode], traces: Sequence[Trace], wanted: argparse.
         for policy in wanted.policies:
             for seed in wanted.seeds:
                 title = f"{trace.name}, {policy}, seed {seed}"
-                yield _told(title, run(nodes, trace, policy, seed, wanted.load, _progress(title)))
+                yield _told(title, run(nodes, trace, policy, seed, wanted.load, wanted.strategy, _progress(title)))
 
 
 def _own_runs(wanted: argparse.Namespace) -> Iterator[Run]:
@@ -146,6 +147,13 @@ def _parser() -> argparse.ArgumentParser:
         default=LOAD,
         help=f"percent of the cluster that pods ask for in the end, or at any time; default: {LOAD * 100:.0f}",
         metavar="PERCENT",
+    )
+    add(
+        "--strategy",
+        type=Strategy,
+        choices=list(Strategy),
+        default=Strategy.LEAST,
+        help="scoring strategy of kube-scheduler, for nodes that score equally; default: LeastAllocated",
     )
     add("--policies", type=_policies, default=list(POLICIES), help=f"default: {','.join(POLICIES)}", metavar="NAME,...")
     add("--seeds", type=_seeds, default=[42], help="default: 42", metavar="NUMBER,...")

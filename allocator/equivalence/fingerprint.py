@@ -72,7 +72,7 @@ def attribute_reads_of(
     if policy.weighs_classes:
         expressions += [(selectors.reads, text) for each in classes.values() for text in each.selectors]
     read = list(_reads(expressions, budget))
-    values = {name for reads in read for name in reads.attributes}
+    values = {name for reads in read for name in reads.attributes} | set(policy.reads)
     specs = [spec for claim in claims for spec in claim.spec.constraints if spec.kind in CONSTRAINTS]
     matched = {name for spec in specs for name in CONSTRAINTS[spec.kind].reads(spec)}
     everything = any(reads.everything for reads in read)

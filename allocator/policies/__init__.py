@@ -5,9 +5,12 @@ from typing import Final
 
 from allocator.policies.best_fit import BEST_FIT
 from allocator.policies.first_fit import FIRST_FIT
+from allocator.policies.fragmentation import fragmentation
 from allocator.policies.pack import PACK
 from allocator.policies.policy import Policy
 from allocator.policies.reserve import RESERVE
 from allocator.policies.spread import SPREAD
 
-POLICIES: Final[Mapping[str, Policy]] = {policy.name: policy for policy in (FIRST_FIT, BEST_FIT, SPREAD, PACK, RESERVE)}
+POLICIES: Final[Mapping[str, Policy]] = {
+    policy.name: policy for policy in (FIRST_FIT, BEST_FIT, SPREAD, PACK, RESERVE, fragmentation())
+}

@@ -93,6 +93,8 @@ class Policy:
         why: why an allocation compares with all allocations as it does, a phrase for each reason; None: `scores` only
             depends on the preference of alternatives.
         weighs_classes: it reads classes that the claims do not name, so an allocation has a `Merit.demand`.
+        weighs_leftover: it compares what allocations leave, so an allocation has `Merit.before` and `Merit.after`.
+        reads: the attributes by which it tells devices apart in what is left; qualified names, sorted.
     """
 
     name: str
@@ -101,6 +103,8 @@ class Policy:
     scores: Scores
     why: Callable[[Merit, Sequence[Merit]], Iterator[str]] | None = None
     weighs_classes: bool = False
+    weighs_leftover: bool = False
+    reads: tuple[str, ...] = ()
 
 
 def published(view: View) -> Orders:
@@ -138,7 +142,9 @@ def sizes_of(device: Device) -> Sizes:
     return tuple([(name, quantity.nano) for name, quantity in device.quantities.items()])
 
 
-def in_bands(merits: Mapping[K, Merit], fitness: Callable[[Merit], float]) -> dict[K, int]:
+def in_bands(
+    merits: Mapping[K, Merit], fitness: Callable[[Merit], float], rounded: Callable[[float], int] = round
+) -> dict[K, int]:
     """Scores of 0 to 10 from fitness, 0.0 to 1.0: each level of preference has a band of scores.
 
     So earlier alternatives of `firstAvailable` count more than anything else (upstream's scorer).
@@ -152,7 +158,7 @@ def in_bands(merits: Mapping[K, Merit], fitness: Callable[[Merit], float]) -> di
     scores = {}
     for name, each in merits.items():
         low, high = bands[each.preference]
-        scores[name] = min(MAX_SCORE, low + round(fitness(each) * (high - low)))
+        scores[name] = min(MAX_SCORE, low + rounded(fitness(each) * (high - low)))
     return scores
 
 

@@ -5,13 +5,26 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from allocator import GATES, POLICIES, Features, label_key, shown, with_gates
+from allocator import (
+    GATES,
+    POLICIES,
+    Features,
+    Fields,
+    Problem,
+    Quantity,
+    Request,
+    Shape,
+    label_key,
+    read_claim_spec,
+    shown,
+    with_gates,
+)
 from extender.config.wording import suggestion
 
 AUTOSCALER_PREFIX = "/autoscaler"
@@ -76,6 +89,34 @@ def _gates(gates: Mapping[str, bool]) -> Mapping[str, bool]:
     return gates
 
 
+def _cpu(text: str) -> str:
+    if _millis(text) < 0:
+        raise ValueError(f'"{text}" is negative')
+    return text
+
+
+def _millis(text: str) -> int:
+    """CPU in thousandths of a core. Raises ValueError: it is no quantity."""
+    try:
+        return -(-Quantity.parse(text).nano // 10**6)
+    except ValueError:
+        raise ValueError(f'"{text}" is not an amount of CPU such as "4" or "500m"') from None
+
+
+def _requests(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    problems: list[Problem] = []
+    for number, request in enumerate(_parsed(requests, problems)):
+        if not request.alternatives:
+            problems.append(Problem(f"spec.devices.requests[{number}]", "neither exactly nor firstAvailable is set"))
+    if problems:
+        raise ValueError("; ".join(map(str, problems)))
+    return requests
+
+
+def _parsed(requests: list[dict[str, Any]], problems: list[Problem]) -> tuple[Request, ...]:
+    return read_claim_spec(Fields({"devices": {"requests": requests}}, "spec", problems), "resource.k8s.io/v1").requests
+
+
 class Section(BaseModel):
     """A group of settings: frozen, camelCase in files, unknown keys and values of another type refused."""
 
@@ -129,11 +170,30 @@ class ClusterSettings(Section):
     )
 
 
+class ShapeSettings(Section):
+    """What some pods ask for, and how often."""
+
+    weight: float = Field(default=1.0, description="How often the shape is asked, beside the other shapes.", gt=0)
+    cpu: Annotated[str, AfterValidator(_cpu)] = Field(default="0", description="The CPU that such a pod requests.")
+    requests: Annotated[list[dict[str, Any]], AfterValidator(_requests)] = Field(
+        description="As spec.devices.requests of a ResourceClaim of resource.k8s.io/v1.", min_length=1
+    )
+
+    @property
+    def shape(self) -> Shape:
+        """The shape."""
+        return Shape(_parsed(self.requests, []), _millis(self.cpu))
+
+
 class SchedulingSettings(Section):
     """How pods are decided."""
 
     policy: Annotated[str, AfterValidator(_policy)] = Field(
         default="best-fit", description=f"Which devices to prefer: {', '.join(sorted(POLICIES))}."
+    )
+    shapes: list[ShapeSettings] = Field(
+        default_factory=list,
+        description="What pods ask for, for the policy fragmentation; empty: it is learned from pods.",
     )
     deadline_seconds: float = Field(
         default=4.0, description="Time for one verb; less than the scheduler's httpTimeout (5 s by default).", gt=0
@@ -153,6 +213,11 @@ class SchedulingSettings(Section):
         description="Most nodes in an answer, the best ones; null: as many as kube-scheduler scores; 0: all.",
         ge=0,
     )
+
+    @property
+    def counts_cpu(self) -> bool:
+        """Whether the CPU that pods request is counted, for which all pods are read."""
+        return POLICIES[self.policy].weighs_leftover
 
     def most_nodes(self, asked: int) -> int:
         """How many nodes an answer names at most; ``asked``: number of nodes in the call.

@@ -159,11 +159,22 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[Mapping[str, JSON
         if name not in paths:
             raise SettingsError([f"environment: {name}: unknown variable{suggestion(name, paths)}"])
         path, text = paths[name], environment[name]
-        if path in _LISTS:
+        if path in _TREES:
+            lists.append((path, _tree_from_text(name, text)))
+        elif path in _LISTS:
             lists.append((path, [part for part in map(str.strip, text.split(",")) if part]))
         else:
             texts.append((path, _gates_from_text(name, text) if path == _GATES else text))
     return _nested(texts), _nested(lists)
+
+
+def _tree_from_text(name: str, text: str) -> JSON:
+    """One value as YAML or JSON."""
+    try:
+        found: JSON = (single_mapping(f"value: {text}") or {}).get("value")
+    except ValueError as error:
+        raise SettingsError([f"environment: {name}: {error}"]) from error
+    return found
 
 
 def _gates_from_text(name: str, text: str) -> JSON:
@@ -180,6 +191,9 @@ def _gates_from_text(name: str, text: str) -> JSON:
 _GATES = ("featureGates",)
 _LISTS = frozenset({("server", "allowedHosts"), ("scheduling", "schedulerNames")})
 """Settings whose variables hold values with commas between them."""
+
+_TREES = frozenset({("scheduling", "shapes")})
+"""Settings whose variables hold JSON."""
 
 
 def _nested(leaves: Iterable[tuple[tuple[str, ...], JSON]]) -> dict[str, JSON]:

@@ -5,12 +5,17 @@ Several threads may add to it at once; see `extender.decisions.evaluate`.
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Final
 
-from allocator import AttributeReads, PoolUsage, Single, runs_of
+from allocator import AttributeReads, PoolUsage, Recent, Single, runs_of
 from extender.decisions.node_view import NodeView, Numbers
+from extender.decisions.shapes import Weigher
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import Verdict
 from extender.decisions.verdict_index import VerdictIndex
+
+_WEIGHED: Final = 2
+"""Weighers of one signature that are remembered: pods with equal claims mostly request equal CPU."""
 
 
 @dataclass(slots=True, eq=False)
@@ -20,12 +25,20 @@ class KnownVerdicts:
     Attributes:
         by_key: by what equivalent node views have in common; see `SignatureCache.key` and `settled`.
         verdict_index: by node name, for the cluster that is followed.
+        weighed: the same with losses, by weigher.
     """
 
     roaming: tuple[PoolUsage, ...]
     by_node_view: dict[NodeView | None, Verdict] = field(default_factory=dict)
     by_key: dict[Hashable, Verdict] = field(default_factory=dict)
     verdict_index: VerdictIndex = field(default_factory=VerdictIndex)
+    weighed: Recent[VerdictIndex] = field(default_factory=lambda: Recent(_WEIGHED))
+
+    def index(self, weigher: Weigher | None) -> VerdictIndex:
+        """The verdicts by node name, with losses if there is a weigher."""
+        if weigher is None:
+            return self.verdict_index
+        return self.weighed.find(weigher) or self.weighed.keep(weigher, VerdictIndex())
 
 
 @dataclass(slots=True, eq=False)

@@ -18,9 +18,10 @@ from extender.decisions.cache import SignatureCache
 from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, NodeViewBuilder
+from extender.decisions.shapes import Weigher
 from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
-from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdicts
+from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
 from extender.state.changes import Change
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
@@ -51,6 +52,7 @@ class Lookup:
         verdicts: one for each node, in the order asked; `UNDECIDED` for those that are missing.
         missing: the positions of nodes that must be evaluated.
         steps: devices tried so far.
+        weigher: adds losses to verdicts; None if the policy weighs nothing.
     """
 
     claims: tuple[Claim, ...]
@@ -62,6 +64,11 @@ class Lookup:
     verdicts: Verdicts
     missing: Sequence[int]
     steps: int = 0
+    weigher: Weigher | None = None
+
+    def weighed(self, name: str, verdict: Verdict) -> Verdict:
+        """The verdict on a node, with the loss there."""
+        return verdict if self.weigher is None else self.weigher.of(verdict, self.node_index.snapshot.cpu_left(name))
 
 
 class Decider:
@@ -116,6 +123,7 @@ class Decider:
         *,
         sent: Mapping[str, NodeObject] | None = None,
         policy: Policy | None = None,
+        weigher: Weigher | None = None,
     ) -> Lookup:
         """What is known of each node, if the claims are to be allocated there together.
 
@@ -127,23 +135,31 @@ class Decider:
             world: where to decide: the snapshot that is followed, or a fork.
             sent: the nodes as they were sent, if they count instead of those of the snapshot.
             policy: of the pod; None: the decider's.
+            weigher: adds losses to verdicts.
         """
         policy = policy or self.solver.policy
         node_index = self._over(world)
         self.asked += len(names)
         cache = self._caches.find(signature_of(claims, node_index.snapshot.classes, policy))
-        if cache is None or sent is not None:
-            nothing = Verdicts((UNDECIDED,), bytes(len(names)))
-            return Lookup(tuple(claims), policy, names, sent, node_index, cache, nothing, range(len(names)))
-        inquiry = self._inquiry(tuple(claims), node_index, cache)
+        nothing = Verdicts((UNDECIDED,), bytes(len(names)))
+        lookup = Lookup(
+            tuple(claims), policy, names, sent, node_index, cache, nothing, range(len(names)), weigher=weigher
+        )
+        return lookup if cache is None or sent is not None else self._looked_up(lookup, cache)
+
+    def _looked_up(self, lookup: Lookup, cache: SignatureCache) -> Lookup:
+        """With what is remembered."""
+        node_index, names, weigher = lookup.node_index, lookup.names, lookup.weigher
+        inquiry = self._inquiry(lookup.claims, node_index, cache)
+        find = inquiry.known_of if weigher is None else lambda name: lookup.weighed(name, inquiry.known_of(name))
         verdicts = None
         if node_index is self._node_index:
-            verdicts = inquiry.known.verdict_index.look(names, node_index, inquiry.known_of)
+            verdicts = inquiry.known.index(weigher).look(names, node_index, find)
         if verdicts is None:
-            verdicts = Verdicts.of(map(inquiry.known_of, names))
+            verdicts = Verdicts.of(map(find, names))
         missing = verdicts.places(UNDECIDED) if inquiry.undecided else ()
         self._note(inquiry)
-        return Lookup(inquiry.claims, policy, names, None, node_index, cache, verdicts, missing, inquiry.steps)
+        return replace(lookup, verdicts=verdicts, missing=missing, steps=inquiry.steps)
 
     def evaluate(self, lookup: Lookup, *, until: float = float("inf"), solver: Solver | None = None) -> Decided:
         """Find out what is missing in a lookup. May take long.
@@ -168,7 +184,12 @@ class Decider:
             if verdicts[place] is None:
                 verdicts[place] = NOT_KNOWN if node_view is None else inquiry.verdict(node_view, until)
         self._note(inquiry)
-        found = lookup.verdicts.with_verdicts(lookup.missing, [each for each in verdicts if each is not None])
+        weighed = [
+            lookup.weighed(lookup.names[place], each)
+            for place, each in zip(lookup.missing, verdicts, strict=True)
+            if each is not None
+        ]
+        found = lookup.verdicts.with_verdicts(lookup.missing, weighed)
         return Decided(found, lookup.steps + inquiry.steps)
 
     def _inquiry(

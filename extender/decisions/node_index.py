@@ -30,7 +30,7 @@ class NodeIndex:
         roaming: the usage of each roaming pool; the same object while nothing changes there.
         pool_fingerprints: of the pools in the node views.
         below: the node index of the snapshot that this snapshot was forked from.
-        steps: the latest steps: the version before, and the nodes whose view may have changed since.
+        steps: the latest steps: the version before, and the nodes whose view or CPU may have changed since.
     """
 
     snapshot: Snapshot
@@ -66,13 +66,14 @@ class NodeIndex:
                 for node_view in node_views.values()
                 for pool_fingerprint in node_view.pool_fingerprints
             }
+        changed |= {change.key for change in changes if change.topic is Topic.CPU and isinstance(change.key, str)}
         steps = (*self.steps[1 - STEPS :], (self.snapshot.version, changed)) if len(changed) <= MOST else ()
         return NodeIndex(
             snapshot, self.builder, _roaming(snapshot, self.roaming), node_views, pool_fingerprints, steps=steps
         )
 
     def changed_since(self, version: int) -> set[str] | None:
-        """The nodes whose view may differ from that at an earlier version; None: any node."""
+        """The nodes whose view or CPU may differ from that at an earlier version; None: any node."""
         if version == self.snapshot.version:
             return set()
         if not self.steps or version < self.steps[0][0]:

@@ -16,6 +16,7 @@ def signature_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass], po
         names = set(classes)
     return (
         policy.name,
+        policy.reads,
         asked,
         frozenset((name, found.selectors) for name in names if (found := classes.get(name)) is not None),
     )

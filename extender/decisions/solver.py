@@ -31,8 +31,10 @@ from allocator import (
     attribute_reads_of,
     single_of,
 )
+from extender.decisions.shapes import Shapes, Weigher
 from extender.faults import Faults
 from extender.quota.totals import Totals
+from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 
 _T = TypeVar("_T")
@@ -74,6 +76,7 @@ class Solver:
         totals: what namespaces are allocated of the limits of their quotas.
         until: the deadline of the call, by the clock. It ends every search.
         among: the only devices that `solve` and `judge` may give; None: any.
+        shapes: what pods ask for, for policies that weigh what is left; None: nothing is known of that.
     """
 
     selectors: Selectors
@@ -86,6 +89,7 @@ class Solver:
     totals: Totals = field(default_factory=Totals)
     until: float = math.inf
     among: Collection[DeviceId] | None = None
+    shapes: Shapes | None = None
 
     def within(self, until: float) -> "Solver":
         """The solver with this deadline, if it is earlier than its own."""
@@ -97,6 +101,19 @@ class Solver:
             return self
         now = self.clock()
         return self.within(now + (self.until - now) / among)
+
+    def informed(self, pod: Pod, claims: Sequence[Claim], snapshot: Snapshot) -> "Solver":
+        """The solver with what is known of shapes, this pod included, if its policy weighs what is left."""
+        if not self.policy.weighs_leftover or self.shapes is None:
+            return self
+        self.shapes.see(pod, claims, snapshot.classes)
+        return replace(self, policy=self.shapes.policy)
+
+    def weigher(self, pod: Pod) -> Weigher | None:
+        """Adds losses to verdicts for a pod, if the policy weighs what is left."""
+        if not self.policy.weighs_leftover or self.shapes is None:
+            return None
+        return self.shapes.weigher(pod.cpu)
 
     def look(self) -> None:
         """Look at the clock; raises TimeoutError if the deadline has passed."""

@@ -22,6 +22,7 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         "requests": [_request(report) for report in explanation.requests],
         "clashes": [_clash(clash) for clash in explanation.clashes],
         "places": [_place(place) for place in explanation.places],
+        "policy": explanation.policy or None,
         "preemption": _preemption(explanation.preemption),
         "proposals": [_proposal(proposal) for proposal in explanation.proposals],
         "allTried": explanation.all_tried,

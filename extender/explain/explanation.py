@@ -189,6 +189,7 @@ class Explanation:
         advice: what to do for a pod that cannot be placed.
         nodes: that have not the devices, or cannot be decided; without those that kube-scheduler rejects.
         notes: more facts, each a sentence without a full stop.
+        policy: the policy that compares the places; empty without places.
         preemption: None if preemption is off, or if there is nothing to tell of it.
         words: what people know the requests of a special claim by, by the names of these requests.
         all_tried: no limit kept a change from being tried. Each proposal was tried in any case.
@@ -205,6 +206,7 @@ class Explanation:
     requests: tuple[RequestReport, ...] = ()
     clashes: tuple[Clash, ...] = ()
     places: tuple[Place, ...] = ()
+    policy: str = ""
     preemption: PreemptionReport | None = None
     proposals: tuple[Proposal, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)

@@ -151,10 +151,10 @@ class Judgement:
             Place(name, scores[name], self._devices(name), why_here(merits[name], merits.values(), policy))
             for name in ranking(scores)[:MAX_PLACES]
         )
-        best = f", best on {places[0].node}" if len(merits) > 1 else f": {places[0].node}"
+        best = f", best on {places[0].node} by policy {policy.name}" if len(merits) > 1 else f": {places[0].node}"
         summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(self._asked_about)}{best}"
         groups = node_groups(verdicts.reasons)
-        return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=groups, places=places)
+        return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=groups, places=places, policy=policy.name)
 
     def _devices(self, name: str) -> tuple[PlacedDevice, ...]:
         """What the pod would get on a node."""

@@ -26,12 +26,16 @@ class EmbeddedCluster:
     """A cluster from manifests; equal manifests give equal names and uids. ``state`` follows ``api`` at each write."""
 
     def __init__(
-        self, manifests: Iterable[Manifest], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        manifests: Iterable[Manifest],
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        counts_cpu: bool = False,
     ) -> None:
-        """Load the manifests. Raises ApiError: an object is there twice."""
+        """Load the manifests; ``counts_cpu`` as for `ClusterState`. Raises ApiError: an object is there twice."""
         made = iter(range(2**63))
         self.api = MemoryApi(now=now, new_uid=lambda: str(uuid.uuid5(_NAMESPACE, str(next(made)))))
-        self.state = ClusterState()
+        self.state = ClusterState(counts_cpu=counts_cpu)
         self._controller = Controller(self.api)
         self._backlog = Backlog()
         self.load(manifests)

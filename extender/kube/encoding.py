@@ -45,6 +45,11 @@ def dumps(value: object) -> bytes:
         return jsontext.dumps(value).encode(errors="backslashreplace")
 
 
+def dumped(value: object) -> bytes:
+    """JSON to keep: a copy, because the bytes of orjson hold a buffer that may be many times larger."""
+    return memoryview(dumps(value)).tobytes()
+
+
 def _usual(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
     """The value of a common text; an orjson.JSONDecodeError says that only `_exactly` may read it."""
     value = orjson.loads(text)

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,7 +16,7 @@ from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, Resource
 from extender.kube.encoding import loads_aside
 from extender.kube.list import pages
 from extender.kube.raw import Event, EventType, revision_of
-from extender.kube.relevance import RELEVANCE, passed_revision
+from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import Reply, Request, Stream, TransportError, decoded
 from extender.offload import Offload, in_thread
@@ -104,6 +104,7 @@ class Source:
     Args:
         lists_at_once: how many lists may be read at a time; bounds the memory for lists that are not decoded yet.
         off_loop: where objects are decoded that take long.
+        relevance: by kind, which objects are decoded; those of other kinds all are.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Source:
         timing: WatchTiming = WatchTiming(),
         lists_at_once: int = 2,
         off_loop: Offload = in_thread,
+        relevance: Mapping[str, Relevance] = RELEVANCE,
     ) -> None:
         self.api = api
         self._random = random
@@ -121,6 +123,7 @@ class Source:
         self._gate = asyncio.Semaphore(lists_at_once)
         self._streams_lists = True
         self._off_loop = off_loop
+        self._relevance = relevance
 
     async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
         """What one connection tells about a kind. The connection ends by itself after about a minute.
@@ -152,7 +155,7 @@ class Source:
 
     async def _paged(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """A list in pages."""
-        may_matter = RELEVANCE.get(resource.kind)
+        may_matter = self._relevance.get(resource.kind)
         at = 0
         async with self._gate, aclosing(pages(self.api, resource)) as read:
             async for page in read:
@@ -166,10 +169,10 @@ class Source:
         timing = self._timing
         seconds = timing.shortest + (timing.longest - timing.shortest) * self._random()
         query = {"resourceVersion": str(since), "timeoutSeconds": str(int(seconds))}
-        newest = since
+        newest, may_matter = since, self._relevance.get(resource.kind)
         async with aclosing(self._lines(resource, query)) as lines:
             async for line in lines:
-                signal = await _signal(resource, line, self._off_loop)
+                signal = await _signal(resource, line, may_matter, self._off_loop)
                 at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
                 if isinstance(signal, Event) and 0 < at < newest:
                     raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
@@ -192,7 +195,9 @@ class Source:
             async with (
                 self._gate,
                 aclosing(self._lines(resource, query)) as lines,
-                aclosing(_until_listed(resource, lines, deadline, self._off_loop)) as signals,
+                aclosing(
+                    _until_listed(resource, lines, deadline, self._relevance.get(resource.kind), self._off_loop)
+                ) as signals,
             ):
                 async for signal in signals:
                     yield signal
@@ -258,11 +263,10 @@ async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator
 
 
 async def _until_listed(
-    resource: Resource, lines: AsyncIterator[bytes], deadline: float, off_loop: Offload
+    resource: Resource, lines: AsyncIterator[bytes], deadline: float, may_matter: Relevance | None, off_loop: Offload
 ) -> AsyncGenerator[Signal, None]:
     """The list at the start of a stream, then the changes that came before the end of the list."""
     clock = asyncio.get_running_loop().time
-    may_matter = RELEVANCE.get(resource.kind)
     changes: list[Signal] = []
     async for line in lines:
         if clock() > deadline:
@@ -271,7 +275,7 @@ async def _until_listed(
             if may_matter is None or may_matter(line):
                 yield ListedObject((await _event(line, off_loop))[1])
             continue
-        signal = await _signal(resource, line, off_loop)
+        signal = await _signal(resource, line, may_matter, off_loop)
         if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
             yield ListEnd(signal.at)
             for change in changes:
@@ -281,9 +285,8 @@ async def _until_listed(
     raise BrokenWatchError("the stream ended before its list did")
 
 
-async def _signal(resource: Resource, line: bytes, off_loop: Offload) -> Event | Bookmark:
+async def _signal(resource: Resource, line: bytes, may_matter: Relevance | None, off_loop: Offload) -> Event | Bookmark:
     """The event or bookmark of one line of a watch."""
-    may_matter = RELEVANCE.get(resource.kind)
     passed = passed_revision(line, may_matter) if may_matter is not None else 0
     if passed:
         return Bookmark(passed)

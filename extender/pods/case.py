@@ -70,6 +70,9 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
         return claims
     if not solver.features.extended_resource:
         claims = replace(claims, special=NO_SPECIAL)
+    if policy.weighs_leftover:
+        pending = [each.claim for each in (*claims.pending, *claims.special.asked)]
+        solver = solver.informed(pod, pending, snapshot)
     return Case(pod, claims, snapshot, solver)
 
 

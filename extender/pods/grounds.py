@@ -11,7 +11,7 @@ from extender.state.kinds import Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
 
-_IDLE = frozenset({Topic.TEMPLATE, Topic.BUDGET, Topic.DEVICE_QUOTA})
+_IDLE = frozenset({Topic.CPU, Topic.TEMPLATE, Topic.BUDGET, Topic.DEVICE_QUOTA})
 """Topics that no decision about existing claims depends on; quota is compared with afterwards."""
 
 

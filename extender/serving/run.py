@@ -84,7 +84,7 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
         connect(origin, random=random.random, timing=timing, around=tracing.transport, writes=writes) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
-        state = ClusterState()
+        state = ClusterState(counts_cpu=settings.scheduling.counts_cpu)
         following = tasks.create_task(cluster.run(state))
         yield Cluster(cluster.api, state, cluster)
         following.cancel()

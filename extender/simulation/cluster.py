@@ -75,7 +75,7 @@ class Cluster:
         log_quietly()
         self.settings = Settings() if settings is None else settings
         self.skipped: tuple[Skipped, ...] = ()
-        self._embedded = EmbeddedCluster(())
+        self._embedded = EmbeddedCluster((), counts_cpu=self.settings.scheduling.counts_cpu)
         self._namespaces: tuple[RawObject, ...] = ()
 
     @classmethod

@@ -73,6 +73,7 @@ class Edit:
         if old != new:
             self.touch(kind.touched(key, old, new))
         self._follow_claim(before, old, new)
+        self._follow_cpu(before, key)
 
     def drop(self, kind: Kind[Any], key: ObjectKey) -> None:
         """Drop an object, if it exists."""
@@ -81,6 +82,14 @@ class Edit:
         if old is not None:
             self.touch(kind.touched(key, old, None))
         self._follow_claim(before, old, None)
+        self._follow_cpu(before, key)
+
+    def _follow_cpu(self, before: Snapshot, key: ObjectKey) -> None:
+        """After an event of a pod: record the nodes whose pods request more or less CPU."""
+        old, new = before.requested, self.snapshot.requested
+        if old is not None and new is not None and old is not new:
+            nodes = {each.node_of(key) for each in (before, self.snapshot)}
+            self.touch((Topic.CPU, node) for node in nodes if old.get(node) != new.get(node))
 
     def _follow_claim(self, before: Snapshot, old: object, new: object) -> None:
         """After an event of a claim: end its assumed allocation, and record the pools whose use has changed."""

@@ -50,6 +50,8 @@ class Topic(Enum):
 
     NODE = "node"
     """By name: its labels, features or device plugins' resources."""
+    CPU = "cpu"
+    """By name of a node: what its pods request; never mentioned unless CPU is counted."""
     POOL = "pool"
     """By PoolId: its slices, or what is held of it."""
     CLASS = "class"
@@ -77,6 +79,7 @@ class Kind(Generic[_T]):
         objects: all objects in a snapshot: by name if the kind has no namespaces, else by ObjectKey.
         touched: what changes when the object of that key changes from one value (None: absent) to another.
         parts: fields of a snapshot that this kind alone fills; `problems` is shared by all kinds.
+        others: objects that a snapshot counts without keeping them, by ObjectKey.
     """
 
     resource: Resource
@@ -86,6 +89,7 @@ class Kind(Generic[_T]):
     drop: Callable[[Snapshot, ObjectKey], Snapshot]
     touched: Callable[[ObjectKey, _T | None, _T | None], Touched]
     parts: tuple[str, ...]
+    others: Callable[[Snapshot], Iterable[ObjectKey]] = lambda _: ()
 
     def find(self, snapshot: Snapshot, key: ObjectKey) -> _T | None:
         """The object of that key."""
@@ -96,9 +100,9 @@ class Kind(Generic[_T]):
         return len(self.objects(snapshot))
 
     def keys(self, snapshot: Snapshot) -> list[ObjectKey]:
-        """The keys of all objects."""
+        """The keys of all objects, also of those that are only counted."""
         found = self.objects(snapshot)
-        return list(found) if self.resource.namespaced else [ObjectKey("", name) for name in found]
+        return [*found, *self.others(snapshot)] if self.resource.namespaced else [ObjectKey("", name) for name in found]
 
     def is_same(self, one: Snapshot, other: Snapshot) -> bool:
         """Whether two snapshots of one history have the same objects of this kind."""
@@ -113,10 +117,11 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             PODS,
             parse_pod,
             objects=lambda s: s.pods,
-            put=lambda s, _, pod: s.with_pod(pod) if pod.needs_devices else s.without_pod(pod.key),
+            put=lambda s, _, pod: s.with_pod(pod) if pod.needs_devices else s.with_other(pod),
             drop=Snapshot.without_pod,
             touched=_touched_pod,
-            parts=("pods", "pod_keys", "bound", "nominated"),
+            parts=("pods", "pod_keys", "bound", "nominated", "requested", "others"),
+            others=attrgetter("others"),
         ),
         _kind(
             CLAIMS,

@@ -10,6 +10,7 @@ from extender.kube.connection import open_connection
 from extender.kube.credentials import Origin
 from extender.kube.discovery import discover, server_version
 from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
+from extender.kube.relevance import RELEVANCE
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.transport import Transport
 from extender.kube.watch import Source, WatchTiming
@@ -57,7 +58,13 @@ class LiveCluster:
 
     async def run(self, cache: ClusterState) -> None:
         """List and watch all kinds, and tell the cache which kinds are in doubt. Run it once, until cancelled."""
-        source = Source(self.api, random=self._random, timing=self._timing.watch, off_loop=self._off_loop)
+        source = Source(
+            self.api,
+            random=self._random,
+            timing=self._timing.watch,
+            off_loop=self._off_loop,
+            relevance={} if cache.counts_cpu else RELEVANCE,
+        )
         self.followers = tuple(
             Follower(resource, source, cache, random=self._random, timing=self._timing.follow)
             for resource in RESOURCES.values()

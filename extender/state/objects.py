@@ -18,8 +18,9 @@ from allocator import (
     shown,
 )
 from extender.kube.api import ObjectKey
-from extender.kube.encoding import dumps
+from extender.kube.encoding import dumped
 from extender.kube.raw import revision
+from extender.state.cpu import cpu_of, cpu_request
 from extender.state.node_requirements import (
     ANY_NODE,
     NodeRequirements,
@@ -38,7 +39,6 @@ POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 
 SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of special claims; its value is "true"."""
-
 
 POLICY: Final = "dra-extender.dev/policy"
 """Annotation of a pod: the name of the policy for this pod."""
@@ -129,6 +129,7 @@ class Pod:
         gates: names of its scheduling gates; while there is one, no scheduler tries it.
         unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
         policy: the name in its annotation `POLICY`; None without the annotation.
+        cpu: what its scheduler reserves for it, in thousandths of a core.
         fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
 
@@ -157,6 +158,7 @@ class Pod:
     gates: tuple[str, ...] = ()
     unmodeled: tuple[str, ...] = ()
     policy: str | None = None
+    cpu: int = 0
     fence: str = field(default="", compare=False)
 
     @property
@@ -223,6 +225,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
         unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
         policy=metadata.text_mapping("annotations").get(POLICY),
+        cpu=cpu_request(spec.data),
         fence=fence_of(conditions),
     )
     reader.finish()
@@ -301,11 +304,13 @@ class NodeObject:
     Attributes:
         allocatable: extended resource to the amount that device plugins of the node offer.
         taints: those that keep pods off; `CORDON` is the first if the node is unschedulable.
+        cpu: what pods may request, in thousandths of a core; None: not known.
     """
 
     node: Node
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
     taints: tuple[DeviceTaint, ...] = ()
+    cpu: int | None = None
 
     @property
     def name(self) -> str:
@@ -325,7 +330,9 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     allocatable = {name: _quantity(status, "allocatable", name) for name in names}
     taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
-    return NodeObject(parse_node({"apiVersion": "v1", **obj}), allocatable, taints)
+    return NodeObject(
+        parse_node({"apiVersion": "v1", **obj}), allocatable, taints, cpu_of(status.mapping("allocatable"))
+    )
 
 
 # --- claims -------------------------------------------------------------------------------------------------
@@ -384,8 +391,3 @@ def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
     metadata = obj.get("metadata")
     kept = metadata.items() if isinstance(metadata, dict) else ()
     return {**obj, "metadata": {name: value for name, value in kept if name != "managedFields"}}
-
-
-def dumped(value: object) -> bytes:
-    """JSON to keep: a copy, because the bytes of orjson hold a buffer that may be many times larger."""
-    return memoryview(dumps(value)).tobytes()

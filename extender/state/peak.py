@@ -5,9 +5,10 @@ Source: k8s.io/component-helpers/resource, Kubernetes 1.36.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from extender.state.objects import Pod
+if TYPE_CHECKING:  # what reads pods needs `peak`
+    from extender.state.objects import Pod
 
 
 class ContainerNeeds(NamedTuple):
@@ -33,7 +34,7 @@ def peak(containers: Iterable[ContainerNeeds]) -> Counter[str]:
     return running | starting
 
 
-def asked(pod: Pod) -> Mapping[str, int]:
+def asked(pod: "Pod") -> Mapping[str, int]:
     """What a pod needs of each extended resource at its peak, in nano units, by name."""
     needs = (
         ContainerNeeds({own.resource: own.amount.nano for own in each.requests}, each.is_init, each.restarts)

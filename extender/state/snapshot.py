@@ -4,6 +4,7 @@ For a what-if, make a fork with `with_claim`, `without_claim` and so on: indexes
 runs the same code as the live cluster.
 """
 
+import sys
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
@@ -67,6 +68,8 @@ class Snapshot(NamedTuple):
         pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
+        requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
+        others: if CPU is counted, the pods without devices that have a node: the node and the CPU.
         usage: what claims hold, by allocations and assumed allocations.
         holders: pool to the uids of the claims that hold something of it, also by assumed allocations.
         extended: extended resource name to the device class that serves it.
@@ -86,6 +89,8 @@ class Snapshot(NamedTuple):
     pod_keys: Map[str, ObjectKey] = Map()
     bound: Map[str, Map[str, None]] = Map()
     nominated: Map[str, Map[str, None]] = Map()
+    requested: Map[str, int] | None = None
+    others: Map[ObjectKey, tuple[str, int]] = Map()
     budgets: Map[ObjectKey, Budget] = Map()
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
     inventory: Inventory = Inventory()
@@ -104,6 +109,18 @@ class Snapshot(NamedTuple):
         """The node of that name, as the allocator sees it."""
         found = self.nodes.get(name)
         return None if found is None else found.node
+
+    def cpu_left(self, name: str) -> int | None:
+        """The CPU of a node that no pod requests, in thousandths of a core; None: not known."""
+        node = self.nodes.get(name)
+        if self.requested is None or node is None or node.cpu is None:
+            return None
+        return node.cpu - self.requested.get(name, 0)
+
+    def node_of(self, key: ObjectKey) -> str:
+        """The node of a pod that is kept or counted; empty if there is none."""
+        pod, other = self.pods.get(key), self.others.get(key)
+        return other[0] if other else pod.node_name if pod else ""
 
     def claim(self, uid: str) -> ClaimObject | None:
         """The claim of that uid."""
@@ -179,20 +196,37 @@ class Snapshot(NamedTuple):
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
             bound=bound,
             nominated=nominated,
+            requested=_with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
+        )
+
+    def with_other(self, pod: Pod) -> "Snapshot":
+        """With the CPU of a pod without devices, if CPU is counted and the pod takes some."""
+        base = self.without_pod(pod.key)
+        if base.requested is None or not pod.node_name or not pod.cpu or pod.is_finished:
+            return base
+        return base._replace(
+            requested=_with_cpu(base.requested, pod.node_name, pod.cpu),
+            others=base.others.set(pod.key, (sys.intern(pod.node_name), pod.cpu)),
         )
 
     def without_pod(self, key: ObjectKey) -> "Snapshot":
         """With a pod removed, if it exists; its claims stay."""
         pod = self.pods.get(key)
         if pod is None:
-            return self
+            other = self.others.get(key)
+            if other is None:
+                return self
+            return self._replace(
+                requested=_with_cpu(self.requested, other[0], -other[1]), others=self.others.delete(key)
+            )
         bound, nominated = self.bound, self.nominated
         if pod.node_name:
             bound = _removed(bound, pod.node_name, pod.uid)
         elif pod.nominated_node:
             nominated = _removed(nominated, pod.nominated_node, pod.uid)
         pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
-        return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated)
+        requested = _with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
+        return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated, requested=requested)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
         """With a claim added or replaced, and its devices taken."""
@@ -284,6 +318,14 @@ class Snapshot(NamedTuple):
 
 EMPTY = Snapshot()
 """An empty cluster."""
+
+
+def _with_cpu(requested: Map[str, int] | None, node: str, cpu: int) -> Map[str, int] | None:
+    """With the CPU of a pod added on its node."""
+    if requested is None or not node or not cpu:
+        return requested
+    total = requested.get(node, 0) + cpu
+    return requested.set(node, total) if total else requested.delete(node)
 
 
 def same_devices(one: AllocationResult, other: AllocationResult) -> bool:

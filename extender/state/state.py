@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from immutables import Map
+
 from allocator import AllocationResult, ClaimSpec, Recent
 from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
@@ -38,10 +40,14 @@ class ClusterState:
     """Applies events, counts versions, logs changes, and holds assumed allocations.
 
     Objects that cannot be read count as absent, and are noted in the snapshot's ``problems``.
+
+    Attributes:
+        counts_cpu: whether snapshots have the CPU that pods request. All pods have to be read for that.
     """
 
-    def __init__(self, *, log_size: int = 20_000) -> None:
-        self._snapshot = EMPTY
+    def __init__(self, *, log_size: int = 20_000, counts_cpu: bool = False) -> None:
+        self.counts_cpu = counts_cpu
+        self._snapshot = EMPTY._replace(requested=Map()) if counts_cpu else EMPTY
         self._kinds: Mapping[str, Kind[Any]] = all_kinds()
         self._log = ChangeLog(log_size)
         self._doubts = dict.fromkeys(RESOURCES, NOT_SYNCED)

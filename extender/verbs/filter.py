@@ -262,10 +262,9 @@ class Question:
         return self._result(known.names, Decided(in_order, sum(each.steps for each in decided)))
 
     def _looked_up(self, needs: Needs, names: Sequence[str]) -> Lookup:
-        pending = [each.claim for each in needs.pending]
-        return self.decider.lookup(
-            pending, names, needs.world(self.case.snapshot), sent=self.sent, policy=self.case.solver.policy
-        )
+        pending, solver = [each.claim for each in needs.pending], self.case.solver
+        world, weigher = needs.world(self.case.snapshot), solver.weigher(self.case.pod)
+        return self.decider.lookup(pending, names, world, sent=self.sent, policy=solver.policy, weigher=weigher)
 
     def _answer(self) -> FilterResult:
         nominated = self.case.pod.nominated_node

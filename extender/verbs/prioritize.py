@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from allocator import Policy
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
 from extender.verbs.merits import NOTHING, Merits
 
 
@@ -14,3 +18,21 @@ def score_nodes(names: Sequence[str], merits: Merits, policy: Policy) -> Sequenc
     codes = merits.codes_of(names)
     scores = policy.scores({code: merits.kinds[code] for code in set(codes) if code != NOTHING})
     return list(map(scores.get, codes, repeat(0)))
+
+
+def score_by_cpu(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver, decider: Decider) -> Sequence[int]:
+    """A score for each node for a pod without devices, by what its CPU takes from pods with devices.
+
+    Args:
+        pod: asks for no devices.
+        names: the nodes.
+        snapshot: of the followed cluster.
+        solver: its policy weighs what is left on a node.
+        decider: remembers what is left.
+    """
+    decider.follow(snapshot)
+    informed = solver.informed(pod, (), snapshot)
+    lookup = decider.lookup((), names, snapshot, policy=informed.policy, weigher=informed.weigher(pod))
+    verdicts = decider.evaluate(lookup, until=solver.until, solver=informed).verdicts
+    merits = {code: merit for code in set(verdicts.codes) if (merit := verdicts.kinds[code].merit) is not None}
+    return list(map(informed.policy.scores(merits).get, verdicts.codes, repeat(0)))

@@ -1,9 +1,10 @@
-"""CPU and memory of nodes, as kube-scheduler counts them: NodeResourcesFit with the strategy MostAllocated.
+"""CPU and memory of nodes, as kube-scheduler counts them: NodeResourcesFit with one of its scoring strategies.
 
 Source: pkg/scheduler/framework/plugins/noderesources, Kubernetes 1.36.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Final
 
 from extender.state.objects import Pod
@@ -13,15 +14,24 @@ _CPU: Final = "Insufficient cpu"
 _MEMORY: Final = "Insufficient memory"
 
 
+class Strategy(StrEnum):
+    """Scoring strategies of NodeResourcesFit. The first is the default of kube-scheduler."""
+
+    LEAST = "LeastAllocated"
+    MOST = "MostAllocated"
+
+
 class Room:
     """What the nodes have left, pod after pod.
 
     Args:
         nodes: all nodes, empty.
         shapes: of the pods; a pod's name is the position of its shape.
+        strategy: decides between nodes that score equally.
     """
 
-    def __init__(self, nodes: Iterable[TraceNode], shapes: Sequence[Shape]) -> None:
+    def __init__(self, nodes: Iterable[TraceNode], shapes: Sequence[Shape], strategy: Strategy) -> None:
+        self._sign = -1 if strategy is Strategy.LEAST else 1
         self._nodes = {node.name: node for node in nodes}
         self._left = {node.name: (node.cpu, node.memory) for node in self._nodes.values()}
         self._shapes = shapes
@@ -36,12 +46,12 @@ class Room:
         }
 
     def choose(self, pod: Pod, names: Sequence[str]) -> str:
-        """Of nodes that score equally, the node whose CPU and memory are used most with the pod; then the first."""
+        """Of nodes that score equally, the node that the strategy prefers with the pod; then the first."""
         cpu, memory = self._needs(pod)
 
         def left(name: str) -> float:
             node, (cpu_left, memory_left) = self._nodes[name], self._left[name]
-            return (cpu_left - cpu) / (node.cpu or 1) + (memory_left - memory) / (node.memory or 1)
+            return self._sign * ((cpu_left - cpu) / (node.cpu or 1) + (memory_left - memory) / (node.memory or 1))
 
         return min(names, key=left)
 

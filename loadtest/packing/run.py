@@ -13,7 +13,7 @@ from extender.config.settings import SchedulingSettings
 from extender.serving.garbage import undisturbed
 from loadtest.packing.arrivals import LOAD, arrivals
 from loadtest.packing.cluster import cluster_objects, pod_objects
-from loadtest.packing.room import Room
+from loadtest.packing.room import Room, Strategy
 from loadtest.packing.trace import WHOLE, Trace, TraceNode
 
 STEP: Final = 5
@@ -32,6 +32,7 @@ class Run:
         seconds: of computing for the scheduling, without making the cluster.
         in_use: if pods leave, percent of the cluster that is allocated, the mean over time.
         bound: the most pods that could have been placed, if it was asked for.
+        strategy: of kube-scheduler, between nodes that score equally; None: the first of them was taken.
     """
 
     trace: str
@@ -43,6 +44,7 @@ class Run:
     seconds: float
     in_use: float | None = None
     bound: int | None = None
+    strategy: Strategy | None = None
 
     @property
     def reached(self) -> float | None:
@@ -62,6 +64,7 @@ class Run:
             "seconds": round(self.seconds, 1),
             "in_use": None if self.in_use is None else round(self.in_use, 3),
             "bound": self.bound,
+            "strategy": self.strategy,
         }
 
 
@@ -71,6 +74,7 @@ def run(
     policy: str,
     seed: int,
     load: float = LOAD,
+    strategy: Strategy = Strategy.LEAST,
     progress: Callable[[int, int], object] = lambda _done, _all: None,
 ) -> Run:
     """Place the pods of a trace.
@@ -81,6 +85,7 @@ def run(
         policy: name of the policy for all pods.
         seed: of the arrivals.
         load: the share of all GPUs that is asked for in the end.
+        strategy: of kube-scheduler, between nodes that score equally.
         progress: called after each pod with the number of pods that are done, and of all.
     """
     whole = sum(node.gpus for node in nodes)
@@ -91,11 +96,11 @@ def run(
         )
         cluster.add(*pod_objects(shapes))
         began = time.process_time()
-        placements = cluster.schedule(progress=progress, choice=Room(nodes, shapes))
+        placements = cluster.schedule(progress=progress, choice=Room(nodes, shapes, strategy))
         seconds = time.process_time() - began
     placed = [bool(placement.node) for placement in placements]
     percent = allocated([shape.asked for shape in shapes], placed, whole * WHOLE)
-    return Run(trace.name, policy, seed, percent, len(shapes), sum(placed), seconds)
+    return Run(trace.name, policy, seed, percent, len(shapes), sum(placed), seconds, strategy=strategy)
 
 
 def allocated(asked: Sequence[int], placed: Sequence[bool], whole: int) -> Mapping[int, float]:

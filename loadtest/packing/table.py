@@ -31,7 +31,9 @@ def results_table(runs: Sequence[Run], published: Published) -> Table:
         of_policies = [[run for run in of_trace if run.policy == policy] for policy in policies]
         rows += [_measured(each, loads, shown.values()) for each in of_policies]
         rows += _published(trace, published.get(trace, {}), loads, len(shown))
-    return Table(headings, rows, "medians of the seeds; percent of the cluster allocated when so much is asked for")
+    strategies = sorted({run.strategy for run in runs if run.strategy})
+    title = "medians of the seeds; percent of the cluster allocated when so much is asked for"
+    return Table(headings, rows, f"{title}; of equal nodes: {', '.join(strategies)}" if strategies else title)
 
 
 def _measured(

@@ -26,6 +26,7 @@ from tests.extender.explaining import (
     templated,
     two_gpus,
     unschedulable,
+    weighing,
 )
 from tests.kit.clusters import CREATED, GPU, claim, claim_template, device_class, node, pod, request, solver
 
@@ -135,6 +136,15 @@ EXPLAINED: Mapping[str, Case] = {
             node("c"),
         ),
         solver=replace(solver(), policy=BEST_FIT),
+    ),
+    "fits, where other pods lose least": Case(
+        (
+            *asking(request(selectors=[f'{MODEL} == "a100"'])),
+            *two_gpus("a", model="a100"),
+            node("b"),
+            pool("b", gpu("gpu-0", model="a100"), gpu("gpu-1", model="h100")),
+        ),
+        solver=weighing((1, request(count=2, selectors=[f'{MODEL} == "a100"'])), (3, request(count=2))),
     ),
     "fits, by another policy": Case((*asking(), node("a"), pool("a", *gpus(1)))),
     "bound": Case((GPU, *two_gpus("a"), *held("p", "a/gpu-0"))),

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from allocator import DeviceId, Features
+from allocator import POLICIES, DeviceId, Features, Shape, parse_claim
+from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
@@ -81,6 +82,14 @@ def gpus(count: int, **fields: Any) -> list[Object]:
 def two_gpus(at: str, **fields: Any) -> tuple[Object, Object]:
     """A node with two devices."""
     return node(at), pool(at, *gpus(2, **fields))
+
+
+def weighing(*shapes: tuple[float, Object]) -> Solver:
+    """A solver by fragmentation that knows how often requests are asked."""
+    found = solver()
+    asked = {Shape(parse_claim(claim("c", each)).spec.requests): weight for weight, each in shapes}
+    shapes_known = Shapes(found.selectors, found.features, asked)
+    return replace(found, policy=POLICIES["fragmentation"], shapes=shapes_known)
 
 
 def asking(*requests: Object, constraints: tuple[Object, ...] = ()) -> tuple[Object, ...]:

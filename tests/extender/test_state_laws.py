@@ -34,6 +34,7 @@ def some(values: Sequence[Any]) -> st.SearchStrategy[Any]:
     return st.sampled_from(values)
 
 
+CPU = some([{}, {"cpu": "1"}, {"cpu": "500m"}])
 OBJECTS: st.SearchStrategy[RawObject] = st.one_of(
     st.builds(node, some(NODES), labels=st.dictionaries(some(["zone"]), some(["a", "b"]))),
     st.builds(local_slice, some(NODES), st.integers(0, 2)),
@@ -50,9 +51,16 @@ OBJECTS: st.SearchStrategy[RawObject] = st.one_of(
     st.builds(
         lambda uid, raw: raw | {"metadata": raw["metadata"] | {"uid": uid}},
         some(["uid-p", "uid-q"]),
-        st.builds(pod, some(["p", "q"]), some(["c", "d"]), on=some(["", *NODES]), nominated=some(["", *NODES])),
+        st.builds(
+            pod,
+            some(["p", "q"]),
+            some(["c", "d"]),
+            on=some(["", *NODES]),
+            nominated=some(["", *NODES]),
+            resources=CPU,
+        ),
     ),
-    st.builds(pod, some(["p", "q"])),
+    st.builds(pod, some(["p", "q"]), on=some(["", *NODES]), resources=CPU),
     st.just({**local_slice("n"), "spec": "not to be read"}),
 )
 
@@ -101,7 +109,7 @@ FLIGHTS = st.lists(
 
 def listed(history: History) -> ClusterState:
     """A state that is told what is there in the end, at once."""
-    state = ClusterState()
+    state = ClusterState(counts_cpu=True)
     for resource in RESOURCES.values():
         state.replace(resource, [raw for (kind, _), raw in history.there.items() if kind == resource.kind], 1)
     return state
@@ -119,6 +127,8 @@ def picture(snapshot: Snapshot) -> dict[str, object]:
         "pod keys": snapshot.pod_keys,
         "bound": snapshot.bound,
         "nominated": snapshot.nominated,
+        "requested": snapshot.requested,
+        "others": snapshot.others,
         "budgets": snapshot.budgets,
         "slices": {name: [d.id for d in each.devices] for name, each in inventory.slices.items()},
         "pools": {name: [s.name for s in pool.slices] for name, pool in inventory.pools.items()},
@@ -133,7 +143,7 @@ def picture(snapshot: Snapshot) -> dict[str, object]:
 
 @given(histories())
 def test_the_state_after_events_is_that_of_a_list(history: History) -> None:
-    state = ClusterState()
+    state = ClusterState(counts_cpu=True)
     for event in history.events:
         state.apply(event)
     assert picture(state.snapshot) == picture(listed(history).snapshot)
@@ -143,7 +153,7 @@ def test_the_state_after_events_is_that_of_a_list(history: History) -> None:
 def test_the_order_in_which_watches_tell_is_of_no_matter(history: History, random: Any) -> None:
     """Each kind has a watch of its own: of two kinds any event may come first."""
     waiting = {kind: [e for e in history.events if e.resource.kind == kind] for kind in RESOURCES}
-    state = ClusterState()
+    state = ClusterState(counts_cpu=True)
     while any(waiting.values()):
         events = random.choice([events for events in waiting.values() if events])
         state.apply(events.pop(0))
@@ -152,7 +162,7 @@ def test_the_order_in_which_watches_tell_is_of_no_matter(history: History, rando
 
 @given(histories(), histories(since=100))
 def test_a_list_replaces_whatever_was_there(before: History, after: History) -> None:
-    state = ClusterState()
+    state = ClusterState(counts_cpu=True)
     for event in before.events:
         state.apply(event)
     for resource in RESOURCES.values():
@@ -166,7 +176,7 @@ def test_a_list_that_comes_bit_by_bit_is_that_list_whatever_happens_meanwhile(
     before: History, after: History, flights: list[tuple[int, str, str, bool]], random: Any
 ) -> None:
     """Of other kinds events come, and binds put allocations in flight and forget them."""
-    slow, quick = ClusterState(), ClusterState()
+    slow, quick = ClusterState(counts_cpu=True), ClusterState(counts_cpu=True)
     states = (slow, quick)
     for event in before.events:
         for state in states:
@@ -207,7 +217,7 @@ def fly(state: ClusterState, uid: str, what: str, *, shared: bool) -> None:
 
 def play(history: History, flights: list[tuple[int, str, str, bool]]) -> list[Snapshot]:
     """The snapshots after each step."""
-    state = ClusterState()
+    state = ClusterState(counts_cpu=True)
     snapshots = [state.snapshot]
     for index, event in enumerate(history.events):
         state.apply(event)
@@ -234,7 +244,7 @@ def test_usage_and_holders_are_what_claims_and_flights_hold(
 
 @given(histories(), FLIGHTS)
 def test_snapshots_do_not_change(history: History, flights: list[tuple[int, str, str, bool]]) -> None:
-    state = ClusterState()
+    state = ClusterState(counts_cpu=True)
     taken = []
     for event in history.events:
         taken.append((state.snapshot, picture(state.snapshot)))
@@ -246,7 +256,7 @@ def test_snapshots_do_not_change(history: History, flights: list[tuple[int, str,
 
 @given(histories(), FLIGHTS)
 def test_the_log_names_all_that_is_different(history: History, flights: list[tuple[int, str, str, bool]]) -> None:
-    state = ClusterState()
+    state = ClusterState(counts_cpu=True)
     since: list[Snapshot] = []
     for index, event in enumerate(history.events):
         since.append(state.snapshot)
@@ -264,6 +274,7 @@ def differences(old: Snapshot, new: Snapshot) -> set[tuple[Topic, object]]:
     """What decisions depend on, and is not the same."""
     tables: list[tuple[Topic, Any, Any]] = [
         (Topic.NODE, old.nodes, new.nodes),
+        (Topic.CPU, old.requested, new.requested),
         (Topic.CLASS, old.classes, new.classes),
         (Topic.TAINT_RULE, old.rules, new.rules),
         (Topic.BUDGET, old.budgets, new.budgets),

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from extender.state.objects import parse_pod
 from loadtest.packing.arrivals import arrivals
+from loadtest.packing.cluster import pod_objects
+from loadtest.packing.room import Room, Strategy
 from loadtest.packing.run import allocated, run
 from loadtest.packing.trace import WHOLE, Shape, Trace, TraceNode, read_nodes, read_trace
 from loadtest.packing_bench import main
@@ -72,13 +75,22 @@ def test_pods_get_nodes_while_gpus_cpu_and_memory_last(shape: Shape, placed: int
     assert found.allocated[130] == 100 * placed * shape.asked / (2 * WHOLE)
 
 
+@pytest.mark.parametrize(("strategy", "node"), [(Strategy.LEAST, "b"), (Strategy.MOST, "a")])
+def test_strategy_of_kube_scheduler_decides_between_equal_nodes(strategy: Strategy, node: str) -> None:
+    shapes = (half(), half())
+    room = Room([A_NODE, TraceNode("b", 8000, 1024, 2, "T4")], shapes, strategy)
+    first, second = (parse_pod(each) for each in pod_objects(shapes) if each["kind"] == "Pod")
+    room.place(first, "a")
+    assert room.choose(second, ["a", "b"]) == node
+
+
 def test_table_has_each_policy_and_the_published_results(
     files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     published = files[0].with_name("published.json")
     published.write_text('{"small": {"FGD": {"90": 88.8, "130": 99.9}}}')
     arguments = ["--nodes", str(files[0]), "--published", str(published), "--policies", "first-fit,best-fit"]
-    assert main([*arguments, "--seeds", "1,2", str(files[1])]) == 0
+    assert main([*arguments, "--seeds", "1,2", "--strategy", "MostAllocated", str(files[1])]) == 0
     out = capsys.readouterr()
     rows = [line.split("   ") for line in out.out.splitlines()[2:]]
     assert [[cell.strip() for cell in row if cell.strip()][:3] for row in rows] == [
@@ -86,6 +98,7 @@ def test_table_has_each_policy_and_the_published_results(
         ["small", "best-fit", "1,2"],
         ["small", "FGD (published)", "-"],
     ]
+    assert "of equal nodes: MostAllocated" in out.out
     assert "88.8" in out.out
     assert "small, best-fit, seed 2: " in out.err
     assert out.err.count("% allocated") == 4
@@ -123,6 +136,7 @@ def test_file_that_is_no_trace_is_refused_with_the_place(
     ("arguments", "problem"),
     [
         (["--policies", "bestfit"], 'unknown policy "bestfit"; did you mean best-fit?'),
+        (["--strategy", "Most"], "invalid Strategy value: 'Most'"),
         (["--seeds", "42,x"], '"42,x" is no list of whole numbers'),
     ],
 )

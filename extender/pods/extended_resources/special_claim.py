@@ -69,6 +69,12 @@ class Special:
         left = self.made or self.void or (self.pod is not None and self.pod.extended_claim)
         return bool(self.wanted or left)
 
+    @property
+    def asked(self) -> tuple[ClaimObject, ...]:
+        """The claim that the pod needs on a node without device plugins."""
+        needs = self._variant(tuple(self.wanted))
+        return () if isinstance(needs, str) else needs.pending
+
     def on(self, node: NodeObject) -> Needs | str:
         """What the pod needs on a node; or why it cannot run there."""
         served = tuple(name for name in self.wanted if not _has_plugin(node, name))

@@ -1,0 +1,55 @@
+"""What is left on a node: its devices by model and room."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from allocator.model.devices import AttributeValue, Device
+from allocator.outcome import DeviceModel, Leftover
+from allocator.policies.policy import View
+
+_DIGITS = 9
+"""Rooms that differ only in the rounding of fractions are equal."""
+
+
+def leftover(view: View, taken: Collection[int], reads: Sequence[str]) -> Leftover:
+    """What is left on a node now.
+
+    Args:
+        view: the node, with the shares and counters that the present attempt has taken.
+        taken: the candidates that the attempt has taken.
+        reads: attributes by which devices are told apart.
+    """
+    found: Counter[tuple[DeviceModel, float]] = Counter()
+    models: dict[object, DeviceModel] = {}
+    for index, candidate in enumerate(view.candidates.all):
+        room = _room(view, index, is_taken=index in taken)
+        if room > 0:
+            device = candidate.device
+            # Devices of one slice share equal maps, so few capacities are compared.
+            key = (device.id.driver, device.allow_multiple_allocations, id(device.capacity), _values(device, reads))
+            model = models.get(key)
+            if model is None:
+                model = models[key] = _model(device, reads, is_shared=view.candidates.is_shared(index))
+            found[model, round(room, _DIGITS)] += 1
+    return frozenset(found.items())
+
+
+def _room(view: View, index: int, *, is_taken: bool) -> float:
+    """The room of a device; 0 if its counters do not suffice any more."""
+    candidates = view.candidates
+    if is_taken and not candidates.is_shared(index):
+        return 0.0
+    room, device = candidates.room(index), candidates.all[index].device
+    if room > 0 and device.consumes_counters and not candidates.capacities.is_shared(device.id):
+        return 0.0 if view.counters.refusal(device) else room
+    return room
+
+
+def _model(device: Device, reads: Sequence[str], *, is_shared: bool) -> DeviceModel:
+    return DeviceModel(device.id.driver, is_shared, tuple(device.capacity.items()), _values(device, reads))
+
+
+def _values(device: Device, reads: Sequence[str]) -> tuple[tuple[str, str, AttributeValue], ...]:
+    """Name, type and value: in Python ``True == 1``."""
+    values = ((name, device.attributes.get(name)) for name in reads)
+    return tuple([(name, type(value).__name__, value) for name, value in values if value is not None])

@@ -1,0 +1,235 @@
+"""Usable room: how much of what is left on a node other pods can use.
+
+A shape is what a pod asks for. The usable room of a node for a shape is the room that pods of this shape take if as
+many of them come as the node has devices and CPU for. CPU counts in parts of a pod, once there is enough for one pod.
+The usable room of a node is the mean over the shapes, weighted by how often each is asked. What a placement takes of it
+is its loss.
+
+"Beware of Fragmentation" (USENIX ATC 2023) counts what shapes can not use, and CPU only decides whether one pod fits.
+With CPU in parts, nodes keep CPU and devices in proportion.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple, TypeAlias
+
+from allocator.cel import CelError
+from allocator.cel.selectors import Selectors
+from allocator.checks.capacity import CapacityArithmeticError, consumption
+from allocator.model.claims import DeviceClass, DeviceRequest, Request
+from allocator.model.devices import Device, DeviceId
+from allocator.model.features import Features
+from allocator.outcome import DeviceModel, Leftover
+from allocator.recent import Recent
+
+_TOLERANCE: Final = 1e-6
+"""Of rooms, which are rounded."""
+
+_POINTS: Final = 2_000_000
+"""The most pieces of tables that are remembered, about 50 MB."""
+
+
+class Shape(NamedTuple):
+    """What a pod asks for: all requests of its claims, and its CPU in thousandths of a core."""
+
+    requests: tuple[Request, ...]
+    cpu: int = 0
+
+
+class Needs:
+    """How much room a request needs of a device.
+
+    Args:
+        classes: by name.
+        selectors: evaluates selectors.
+        features: what may be allocated.
+    """
+
+    def __init__(self, classes: Mapping[str, DeviceClass], selectors: Selectors, features: Features) -> None:
+        self.classes = classes
+        self._selectors = selectors
+        self._features = features
+
+    def of(self, request: DeviceRequest, model: DeviceModel) -> float | None:
+        """The share of a device that a request takes, 0 to 1; None if the device does not serve it, whatever is left.
+
+        Selectors, capacities and the policies of capacities count. Taints and constraints do not.
+        """
+        device_class = self.classes.get(request.device_class)
+        device = _device(model)
+        if device_class is None or not self._matches((*device_class.selectors, *request.selectors), device):
+            return None
+        if not self._features.consumable_capacity or not (device.capacity or request.capacity):
+            return 0.0 if model.is_shared else 1.0
+        try:
+            taken = consumption(device, request.capacity, fractional=self._features.fractional_capacity_range)
+        except CapacityArithmeticError:
+            return None
+        if taken is None:
+            return None
+        sizes = {name: each.value.nano for name, each in model.capacity}
+        need = max([amount.nano / sizes[name] for name, amount in taken.items() if sizes[name] > 0], default=0.0)
+        if need > 1:
+            return None
+        return need if model.is_shared else 1.0
+
+    def _matches(self, texts: Sequence[str], device: Device) -> bool:
+        try:
+            return all(self._selectors.matches(text, device) for text in texts)
+        except CelError:
+            return False
+
+
+def _device(model: DeviceModel) -> Device:
+    """A device of a model, as selectors see it."""
+    capacity = dict(model.capacity)
+    qualified = {name if "/" in name else f"{model.driver}/{name}": each.value for name, each in model.capacity}
+    return Device(
+        DeviceId(model.driver, "", ""),
+        {name: value for name, _, value in model.attributes},
+        capacity,
+        qualified,
+        allow_multiple_allocations=model.is_shared,
+    )
+
+
+_Asked: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
+"""For each request, the ways to serve it: the position of each way, and how many devices it takes."""
+
+
+class Table(NamedTuple):
+    """The usable room of a leftover, by CPU: pieces of lines.
+
+    Attributes:
+        cpus: where each piece begins, in thousandths of a core, sorted; the first begins at 0.
+        constants, slopes: the usable room on a piece is the constant, plus the slope times the CPU.
+    """
+
+    cpus: Sequence[float]
+    constants: Sequence[float]
+    slopes: Sequence[float]
+
+    def at(self, cpu: int | None) -> float:
+        """The usable room in devices, with this CPU; None: with as much as shapes can use."""
+        if cpu is None:
+            return self.constants[-1]
+        place = max(0, bisect_right(self.cpus, cpu) - 1)
+        return self.constants[place] + self.slopes[place] * cpu
+
+
+class _Devices(NamedTuple):
+    """Devices of one model with equal rooms.
+
+    Attributes:
+        needs: the room that each way to serve a request needs, by the position of that way.
+    """
+
+    needs: tuple[float | None, ...]
+    room: float
+    number: int
+
+    def shares(self, way: int) -> int:
+        """How many requests that are served in a way have room on all these devices together."""
+        need = self.needs[way]
+        if need is None or need > self.room + _TOLERANCE:
+            return 0
+        return self.number * int((self.room + _TOLERANCE) / need) if need > 0 else self.number
+
+
+class _Copies(NamedTuple):
+    """Pods of one shape.
+
+    Attributes:
+        most: how many a node has devices for.
+        size: the room that each takes.
+    """
+
+    most: int
+    size: float
+
+
+_NONE: Final = _Copies(0, 0.0)
+
+
+class UsableRoom:
+    """The usable room of nodes, for some weights of shapes.
+
+    Args:
+        weights: how often each shape is asked; any unit.
+        needs: of the requests in the shapes.
+    """
+
+    def __init__(self, weights: Mapping[Shape, float], needs: Needs) -> None:
+        total = sum(weights.values()) or 1.0
+        self._needs = needs
+        ways: dict[DeviceRequest, int] = {}
+        self._asked: dict[tuple[Request, ...], tuple[_Asked, list[tuple[int, float]]]] = {}
+        for shape, weight in weights.items():
+            if shape.requests not in self._asked:
+                self._asked[shape.requests] = (_numbered(shape.requests, ways), [])
+            self._asked[shape.requests][1].append((shape.cpu, weight / total))
+        self._ways = tuple(ways)
+        self._of_model: dict[DeviceModel, tuple[float | None, ...]] = {}
+        self._tables: Recent[Table] = Recent(_POINTS, lambda _, table: len(table.cpus))
+
+    def table(self, left: Leftover) -> Table:
+        """The usable room of a leftover."""
+        return self._tables.find(left) or self._tables.keep(left, self._worked_out(left))
+
+    def _worked_out(self, left: Leftover) -> Table:
+        devices = [_Devices(self._needs_of(model), room, count) for (model, room), count in left]
+        devices.sort(key=lambda each: (each.room, each.number))  # sums of equal leftovers are equal
+        constants: dict[float, float] = {0.0: 0.0}
+        slopes: dict[float, float] = {0.0: 0.0}
+        for asked, cpus in self._asked.values() if devices else ():
+            copies = _copies(asked, devices)
+            for cpu, weight in cpus if copies.most else ():
+                size, end = weight * copies.size, float(cpu * copies.most)
+                constants[end] = constants.get(end, 0.0) + size * copies.most
+                if cpu:
+                    slopes[cpu] = slopes.get(cpu, 0.0) + size / cpu
+                    slopes[end] = slopes.get(end, 0.0) - size / cpu
+        begins = sorted(constants.keys() | slopes.keys())
+        return Table(
+            array("d", begins),
+            array("d", accumulate(constants.get(begin, 0.0) for begin in begins)),
+            array("d", accumulate(slopes.get(begin, 0.0) for begin in begins)),
+        )
+
+    def _needs_of(self, model: DeviceModel) -> tuple[float | None, ...]:
+        found = self._of_model.get(model)
+        if found is None:
+            found = self._of_model[model] = tuple([self._needs.of(way, model) for way in self._ways])
+        return found
+
+
+def _numbered(requests: Sequence[Request], ways: dict[DeviceRequest, int]) -> _Asked:
+    """The ways to serve each request; a request with admin access takes nothing from others, so it is left out."""
+    return tuple(
+        [
+            tuple([(ways.setdefault(way, len(ways)), max(1, way.count)) for way in request.alternatives])
+            for request in requests
+            if not any(way.admin_access for way in request.alternatives)
+        ]
+    )
+
+
+def _copies(asked: _Asked, devices: Sequence[_Devices]) -> _Copies:
+    """The pods of a shape that devices have room for, if no other pods come."""
+    found = [next(filter(None, (_served(way, count, devices) for way, count in request)), None) for request in asked]
+    served = [each for each in found if each is not None]
+    if len(served) < len(found) or not served:
+        return _NONE
+    return _Copies(min(each.most for each in served), sum(each.size for each in served))
+
+
+def _served(way: int, count: int, devices: Sequence[_Devices]) -> _Copies | None:
+    """The requests that can be served in a way, each with a number of devices; None if none can."""
+    shares = [(each, n) for each in devices if (n := each.shares(way))]
+    total = sum([n for _, n in shares])
+    if total < count or sum([each.number for each, _ in shares]) < count:
+        return None
+    room = sum([n * (each.needs[way] or 0.0) for each, n in shares])
+    return _Copies(total // count, count * room / total)

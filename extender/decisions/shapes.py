@@ -1,0 +1,187 @@
+"""The shapes of pods: how often each is asked, and what a placement takes from them.
+
+Each pod counts once, when it is first looked at. Old shapes fade. What is known is published as a value, which many
+decisions use: a new value costs the usable room of every node anew.
+
+Calls may come from several threads: a value is replaced in one assignment; at worst a pod does not count.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from allocator import (
+    Claim,
+    CompileError,
+    DeviceClass,
+    Features,
+    Merit,
+    Needs,
+    Policy,
+    Recent,
+    Request,
+    Selectors,
+    Shape,
+    UsableRoom,
+    fragmentation,
+)
+from extender.decisions.verdict import Verdict
+from extender.state.objects import Pod
+
+_PODS: Final = 20_000
+"""After this many pods, all counts are halved."""
+
+_SHAPES: Final = 2_000
+"""The most shapes that are counted; those that are asked least often are dropped."""
+
+_GROWTH: Final = 1.25
+"""Counts are published when there are this many times as many pods as the last time."""
+
+_MOVED: Final = 0.05
+"""Sum over the shapes of how far their shares must move for a new value."""
+
+_WEIGHERS: Final = 32
+"""The most amounts of CPU for which losses are remembered."""
+
+_LOSSES: Final = 5_000
+"""The most losses that are remembered for one amount of CPU."""
+
+_DIGITS: Final = 3
+"""Losses are in thousandths of a device, so that thousands of nodes have few different losses."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What is known of shapes at one moment.
+
+    Attributes:
+        policy: reads the attributes that the shapes read.
+        shares: of the shapes; their sum is 1.
+        classes: by name, as the selectors of the shapes were read.
+        weighers: by CPU.
+    """
+
+    policy: Policy
+    usable: UsableRoom
+    shares: Mapping[Shape, float]
+    classes: Mapping[str, DeviceClass]
+    weighers: "Recent[Weigher]" = field(default_factory=lambda: Recent(_WEIGHERS))
+
+
+class Shapes:
+    """What pods ask for.
+
+    Args:
+        selectors: evaluates the selectors of the shapes.
+        features: what may be allocated.
+        weights: how often each shape is asked, in any unit; nothing is learned then. None: it is learned.
+    """
+
+    def __init__(self, selectors: Selectors, features: Features, weights: Mapping[Shape, float] | None = None) -> None:
+        self._learns = weights is None
+        self._counts = dict(weights or {})
+        self._pods = sum(self._counts.values())
+        self._next = 0.0
+        self._selectors = selectors
+        self._features = features
+        self._seen: Recent[str] = Recent(2 * _PODS)
+        self._known = _Known(fragmentation(), UsableRoom({}, Needs({}, selectors, features)), {}, {})
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that knows what the shapes read of devices."""
+        return self._known.policy
+
+    @property
+    def shares(self) -> Mapping[Shape, float]:
+        """The share of each shape in all pods that count."""
+        return self._known.shares
+
+    def see(self, pod: Pod, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> None:
+        """Count a pod that asks for devices, unless it was counted before.
+
+        Args:
+            pod: waits for a node.
+            claims: of the pod, those to be allocated.
+            classes: all device classes, by name.
+        """
+        requests = tuple([request for claim in claims for request in claim.spec.requests])
+        if self._learns and requests and self._seen.find(pod.uid) is None:
+            self._seen.keep(pod.uid, pod.uid)
+            self._count(Shape(requests, pod.cpu))
+        if self._pods >= self._next or self._known.classes is not classes:
+            self._publish(classes)
+
+    def weigher(self, cpu: int) -> "Weigher":
+        """Adds losses to the verdicts for pods that request this CPU, in thousandths of a core."""
+        known = self._known
+        return known.weighers.find(cpu) or known.weighers.keep(cpu, Weigher(known.usable, cpu))
+
+    def _count(self, shape: Shape) -> None:
+        self._counts[shape] = self._counts.get(shape, 0.0) + 1
+        self._pods += 1
+        if self._pods > _PODS or len(self._counts) > _SHAPES:
+            heaviest = sorted(self._counts.items(), key=lambda each: each[1], reverse=True)[: _SHAPES // 2]
+            self._counts = {each: count / 2 for each, count in heaviest}
+            self._pods = sum(self._counts.values())
+            self._next = 0.0
+
+    def _publish(self, classes: Mapping[str, DeviceClass]) -> None:
+        self._next = self._pods * _GROWTH
+        shares = {shape: count / self._pods for shape, count in self._counts.items()}
+        before = self._known.shares
+        moved = sum(abs(shares.get(each, 0.0) - before.get(each, 0.0)) for each in {*shares, *before})
+        if moved > _MOVED or self._known.classes is not classes:
+            self._known = self._published(shares, classes)
+
+    def _published(self, shares: Mapping[Shape, float], classes: Mapping[str, DeviceClass]) -> _Known:
+        reads = {name for shape in shares for name in self._reads(shape.requests, classes)}
+        usable = UsableRoom(shares, Needs(classes, self._selectors, self._features))
+        return _Known(fragmentation(sorted(reads)), usable, shares, classes)
+
+    def _reads(self, requests: Sequence[Request], classes: Mapping[str, DeviceClass]) -> set[str]:
+        """The attributes that selectors of requests read."""
+        found: set[str] = set()
+        for way in (each for request in requests for each in request.alternatives):
+            device_class = classes.get(way.device_class)
+            for text in (*(device_class.selectors if device_class else ()), *way.selectors):
+                try:
+                    found.update(self._selectors.reads(text).attributes)
+                except CompileError:
+                    continue
+        return found
+
+
+class Weigher:
+    """Adds losses to verdicts. Equal losses of one verdict are one verdict, so nodes have few distinct verdicts.
+
+    Args:
+        usable: for the shapes at one moment.
+        cpu: what the pod requests, in thousandths of a core.
+    """
+
+    def __init__(self, usable: UsableRoom, cpu: int) -> None:
+        self._usable = usable
+        self._cpu = cpu
+        self._by_cpu: Recent[Verdict] = Recent(_LOSSES)
+        self._by_loss: Recent[Verdict] = Recent(_LOSSES)
+
+    def of(self, verdict: Verdict, left: int | None) -> Verdict:
+        """The verdict with the loss on a node where this CPU is left; None: shapes find as much as they can use."""
+        key = (verdict, left)
+        return self._by_cpu.find(key) or self._by_cpu.keep(key, self._weighed(verdict, left))
+
+    def _weighed(self, verdict: Verdict, left: int | None) -> Verdict:
+        if verdict.merit is None:
+            return verdict
+        loss = round(self._loss(verdict.merit, left), _DIGITS)
+        key = (verdict, loss)
+        weighed = Verdict(replace(verdict.merit, loss=loss), verdict.reason, verdict.lasting)
+        return self._by_loss.find(key) or self._by_loss.keep(key, weighed)
+
+    def _loss(self, merit: Merit, left: int | None) -> float:
+        before, after = self._usable.table(merit.before), self._usable.table(merit.after)
+        if left is not None and left < self._cpu:
+            # kube-scheduler rejects this node. A simulation does not, and there the node is not to look cheap.
+            return before.at(None)
+        return before.at(left) - after.at(None if left is None else left - self._cpu)

@@ -1,0 +1,51 @@
+"""The CPU of pods and nodes, in thousandths of a core, as kube-scheduler counts it.
+
+Only what policies prefer depends on it, never whether a pod fits. So an amount that is none counts as absent.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from allocator import Quantity
+from extender.state.peak import ContainerNeeds, peak
+
+_MILLI: Final = 10**6
+
+
+def cpu_request(spec: object) -> int:
+    """The CPU that a scheduler reserves for a pod of some spec.
+
+    Requests of the whole pod (KEP-2837) count instead of those of its containers. The overhead of the pod is added.
+    """
+    of_pod = _requested(_at(spec, "resources"))
+    if of_pod is None:
+        of_pod = peak(_needs(spec))["cpu"]
+    return of_pod + (cpu_of(_at(spec, "overhead")) or 0)
+
+
+def cpu_of(amounts: object) -> int | None:
+    """The CPU in amounts by resource, rounded up; None without CPU."""
+    value = _at(amounts, "cpu")
+    try:
+        return None if value is None else max(0, -(-Quantity.parse(str(value)).nano // _MILLI))
+    except ValueError:
+        return None
+
+
+def _needs(spec: object) -> Iterator[ContainerNeeds]:
+    for field, is_init in (("initContainers", True), ("containers", False)):
+        containers = _at(spec, field)
+        for each in containers if isinstance(containers, list) else ():
+            cpu = _requested(_at(each, "resources"))
+            if cpu:
+                yield ContainerNeeds({"cpu": cpu}, is_init, _at(each, "restartPolicy") == "Always")
+
+
+def _requested(resources: object) -> int | None:
+    """A limit without a request counts as a request, as in the API server."""
+    requested = cpu_of(_at(resources, "requests"))
+    return cpu_of(_at(resources, "limits")) if requested is None else requested
+
+
+def _at(value: object, field: str) -> object:
+    return value.get(field) if isinstance(value, Mapping) else None

@@ -1,0 +1,137 @@
+"""The policy fragmentation in a cluster: where pods go, and what is learned."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from allocator import DeviceClass, Features, Selectors, Shape, parse_claim, parse_device_class
+from extender import Cluster, Settings
+from extender.config.settings import SchedulingSettings
+from extender.decisions.shapes import Shapes
+from extender.explain.document import as_json
+from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request
+
+SETTINGS = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
+CLASSES = {"gpu": parse_device_class(GPU)}
+POD = parsed(pod("p", "c", resources={"cpu": "1"}))
+ASKED = {devices: parse_claim(claim("c", request(count=devices))) for devices in (1, 2)}
+
+
+def worker(name: str, cpu: str, devices: int) -> list[Object]:
+    return [node(name, allocatable={"cpu": cpu}), *([local_slice(name, devices)] if devices else [])]
+
+
+def asks(name: str, devices: int, cpu: str, created: int = 0) -> list[Object]:
+    """A pod with a claim of its own, unless it asks for no devices."""
+    at = f"2026-01-01T00:00:{created:02}Z"
+    if not devices:
+        return [pod(name, resources={"cpu": cpu}, created=at)]
+    return [
+        claim(f"{name}-claim", request(count=devices)),
+        pod(name, f"{name}-claim", resources={"cpu": cpu}, created=at),
+    ]
+
+
+def placed(*objects: Sequence[Object]) -> dict[str, str]:
+    cluster = Cluster.from_objects([GPU, *(each for some in objects for each in some)], settings=SETTINGS)
+    return {each.pod.partition("/")[2]: each.node for each in cluster.schedule()}
+
+
+def test_pod_goes_where_the_cpu_left_serves_nobody_else() -> None:
+    """Both nodes have one device; the CPU of "b" is too little for the first pod's shape."""
+    found = placed(worker("a", "8", 2), worker("b", "3", 1), asks("large", 1, "4"), asks("small", 1, "1", 1))
+    assert found == {"large": "a", "small": "b"}
+
+
+def test_pod_without_devices_goes_where_it_takes_nothing_from_pods_with_devices() -> None:
+    found = placed(worker("a", "8", 2), worker("b", "8", 0), asks("large", 1, "4"), asks("plain", 0, "4", 1))
+    assert found == {"large": "a", "plain": "b"}
+
+
+def test_pods_that_ask_for_two_devices_keep_pairs_whole() -> None:
+    found = placed(worker("a", "64", 4), worker("b", "64", 3), asks("pair", 2, "1"), asks("one", 1, "1", 1))
+    assert (found["pair"], found["one"]) == ("a", "b")
+
+
+def test_annotation_without_the_setting_compares_devices_only() -> None:
+    objects = [*asks("large", 1, "4"), *asks("small", 1, "1", 1)]
+    for each in objects:
+        if each["kind"] == "Pod":
+            each["metadata"]["annotations"] = {"dra-extender.dev/policy": "fragmentation"}
+    cluster = Cluster.from_objects([GPU, *worker("a", "8", 2), *worker("b", "3", 1), *objects])
+    assert [each.node for each in cluster.schedule()] == ["a", "a"]
+
+
+def test_explanation_names_the_policy_and_the_waste_for_programs_as_well() -> None:
+    objects = [*worker("a", "8", 2), *worker("b", "3", 1), *asks("large", 1, "4"), *asks("small", 1, "1", 1)]
+    cluster = Cluster.from_objects([GPU, *objects], settings=SETTINGS)
+    cluster.schedule(before="ns/small")
+    found = as_json(cluster.explain("ns/small"))
+    assert found["policy"] == "fragmentation"
+    assert found["places"] == [
+        {
+            "node": "b",
+            "score": 10,
+            "why": "wastes the least: other pods can no longer use 0.50 devices (on the worst node 1.00)",
+            "devices": [{"claim": "ns/small-claim", "request": "gpu", "device": device("b", 0)}],
+        },
+        {
+            "node": "a",
+            "score": 0,
+            "why": "wastes 0.50 devices more than the best node: other pods can no longer use 1.00 devices",
+            "devices": [{"claim": "ns/small-claim", "request": "gpu", "device": device("a", 1)}],
+        },
+    ]
+
+
+def device(pool: str, number: int) -> dict[str, str]:
+    return {"driver": DRIVER, "pool": pool, "device": f"gpu-{number}"}
+
+
+class TestLearning:
+    """How often each shape is asked, as pods come."""
+
+    def shapes(self) -> Shapes:
+        return Shapes(Selectors(), Features())
+
+    def see(self, shapes: Shapes, name: str, devices: int, classes: dict[str, DeviceClass] = CLASSES) -> Shape:
+        shapes.see(replace(POD, uid=name), [ASKED[devices]], classes)
+        return Shape(ASKED[devices].spec.requests, 1000)
+
+    def test_each_pod_counts_once(self) -> None:
+        shapes = self.shapes()
+        one, two = self.see(shapes, "p", 1), self.see(shapes, "q", 2)
+        for _ in range(3):
+            self.see(shapes, "q", 2)
+        assert shapes.shares == {one: 0.5, two: 0.5}
+
+    def test_new_shares_replace_old_ones_when_they_have_moved(self) -> None:
+        shapes = self.shapes()
+        one, two = (Shape(ASKED[devices].spec.requests, 1000) for devices in (1, 2))
+        for number in range(100):
+            self.see(shapes, f"p{number}", 1)
+        before = shapes.shares
+        self.see(shapes, "other", 2)
+        assert shapes.shares is before
+        for number in range(100):
+            self.see(shapes, f"q{number}", 2)
+        assert shapes.shares[two] > 0.4
+        assert sum(shapes.shares.values()) == 1
+        assert set(shapes.shares) == {one, two}
+
+    def test_old_shapes_fade(self) -> None:
+        shapes = self.shapes()
+        old = self.see(shapes, "old", 1)
+        for number in range(20_000):
+            self.see(shapes, f"old-{number}", 1)
+        for number in range(40_000):
+            self.see(shapes, f"new-{number}", 2)
+        assert shapes.shares[old] < 0.1
+
+    def test_changed_device_class_is_read_anew(self) -> None:
+        shapes = self.shapes()
+        by_model = DeviceClass("gpu", (f'device.attributes["{DRIVER}"].model == "a100"',))
+        read = []
+        for classes in (CLASSES, {"gpu": by_model}):
+            self.see(shapes, "p", 1, classes)
+            read.append(shapes.policy.reads)
+        assert read == [(), (f"{DRIVER}/model",)]
