@@ -256,7 +256,8 @@ class Follower:
             # It stays until it works, and tells users why nothing is decided.
             self._doubted = True
             self._cache.doubt(self.resource, f"{NOT_SYNCED}: {error.message}")
-        if error.is_missing:
+        # A server denies before it looks whether it has the kind: the definition may be gone.
+        if error.is_missing or (is_denied and self.resource.optional):
             await self._rediscover()
 
     async def _without(self) -> float:

@@ -7,7 +7,7 @@ from typing import Final
 import httpx
 
 from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ObjectKey, RawObject, Resource
-from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.client import Client, Condition, key_of
 from tests.kit.controlplane.device_quotas import defined, quota, says
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, rejection
@@ -32,6 +32,11 @@ def one(of: Driver) -> RawObject:
     return {"name": "gpu", "deviceClassName": of.name, "devices": 1}
 
 
+async def noticed(client: Client, resource: Resource, key: ObjectKey, condition: Condition) -> None:
+    """Wait until the condition holds of an object: longer than a watch may be silent."""
+    await wait_for_answer(lambda: client.get(resource, key), condition, str(key), within=NOTICED)
+
+
 async def readiness(site: Extender, holds: Callable[[str], bool]) -> str:
     """What /readyz says, once it is as wanted."""
     async with httpx.AsyncClient(base_url=site.url) as http:
@@ -49,10 +54,10 @@ async def test_a_definition_limits_once_it_is_there_and_no_longer_when_it_is_gon
     assert await bound(client, await asks(client, namespace, "before", gpu)) == "site-0"
     async with defined(client):
         made = await client.create(DEVICE_QUOTAS, quota(namespace, one(gpu)))
-        await client.wait_for(DEVICE_QUOTAS, key_of(made), says("gpu 1/1"), within=NOTICED)
+        await noticed(client, DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
         waiting = await asks(client, namespace, "waiting", gpu)
         assert "device quota gold: limit gpu allows 1 device" in await rejection(client, waiting)
-    assert await client.wait_for(PODS, waiting, is_bound, within=NOTICED)
+    await noticed(client, PODS, waiting, is_bound)
 
 
 async def test_without_the_right_to_list_quotas_nothing_is_decided_and_the_reason_is_named(
@@ -66,10 +71,10 @@ async def test_without_the_right_to_list_quotas_nothing_is_decided_and_the_reaso
             key = await asks(client, namespace, "waiting", gpu)
             assert "devicequotas.dra-extender.dev is forbidden" in await rejection(client, key)
         assert (await readiness(site, lambda text: text.endswith("\nok\n"))).endswith("ok\n")
-        assert await client.wait_for(PODS, key, is_bound, within=NOTICED)
+        await noticed(client, PODS, key, is_bound)
     async with defined(client):
         made = await client.create(DEVICE_QUOTAS, quota(namespace, one(gpu)))
-        await client.wait_for(DEVICE_QUOTAS, key_of(made), says("gpu 1/1"), within=NOTICED)
+        await noticed(client, DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
 
 
 @asynccontextmanager

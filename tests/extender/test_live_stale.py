@@ -216,8 +216,9 @@ def test_a_definition_without_the_right_to_list_its_objects_is_named_until_one_o
             await asyncio.sleep(61)
             before = state.doubt_of(DEVICE_QUOTAS)
             if is_removed:
-                fake.served = ALL_VERSIONS
-            fake.fault_for = for_kind(DEVICE_QUOTAS)
+                fake.served = ALL_VERSIONS  # and the right is still missing
+            else:
+                fake.fault_for = for_kind(DEVICE_QUOTAS)
             await asyncio.sleep(11)
             return before, state.not_ready, len(state.snapshot.device_quotas)
 

@@ -45,5 +45,5 @@ def says(summary: str) -> Condition:
 
 
 def _is_established(obj: RawObject | None) -> bool:
-    conditions = (obj or {}).get("status", {}).get("conditions", [])
+    conditions = (obj or {}).get("status", {}).get("conditions") or ()
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
