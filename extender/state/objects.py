@@ -20,6 +20,7 @@ from allocator import (
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.raw import revision
+from extender.state.controllers import Controller, read_controller
 from extender.state.cpu import cpu_of, cpu_request
 from extender.state.node_requirements import (
     ANY_NODE,
@@ -130,6 +131,7 @@ class Pod:
         unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
         policy: the name in its annotation `POLICY`; None without the annotation.
         cpu: what its scheduler reserves for it, in thousandths of a core.
+        controller: what makes it again after it is deleted; None: nothing does.
         fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
 
@@ -159,6 +161,7 @@ class Pod:
     unmodeled: tuple[str, ...] = ()
     policy: str | None = None
     cpu: int = 0
+    controller: Controller | None = None
     fence: str = field(default="", compare=False)
 
     @property
@@ -226,6 +229,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
         policy=metadata.text_mapping("annotations").get(POLICY),
         cpu=cpu_request(spec.data),
+        controller=read_controller(metadata),
         fence=fence_of(conditions),
     )
     reader.finish()

@@ -19,6 +19,14 @@ _LOWEST: Final = 2**31
 """Priorities are 32 bits: no priority plus this is negative."""
 
 
+def is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
+    """Of lower priority, bound, still running, and holding devices."""
+    if other.priority >= pod.priority or not other.node_name or other.deleting or other.is_finished:
+        return False
+    held = (snapshot.claims.get(key) for key in claim_keys(other))
+    return any(claim is not None and claim.claim.allocation is not None for claim in held)
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A pod that may be evicted, and the PodDisruptionBudgets that cover it."""
@@ -55,6 +63,7 @@ class Evictions:
         others: Iterable[Pod],
         snapshot: Snapshot,
         solver: Solver,
+        may_go: Callable[[Pod, Pod, Snapshot], bool] = is_evictable,
     ) -> "Evictions":
         """The evictions on a node.
 
@@ -62,20 +71,21 @@ class Evictions:
             pod: for whom room is made.
             node: where room is made.
             given: the victims that are known, and that may hold devices.
-            others: pods that may join the victims, if they are evictable.
+            others: pods that may join the victims.
             snapshot: the cluster.
             solver: its features count, and it measures what is borrowed.
+            may_go: whether one of the others may be evicted for the pod.
         """
         evicted, near = tuple(given), tuple(others)
         # A claim may be shared by a pod that is terminating and a candidate: it is free once both have gone.
         leaving = (other for other in near if other.deleting or other.is_finished)
         world = without_pods(after_departures(snapshot, node, solver.features), (*evicted, *leaving))
-        used = Counter(key for each in evicted for key in _covering(each, snapshot))
+        used = Counter(key for each in evicted for key in budgets_covering(each, snapshot))
         allowed = {key: budget.allowed - used[key] for key, budget in snapshot.budgets.items()}
         found = [
-            Candidate(other, _covering(other, snapshot))
+            Candidate(other, budgets_covering(other, snapshot))
             for other in near
-            if other.uid in world.pod_keys and is_evictable(other, pod, world)
+            if other.uid in world.pod_keys and may_go(other, pod, world)
         ]
         borrowers = Borrowers.of([each.pod for each in found], world, solver)
         entitled = {each.uid for each in borrowers.entitled(each.pod for each in found)}
@@ -219,13 +229,6 @@ def violations(evicted: Iterable[Candidate], allowed: Mapping[ObjectKey, int]) -
     return found
 
 
-def _covering(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
+def budgets_covering(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
+    """The PodDisruptionBudgets that an eviction of the pod takes from."""
     return tuple(sorted(key for key, budget in snapshot.budgets.items() if budget.covers(pod)))
-
-
-def is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
-    """Of lower priority, bound, still running, and holding devices."""
-    if other.priority >= pod.priority or not other.node_name or other.deleting or other.is_finished:
-        return False
-    held = (snapshot.claims.get(key) for key in claim_keys(other))
-    return any(claim is not None and claim.claim.allocation is not None for claim in held)

@@ -84,11 +84,16 @@ def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: 
         "scheduler": pod.scheduler_name,
         "node": pod.node_name,
         "nominatedNode": pod.nominated_node,
-        "requests": [*_of_claims(pod, snapshot), *_of_containers(pod)],
+        "requests": [*asked_for(pod, snapshot)],
         "reason": waiting.reason(pod) if is_pending else "",
         "decision": "" if decision is None else decision.id,
         "explain": f"/explain/{quote(pod.namespace, safe='')}/{quote(pod.name, safe='')}",
     }
+
+
+def asked_for(pod: Pod, snapshot: Snapshot) -> list[str]:
+    """What a pod asks for: the requests of its claims, then its extended resources."""
+    return [*_of_claims(pod, snapshot), *_of_containers(pod)]
 
 
 def _of_claims(pod: Pod, snapshot: Snapshot) -> Iterator[str]:

@@ -102,9 +102,8 @@ class Workload:
         metadata: JsonObject = {"name": name, "namespace": self.namespace, **{k: v for k, v in maps.items() if v}}
         if "creationTimestamp" in own:
             metadata["creationTimestamp"] = own["creationTimestamp"]
-        if "uid" in own:
-            owner = {"apiVersion": self.data["apiVersion"], "kind": self.kind, "name": self.name, "uid": own["uid"]}
-            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        owner = {"apiVersion": self.data["apiVersion"], "kind": self.kind, "name": self.name, "controller": True}
+        metadata["ownerReferences"] = [owner | {"uid": own["uid"]} if "uid" in own else owner]
         return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
     def pod(self, name: str, **more: Mapping[str, str]) -> JsonObject:

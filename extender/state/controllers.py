@@ -1,0 +1,24 @@
+"""The controller of an object: what makes the object again after it is deleted."""
+
+from dataclasses import dataclass
+
+from allocator import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """The entry of ``metadata.ownerReferences`` whose ``controller`` is true."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def read_controller(metadata: Fields) -> Controller | None:
+    """The controller of an object; None if the object has none."""
+    for owner in metadata.children("ownerReferences"):
+        if owner.flag("controller"):
+            return Controller(owner.text("kind"), owner.text("name"))
+    return None
