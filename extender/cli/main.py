@@ -21,14 +21,15 @@ from extender.version import __version__
 
 _EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 the manifests have errors, the audit finds a broken rule, the explained pod fits "
-    "nowhere, `simulate --fail-on-pending` leaves a pod pending, or `config check` finds an invalid setting; "
+    "nowhere, `simulate --fail-on-pending` leaves a pod pending, `defragment --pod` has no proposal, or `config check` "
+    "finds an invalid setting; "
     "2 the command line or a setting is invalid, a file cannot be read, or standard output cannot be written."
 )
 
 _NAME: Final = "dra-extender"
 """Also if Python runs the package: completion depends on the name."""
 
-_COMMANDS: Final = ("serve", "validate", "simulate", "audit", "explain", "config", "version")
+_COMMANDS: Final = ("serve", "validate", "simulate", "audit", "explain", "defragment", "config", "version")
 
 
 class _Modules(Mapping[str, Any]):

@@ -16,20 +16,20 @@ _SECONDS: Final = 1.0
 class Bar:
     """A bar on standard error, which is gone when the work is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: str) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self.progress = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-        self._task = self.progress.add_task("reading manifests", total=None)
+        self._task = self.progress.add_task(first, total=None)
 
-    def advance(self, done: int, total: int) -> None:
-        """So many pods of all are scheduled."""
-        self.progress.update(self._task, description="scheduling pods", completed=done, total=total)
+    def advance(self, done: int, total: int, what: str = "scheduling pods") -> None:
+        """Show how much of some work is done."""
+        self.progress.update(self._task, description=what, completed=done, total=total)
 
 
 @contextmanager
-def shown_progress() -> Iterator[Bar]:
-    """Within the context, the bar is shown after a second, if standard error is a terminal."""
-    bar = Bar()
+def shown_progress(first: str = "reading manifests") -> Iterator[Bar]:
+    """Within the context, the bar is shown after a second, if standard error is a terminal; ``first`` is the work."""
+    bar = Bar(first)
     if sys.stderr is None or not sys.stderr.isatty():
         yield bar
         return

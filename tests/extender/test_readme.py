@@ -1,4 +1,4 @@
-"""The commands of the README and of the tutorial, run as they are written: what a page shows is what they print."""
+"""The commands of README, tutorial and a how-to, run as they are written: what a page shows is what they print."""
 
 import asyncio
 import doctest
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md")))
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", DOCS / "how-to" / "defragment.md", *sorted((DOCS / "tutorial").glob("*.md")))
 MAKEFILE = (ROOT / "Makefile").read_text()
 ADDRESS = "127.0.0.1:8888"
 SHELL = shutil.which("sh") or ""
@@ -117,6 +118,7 @@ def test_there_are_commands() -> None:
         "dra-extender validate",
         "dra-extender simulate",
         "dra-extender audit",
+        "dra-extender defragment",
         "loadtest.autoscaler",
     ):
         assert any(name in command for command in commands), name

@@ -1,0 +1,201 @@
+"""`dra-extender defragment`: which few pods to move, so that pending pods get devices."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from extender.assembly import make_solver
+from extender.cli.audit import listed_live
+from extender.cli.messages import FOUND_PROBLEMS, fail, note, print_data, print_lines, say, stdout, warn
+from extender.cli.options import (
+    ConfigOption,
+    ContextOption,
+    KubeconfigOption,
+    ManifestsOption,
+    MorePathsArgument,
+    PlacementOutput,
+    PlacementOutputOption,
+    PolicyOption,
+    command_app,
+    examples,
+)
+from extender.cli.progress import Bar, shown_progress
+from extender.cli.reading import check_pod_name, settings_of
+from extender.config.settings import Settings
+from extender.defragmentation.advice import Advice, ShapeAdvice
+from extender.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment
+from extender.explain.absence import needs_no_devices, unknown_pod
+from extender.kube.api import RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
+from extender.kube.credentials import find_origin
+from extender.observe.tables.terminal import Table, print_table
+from extender.scheduler.attempts import no_attempt
+from extender.serving.garbage import undisturbed
+from extender.simulation.cluster import Cluster, UnreadableFilesError
+from extender.simulation.quiet import log_quietly
+from extender.state.snapshot import Snapshot
+
+app = command_app()
+
+_MOST_NAMES: Final = 5
+"""Pods that are named in one note."""
+
+
+@app.command(
+    name="defragment",
+    epilog=examples(
+        "dra-extender defragment --context production",
+        "dra-extender defragment cluster.yaml -o wide",
+        "dra-extender defragment --pod team-a/trainer --max-moves 5 -o json",
+        "kubectl get nodes,pods,pdb,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates -A -o yaml | "
+        "dra-extender defragment -",
+    ),
+)
+def defragment_command(
+    paths: MorePathsArgument = None,
+    manifests: ManifestsOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = "",
+    config: ConfigOption = None,
+    policy: PolicyOption = None,
+    pod: Annotated[
+        str, typer.Option(metavar="[NAMESPACE/]POD", help="Only for this pending pod, and those that ask for the same.")
+    ] = "",
+    max_moves: Annotated[int, typer.Option(min=1, max=16, help="The most pods that one proposal moves.")] = MOVES,
+    seconds: Annotated[float, typer.Option(min=0, help="The most time for the search.")] = SECONDS,
+    output: PlacementOutputOption = PlacementOutput.TABLE,
+) -> None:
+    """Say which few pods to move, so that pending pods get devices that are free now in pieces. Nothing is written.
+
+    Each proposal is tried out on a copy of the cluster: the moved pods find other nodes, and the pending pods get their
+    devices. It is for the cluster as it is now, without the other proposals.
+
+    The cluster is the one of the manifests, whose pending pods are scheduled first, or the live one.
+    """
+    given = [*(paths or ()), *(manifests or ())]
+    if given and (kubeconfig or context):
+        fail("manifests name a cluster in memory, --kubeconfig and --context name a live one: give only one of them")
+    if pod:
+        check_pod_name(pod)
+    settings = settings_of(config, {"scheduling.policy": policy})
+    log_quietly()
+    problems: list[str] = []
+    with shown_progress("reading manifests" if given else "reading the cluster") as bar:
+        with undisturbed():
+            snapshot = _simulated(given, settings, problems, bar) if given else _listed_now(kubeconfig, context)
+        only = _key(pod, snapshot, settings) if pod else None
+        advice = _advice(snapshot, settings, only, SearchBounds(max_moves, seconds), bar)
+    say(*problems)
+    _print(advice, only, output)
+    if problems or (only is not None and not (advice.proposals or advice.fitting)):
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _simulated(paths: Sequence[Path], settings: Settings, problems: list[str], bar: Bar) -> Snapshot:
+    """The cluster of some manifests after its pending pods were scheduled; problems of objects are added to a list."""
+    try:
+        cluster = Cluster.from_manifests(paths, settings=settings, refused=problems.append)
+    except UnreadableFilesError as error:
+        fail(*error.problems)
+    cluster.schedule(progress=bar.advance)
+    return cluster.snapshot
+
+
+def _listed_now(kubeconfig: Path | None, context: str) -> Snapshot:
+    """The live cluster as it is now."""
+    try:
+        return asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ), tuple(RESOURCES.values())))
+    except ConnectError as error:
+        fail(*error.problems)
+    except (ApiError, OutcomeUnknownError) as error:
+        fail(str(error))
+
+
+def _key(pod: str, snapshot: Snapshot, settings: Settings) -> ObjectKey:
+    """The key of a pending pod; ends the command if the pod needs no advice."""
+    namespace, _, name = pod.rpartition("/")
+    key = ObjectKey(namespace or "default", name)
+    found = snapshot.pods.get(key)
+    if found is None:
+        fail(unknown_pod(key, snapshot.pods))
+    if not found.needs_devices:
+        fail(needs_no_devices(key))
+    if not found.is_pending:
+        fail(f"pod {key} is not pending: " + (f"its node is {found.node_name}" if found.node_name else "it has ended"))
+    if reason := no_attempt(found, settings.scheduling.scheduler_names):
+        fail(f"pod {key}: {reason}")
+    return key
+
+
+def _advice(snapshot: Snapshot, settings: Settings, only: ObjectKey | None, bounds: SearchBounds, bar: Bar) -> Advice:
+    names = settings.scheduling.scheduler_names
+    progress = partial(bar.advance, what="searching moves for shapes of pods")
+    try:
+        return defragment(
+            snapshot, make_solver(settings), only=only, bounds=bounds, schedulers=names, progress=progress
+        )
+    except TimeoutError:
+        fail(f"{bounds.seconds:g} seconds were not enough to look at the pending pods: raise --seconds")
+
+
+# --- output -------------------------------------------------------------------------------------------------
+
+
+def _print(advice: Advice, only: ObjectKey | None, output: PlacementOutput) -> None:
+    if output is PlacementOutput.NAME:
+        print_lines(str(move.pod) for proposal in advice.proposals[:1] for move in proposal.moves)
+    elif output in {PlacementOutput.JSON, PlacementOutput.YAML}:
+        print_data(advice.as_json(), output)
+    elif advice.shapes:
+        print_table(_wide(advice) if output is PlacementOutput.WIDE else _table(advice), stdout())
+    if not advice.shapes:
+        note(_nothing_to_do(advice, only))
+    for each in advice.spared:
+        more = f" and {len(each.names) - _MOST_NAMES} more" if len(each.names) > _MOST_NAMES else ""
+        note(f"not moved: {', '.join(each.names[:_MOST_NAMES])}{more}: {each.reason}")
+    if advice.unmodeled:
+        warn(f"kube-scheduler also checks what is not looked at here: {', '.join(advice.unmodeled)}")
+
+
+def _nothing_to_do(advice: Advice, only: ObjectKey | None) -> str:
+    if only is not None:
+        node = dict(advice.fitting).get(str(only), "")
+        return f"pod {only} fits on node {node} without any move"
+    if advice.fitting:
+        return "every pending pod with devices fits without any move"
+    return "no pod with devices is pending"
+
+
+def _table(advice: Advice) -> Table:
+    columns = ("pods", "ask for", "room on", "placed", "moves or reason")
+    return Table(columns, [(*_start(each), each.reason or _moves(each)) for each in advice.shapes])
+
+
+def _moves(advice: ShapeAdvice) -> str:
+    return "; ".join(map(str, advice.proposal.moves)) if advice.proposal else ""
+
+
+def _wide(advice: Advice) -> Table:
+    """One line for each pod that makes room."""
+    columns = ("pods", "ask for", "room on", "placed", "pod", "controller", "priority", "from", "to", "reason")
+    return Table(columns, [row for each in advice.shapes for row in _rows(each)])
+
+
+def _rows(advice: ShapeAdvice) -> Iterator[tuple[str, ...]]:
+    for move in advice.proposal.moves if advice.proposal else ():
+        pod = move.pod
+        moved = (str(pod), str(pod.controller), str(pod.priority), pod.node_name, move.to or "(evicted)", "-")
+        yield *_start(advice), *moved
+    if advice.proposal is None:
+        yield *_start(advice), "-", "-", "-", "-", "-", advice.reason
+
+
+def _start(advice: ShapeAdvice) -> tuple[str, str, str, str]:
+    pods, proposal = advice.pods, advice.proposal
+    named = pods[0] if len(pods) == 1 else f"{pods[0]} and {len(pods) - 1} more"
+    placed = f"{len(proposal.placed) if proposal else 0} of {len(pods)}"
+    return named, ", ".join(advice.asks), proposal.node if proposal else "-", placed

@@ -1,0 +1,168 @@
+"""Finds out which few moves make room for which pending pods of a cluster. Nothing is written."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from allocator import AllocatorError
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.defragmentation.advice import Advice, MoveProposal, ShapeAdvice
+from extender.defragmentation.mobility import Mobility, held_devices
+from extender.defragmentation.rehearsal import Rehearsal
+from extender.defragmentation.search import Search
+from extender.defragmentation.shapes import Shape, shapes_of, waiting_pods
+from extender.defragmentation.shortage import shortage
+from extender.defragmentation.trial import Trials
+from extender.explain.explanation import Spared
+from extender.kube.api import ObjectKey
+from extender.observe.tables.pods import asked_for
+from extender.pods.case import after_departures
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.filter import FilterResult
+
+MOVES: Final = 3
+"""The most pods that a proposal moves, unless the caller says another number."""
+
+SECONDS: Final = 30.0
+"""The time for the search, unless the caller says another time."""
+
+LATE: Final = "there was not enough time to try everything"
+
+_SIGNATURES: Final = 1024
+"""More shapes and kinds of pods than most clusters have."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBounds:
+    """Bounds of the search.
+
+    Attributes:
+        moves: the most pods that a proposal moves.
+        seconds: for all shapes together, by the solver's clock. A shape gets an equal share of the time that is left.
+    """
+
+    moves: int = MOVES
+    seconds: float = SECONDS
+
+
+def defragment(
+    snapshot: Snapshot,
+    solver: Solver,
+    *,
+    only: ObjectKey | None = None,
+    bounds: SearchBounds = SearchBounds(),
+    schedulers: Collection[str] = (),
+    progress: Callable[[int, int], object] = lambda _done, _all: None,
+) -> Advice:
+    """The moves that make room for pending pods.
+
+    The cluster counts as it will be soon: terminating pods have gone, and pending pods that fit have their nodes. Each
+    proposal is for that cluster, without the other proposals.
+
+    Args:
+        snapshot: the cluster.
+        solver: the allocator.
+        only: a pending pod, to look for room for its shape; None: for all shapes.
+        bounds: of the search.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+        progress: called after each shape with the number of shapes that are done, and of all.
+
+    Raises:
+        TimeoutError: not even the pods that fit have their nodes in time.
+    """
+    solver = solver.within(solver.clock() + bounds.seconds)
+    names = sorted(snapshot.nodes)
+    for name in names:
+        snapshot = after_departures(snapshot, snapshot.nodes[name], solver.features)
+    running = [pod for pod in map(snapshot.pods.__getitem__, sorted(snapshot.pods)) if _runs(pod, snapshot)]
+    snapshot, queue = waiting_pods(snapshot, solver, schedulers)
+    rehearsal = Rehearsal(Decider(solver, lambda _: None, signatures=_SIGNATURES))
+    settled = rehearsal.settled(queue, snapshot, names, solver)
+    left = tuple(each for each in queue if each.pod.uid not in settled.nodes)
+    shapes = [shape for shape in shapes_of(left) if only is None or any(pod.key == only for pod in shape.pods)]
+    mobility = Mobility(settled.snapshot, running, names, rehearsal, schedulers)
+    search = Search.of(mobility, Trials(settled.snapshot, left, names, rehearsal), bounds.moves)
+    found: list[ShapeAdvice] = []
+    for number, shape in enumerate(shapes):
+        advisor = _Advisor(search, shape, solver.share(len(shapes) - number))
+        found.append(advisor.advice(settled.refusals[shape.key]))
+        progress(number + 1, len(shapes))
+    served = [pod for shape, each in zip(shapes, found, strict=True) if each.proposal for pod in shape.pods]
+    movers = [move.pod for each in found if each.proposal for move in each.proposal.moves]
+    return Advice(
+        shapes=tuple(sorted(found, key=_worth)),
+        spared=_spared(mobility, solver) if shapes else (),
+        fitting=tuple((str(each.pod), node) for each in queue if (node := settled.nodes.get(each.pod.uid))),
+        unmodeled=tuple(sorted({what for pod in (*served, *movers) for what in pod.unmodeled})),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Advisor:
+    """Advice for one shape.
+
+    Attributes:
+        solver: for as long as there is time for this shape.
+    """
+
+    search: Search
+    shape: Shape
+    solver: Solver
+
+    def advice(self, refusal: FilterResult) -> ShapeAdvice:
+        """The advice; a fault on the way becomes the reason why there is no proposal."""
+        pods = tuple(map(str, self.shape.pods))
+        asks = tuple(asked_for(self.shape.pod, self.search.trials.snapshot))
+        found: list[MoveProposal | str] = []
+        with self.solver.faults.of(f"pod {self.shape.pod}", found.append):
+            found.append(next(self._outcomes(refusal)))
+        outcome = found[0]
+        if isinstance(outcome, str):
+            return ShapeAdvice(pods, asks, reason=outcome)
+        return ShapeAdvice(pods, asks, outcome)
+
+    def _outcomes(self, refusal: FilterResult) -> Iterator[MoveProposal | str]:
+        """The proposal, or why there is none, comes first."""
+        try:
+            yield from self._tried(refusal)
+        except AllocatorError as error:
+            yield str(error)
+        except TimeoutError:
+            yield LATE
+
+    def _tried(self, refusal: FilterResult) -> Iterator[MoveProposal | str]:
+        pod, search = self.shape.pod, self.search
+        if refusal.is_blocked or refusal.is_over_quota:
+            yield next(iter(refusal.unresolvable.values()), "there are no nodes")
+        if pod.nominated_node:
+            yield f"devices are freed for the pod on node {pod.nominated_node} already"
+        found = search.proposal(self.shape, self.solver, evicts=False)
+        if isinstance(found, MoveProposal):
+            yield found
+        if lacking := shortage(pod, search.trials.snapshot, self.solver):
+            yield lacking
+        if pod.may_preempt:
+            found = search.proposal(self.shape, self.solver, evicts=True)
+        yield found
+
+
+def _runs(pod: Pod, snapshot: Snapshot) -> bool:
+    """The pod is on a node, will stay there, and holds devices."""
+    return bool(pod.node_name) and not (pod.deleting or pod.is_finished) and held_devices(pod, snapshot) > 0
+
+
+def _spared(mobility: Mobility, solver: Solver) -> Sequence[Spared]:
+    try:
+        return mobility.spared(solver)
+    except TimeoutError:
+        return ()
+
+
+def _worth(advice: ShapeAdvice) -> tuple[object, ...]:
+    """Proposals first; among them, most pods that get devices for each pod that makes room."""
+    proposal = advice.proposal
+    if proposal is None:
+        return True, advice.pods
+    return False, proposal.evictions, -proposal.yields, len(proposal.moves), advice.pods

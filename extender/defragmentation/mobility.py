@@ -1,0 +1,139 @@
+"""Which pods can move to another node, and what protects the others."""
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from extender.decisions.solver import Solver
+from extender.defragmentation.rehearsal import Rehearsal
+from extender.explain.explanation import Spared
+from extender.kube.api import ObjectKey
+from extender.pods.claims import claim_keys
+from extender.quota.device_quota import quotas_of
+from extender.scheduler.attempts import no_attempt
+from extender.scheduler.checks import rejection
+from extender.state.objects import Pod
+from extender.state.pod_conditions import NOTHING_KEPT
+from extender.state.snapshot import Snapshot
+from extender.verbs.evictions import budgets_covering
+
+_TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}
+"""Kinds of controllers whose pods run again on the same node only, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mobility:
+    """Whether the pods of a cluster can move.
+
+    Attributes:
+        snapshot: the cluster.
+        running: the pods that are bound there and hold devices.
+        names: all nodes.
+        rehearsal: asks where a pod can go.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+    """
+
+    snapshot: Snapshot
+    running: Sequence[Pod]
+    names: Sequence[str]
+    rehearsal: Rehearsal
+    schedulers: Collection[str]
+    _protections: dict[str, str] = field(default_factory=dict)
+    _takers: dict[Hashable, frozenset[str]] = field(default_factory=dict)
+
+    def protection(self, pod: Pod) -> str:
+        """What protects a pod, whatever other nodes have; empty if nothing does."""
+        if pod.uid not in self._protections:
+            self._protections[pod.uid] = next(self._protecting(pod), "")
+        return self._protections[pod.uid]
+
+    def can_leave(self, pod: Pod, node: str, solver: Solver) -> bool:
+        """Whether nothing protects a pod, and a node other than this one takes it.
+
+        Raises:
+            TimeoutError: the solver's time is up.
+        """
+        if self.protection(pod):
+            return False
+        takers = self._taking(pod, solver)
+        return len(takers) > (node in takers)
+
+    def spared(self, solver: Solver) -> tuple[Spared, ...]:
+        """The pods that hold devices and cannot move, and claims that no pod uses; the most frequent reason first.
+
+        Raises:
+            TimeoutError: the solver's time is up.
+        """
+        groups: dict[str, list[str]] = {}
+        for pod in self.running:
+            if reason := self.protection(pod):
+                groups.setdefault(reason, []).append(f"pod {pod}")
+            elif not self.can_leave(pod, pod.node_name, solver):
+                groups.setdefault("no other node takes it", []).append(f"pod {pod}")
+        for reason, claim in self._consumers():
+            groups.setdefault(reason, []).append(claim)
+        ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
+        return tuple(Spared(reason, tuple(sorted(names))) for reason, names in ordered)
+
+    def _protecting(self, pod: Pod) -> Iterator[str]:
+        if pod.controller is None:
+            yield "no controller makes it again"
+        elif pod.controller.kind in _TIED:
+            yield _TIED[pod.controller.kind].format(pod.controller)
+        yield from self._sharing(pod)
+        allowed = self.snapshot.budgets
+        for key in budgets_covering(pod, self.snapshot):
+            if allowed[key].allowed <= 0:
+                yield f"PodDisruptionBudget {key} allows no eviction"
+        if reason := no_attempt(pod, self.schedulers):
+            yield reason
+
+    def _sharing(self, pod: Pod) -> Iterator[str]:
+        for key in claim_keys(pod):
+            claim = self.snapshot.claims.get(key)
+            for user in claim.claim.reserved_for if claim is not None else ():
+                if user.resource != "pods":
+                    yield f"it shares claim {key} with {user.resource} {user.name}"
+                elif user.uid != pod.uid:
+                    yield f"it shares claim {key} with pod {pod.namespace}/{user.name}"
+
+    def _taking(self, pod: Pod, solver: Solver) -> frozenset[str]:
+        """The nodes that take a pod, its own node included, if it leaves its node. Pods of one kind share the answer.
+
+        The answer is for the first pod of the kind: a node may be in it because that pod has left it.
+        """
+        key = self.kind(pod)
+        if key not in self._takers:
+            nodes = self.snapshot.nodes
+            names = [name for name in self.names if not rejection(pod.requirements, nodes[name])]
+            self._takers[key] = frozenset(self.rehearsal.takers(unbound(pod), self.snapshot, names, solver).passed)
+        return self._takers[key]
+
+    def kind(self, pod: Pod) -> Hashable:
+        """Equal for pods that the same nodes take."""
+        claims = [self.snapshot.claims.get(key) for key in claim_keys(pod)]
+        asked = tuple((each.claim.spec.requests, each.claim.spec.constraints) for each in claims if each is not None)
+        templates = tuple(ObjectKey(pod.namespace, each.template_name) for each in pod.claims if each.template_name)
+        namespace = pod.namespace if quotas_of(pod.namespace, self.snapshot) else ""
+        return asked, templates, pod.containers, pod.requirements, pod.policy, pod.priority, namespace
+
+    def _consumers(self) -> Iterator[tuple[str, str]]:
+        """The claims that only something that is no pod uses: the reason, and the claim."""
+        for key in sorted(self.snapshot.claims):
+            claim = self.snapshot.claims[key].claim
+            users = claim.reserved_for
+            if claim.allocation is not None and users and all(user.resource != "pods" for user in users):
+                yield f"reserved for {users[0].resource} {users[0].name}", f"claim {key}"
+
+
+def unbound(pod: Pod) -> Pod:
+    """The pod that a controller makes in place of this one, once this one is deleted."""
+    new = replace(pod, node_name="", nominated_node="", kept=NOTHING_KEPT, extended_claim=None)
+    return replace(new, phase="Pending", has_started=False)
+
+
+def held_devices(pod: Pod, snapshot: Snapshot) -> int:
+    """How many devices, or shares of devices, the claims of a pod hold."""
+    claims = (snapshot.claims.get(key) for key in claim_keys(pod))
+    held = (each.claim.allocation for each in claims if each is not None)
+    return sum(not result.admin_access for each in held if each is not None for result in each.results)

@@ -1,0 +1,85 @@
+"""Pending pods by shape: a proposal for one pod of a shape is a proposal for each."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import dataclass
+
+from extender.autoscaler.simulated_cluster import with_claims
+from extender.decisions.signature import signature_of
+from extender.decisions.solver import Solver
+from extender.defragmentation.rehearsal import Queued
+from extender.kube.api import ObjectKey
+from extender.pods.case import open_case
+from extender.pods.claims import Blocked, claim_keys
+from extender.quota.device_quota import quotas_of
+from extender.scheduler.attempts import no_attempt
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Pending pods of one shape: they ask for the same, and get the same answer from every node.
+
+    Attributes:
+        key: equal for pods of one shape.
+        pods: in the order of the queue.
+    """
+
+    key: Hashable
+    pods: tuple[Pod, ...]
+
+    @property
+    def pod(self) -> Pod:
+        """The first pod, which stands for all."""
+        return self.pods[0]
+
+
+def waiting_pods(
+    snapshot: Snapshot, solver: Solver, schedulers: Collection[str]
+) -> tuple[Snapshot, tuple[Queued, ...]]:
+    """The pending pods with devices, in kube-scheduler's order: by priority, then by age.
+
+    Pods that no scheduler of ours tries are left out.
+
+    Returns:
+        The cluster in which the claims of the pods are made from their templates, and the pods.
+    """
+    pending = sorted((pod for pod in snapshot.pods.values() if pod.is_pending and pod.needs_devices), key=_turn)
+    users = Counter(key for pod in snapshot.pods.values() for key in claim_keys(pod))
+    queue: list[Queued] = []
+    for each in pending:
+        if no_attempt(each, schedulers):
+            continue
+        pod, snapshot = with_claims(each, snapshot)
+        queue.append(Queued(pod, _key(pod, snapshot, users, solver)))
+    return snapshot, tuple(queue)
+
+
+def shapes_of(queue: Iterable[Queued]) -> tuple[Shape, ...]:
+    """The shapes of some pods, in the order of their first pods."""
+    found: dict[Hashable, list[Pod]] = {}
+    for pod, key in queue:
+        found.setdefault(key, []).append(pod)
+    return tuple(Shape(key, tuple(pods)) for key, pods in found.items())
+
+
+def _turn(pod: Pod) -> tuple[int, str, ObjectKey]:
+    return -pod.priority, pod.created, pod.key
+
+
+def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver) -> Hashable:
+    case = open_case(pod, snapshot, solver)
+    if isinstance(case, Blocked):
+        return pod.priority, case.reason
+    claims = case.claims
+    if claims.allocated or pod.nominated_node or any(users[each.key] > 1 for each in claims.pending):
+        return pod.uid
+    return (
+        signature_of([each.claim for each in claims.pending], snapshot.classes, case.solver.policy),
+        pod.containers,
+        pod.requirements,
+        pod.priority,
+        pod.may_preempt,
+        pod.namespace if quotas_of(pod.namespace, snapshot) else "",
+    )
