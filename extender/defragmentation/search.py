@@ -13,8 +13,8 @@ from extender.defragmentation.advice import MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
 from extender.defragmentation.shapes import Shape
 from extender.defragmentation.trial import Trials
-from extender.pods.nominated import held_for_nominated
 from extender.pods.claims import Blocked, claims_of, without_pods
+from extender.pods.nominated import held_for_nominated
 from extender.preemption.choice import holders_near
 from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
