@@ -86,20 +86,9 @@ def make_service(
     decider = Decider(solver, state.changes_since)
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     double_allocations = DoubleAllocations(metrics.clashed, tell)
-
-    def allocated(pod: Pod) -> None:
-        if pod.created:
-            metrics.allocated((writer.now() - datetime.fromisoformat(pod.created)).total_seconds())
-
+    reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
     deadline = settings.scheduling.deadline_seconds
-    binder = Binder(
-        state,
-        writer,
-        solver,
-        Reports(double_allocations, allocated, tell),
-        deadline=deadline,
-        off_loop=off_loop,
-    )
+    binder = Binder(state, writer, solver, reports, deadline=deadline, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
 
     def deallocated(woken: Pod) -> None:
@@ -110,8 +99,7 @@ def make_service(
     replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
     lease, status_lease = (SharedLease(api, key, replica, now, solver.clock) for key in (PINNED_PODS, QUOTA_STATUS))
     schedulers = settings.scheduling.scheduler_names
-    evictor = Evictor(api, now)
-    preemptor = Preemptor(state, solver, evictor, binder.is_binding, tell, metrics, off_loop)
+    preemptor = Preemptor(state, solver, Evictor(api, now), binder.is_binding, tell, metrics, off_loop)
     tasks = (
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
@@ -127,6 +115,16 @@ def make_service(
     overview = make_overview(api, state, decider, settings, now=now, live=live, off_loop=off_loop)
     metrics.registry.register(ClusterGauges(overview))
     return Service(decider, binder, background, metrics, overview, scheduling=settings.scheduling, off_loop=off_loop)
+
+
+def _waiting_times(metrics: Metrics, now: Callable[[], datetime]) -> Callable[[Pod], None]:
+    """Tells metrics how long each pod has waited until its claims were allocated."""
+
+    def allocated(pod: Pod) -> None:
+        if pod.created:
+            metrics.allocated((now() - datetime.fromisoformat(pod.created)).total_seconds())
+
+    return allocated
 
 
 def make_overview(

@@ -113,16 +113,7 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
     """The kinds by name. All slices that they parse share equal values, and all claims share equal specs."""
     kinds: tuple[Kind[Any], ...] = (
         _kind(NODES, parse_node_object, Topic.NODE, "nodes"),
-        Kind(
-            PODS,
-            parse_pod,
-            objects=lambda s: s.pods,
-            put=lambda s, _, pod: s.with_pod(pod) if pod.needs_devices else s.with_other(pod),
-            drop=Snapshot.without_pod,
-            touched=_touched_pod,
-            parts=("pods", "pod_keys", "bound", "nominated", "requested", "others"),
-            others=attrgetter("others"),
-        ),
+        _pods(),
         _kind(
             CLAIMS,
             partial(parse_claim_object, read_spec=SpecCache().read),
@@ -132,15 +123,7 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             drop=Snapshot.without_claim,
         ),
         _kind(TEMPLATES, parse_claim_template, Topic.TEMPLATE, "templates"),
-        Kind(
-            SLICES,
-            _slice_parser(Interner()),
-            objects=lambda s: s.inventory.slices,
-            put=lambda s, _, new: s.with_slice(new),
-            drop=lambda s, key: s.without_slice(key.name),
-            touched=lambda _, old, new: {(Topic.POOL, each.pool) for each in (old, new) if each is not None},
-            parts=("inventory",),
-        ),
+        _slices(),
         _kind(
             CLASSES,
             parse_device_class,
@@ -200,14 +183,37 @@ def _kind(
     )
 
 
-def _slice_parser(interner: Interner) -> Callable[[Mapping[str, object]], Slice]:
+def _pods() -> Kind[Pod]:
+    """Pods. No change of a pod without devices is mentioned: most pods of a cluster have none."""
+
+    def touched(key: ObjectKey, old: Pod | None, new: Pod | None) -> Touched:
+        return ((Topic.POD, key),) if any(pod is not None and pod.needs_devices for pod in (old, new)) else ()
+
+    return Kind(
+        PODS,
+        parse_pod,
+        objects=lambda snapshot: snapshot.pods,
+        put=lambda snapshot, _, pod: snapshot.with_pod(pod) if pod.needs_devices else snapshot.with_other(pod),
+        drop=Snapshot.without_pod,
+        touched=touched,
+        parts=("pods", "pod_keys", "bound", "nominated", "requested", "others"),
+        others=attrgetter("others"),
+    )
+
+
+def _slices() -> Kind[Slice]:
+    interner = Interner()
+
     def parse(obj: Mapping[str, object]) -> Slice:
         interner.trim()
         return parse_slice(obj, interner)
 
-    return parse
-
-
-def _touched_pod(key: ObjectKey, old: Pod | None, new: Pod | None) -> Touched:
-    """Pods that have nothing to do with devices are not kept: most pods of a cluster."""
-    return ((Topic.POD, key),) if any(pod is not None and pod.needs_devices for pod in (old, new)) else ()
+    return Kind(
+        SLICES,
+        parse,
+        objects=lambda snapshot: snapshot.inventory.slices,
+        put=lambda snapshot, _, new: snapshot.with_slice(new),
+        drop=lambda snapshot, key: snapshot.without_slice(key.name),
+        touched=lambda _, old, new: {(Topic.POOL, each.pool) for each in (old, new) if each is not None},
+        parts=("inventory",),
+    )
