@@ -289,18 +289,28 @@ def _preconditions() -> tuple[ClaimRule, ...]:
 CLAIM_RULES: Final = (*_ALLOCATING, *_RESERVING, *_DELETING, *_METADATA, *_preconditions())
 
 
-async def check_claim_rule(api: Api, namespace: str, rule: ClaimRule) -> None:
-    """Bring a new claim to where the rule begins, write, and compare the answer and what is read afterwards."""
+async def deviations(api: Api, namespace: str, rule: ClaimRule) -> list[str]:
+    """Bring a new claim to where a rule begins, and write. Returns how the server breaks the rule."""
     before = await _prepare(api, namespace, rule)
+    try:
+        answer = await _write(api, before, rule)
+    except ApiError as refusal:
+        return await _wrong_in_refusal(api, before, refusal, rule)
     if rule.refused is not None:
-        refusal = await refusal_of(_write(api, before, rule))
-        assert (refusal.status, refusal.reason) == rule.refused[:2], refusal
-        assert rule.refused.names in refusal.message
-        assert await api.get(CLAIMS, key_of(before)) == before, "refused, and changed all the same"
-        return
-    answer = await _write(api, before, rule)
-    assert answer == await api.get(CLAIMS, key_of(before))
-    assert _without_empty(merge_patch(answer, rule.after)) == _without_empty(answer)
+        return [f"accepted: {answer}"]
+    stored = await api.get(CLAIMS, key_of(before))
+    wanted = _without_empty(merge_patch(answer, rule.after))
+    wrong = [] if answer == stored else [f"the answer is {answer}, and stored is {stored}"]
+    return wrong if _without_empty(answer) == wanted else [*wrong, f"{answer} is not {wanted}"]
+
+
+async def _wrong_in_refusal(api: Api, before: RawObject, refusal: ApiError, rule: ClaimRule) -> list[str]:
+    if rule.refused is None:
+        return [f"refused: {refusal}"]
+    is_named = (refusal.status, refusal.reason) == rule.refused[:2] and rule.refused.names in refusal.message
+    wrong = [] if is_named else [f"{refusal} is not {rule.refused}"]
+    stored = await api.get(CLAIMS, key_of(before))
+    return wrong if stored == before else [*wrong, f"refused, and changed all the same: {stored}"]
 
 
 async def refusal_of(call: Any) -> ApiError:

@@ -33,7 +33,7 @@ from tests.kit.controlplane.service import grant_rights, running_extender
 from tests.kit.objects.manifests import is_bound
 from tests.kit.objects.manifests import namespace as a_namespace
 from tests.kit.process import Process
-from tests.kit.waiting import WaitError, wait_for_answer
+from tests.kit.waiting import WaitError, pause, wait_for_answer
 
 STUCK_SECONDS: Final = 60.0
 """After the last kill, until every pod must have a node: several of the scheduler's longest backoffs."""
@@ -134,7 +134,7 @@ class Killing:
         with suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_LIFE):
                 await people.until(lambda people: people.bound >= enough)
-        await asyncio.sleep(random.uniform(0.0, BLINK))
+        await pause(random.uniform(0.0, BLINK))
 
     async def _left_half_done(self) -> bool:
         pods = (await self.client.list(PODS, self.population.namespace)).items

@@ -127,7 +127,7 @@ async def test_what_the_image_installs_serves(tmp_path: Path) -> None:
     home = tmp_path / "opt"
     install(text, tmp_path / "source", home)
     (entry,) = json.loads(re.findall(r"^ENTRYPOINT (.+)$", text, re.MULTILINE)[0])
-    await check_serving(home / "bin" / entry, tmp_path)
+    assert await ready_answer_and_status(home / "bin" / entry, tmp_path) == ("ok\n", 0)
 
 
 def install(dockerfile: str, source: Path, home: Path) -> None:
@@ -155,7 +155,8 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-async def check_serving(program: Path, folder: Path) -> None:
+async def ready_answer_and_status(program: Path, folder: Path) -> tuple[str, int | None]:
+    """Serve the example until a SIGTERM: what ``/readyz`` answers, and the exit status."""
     arguments = ("serve", "--port", "0", "--manifests", str(ROOT / "config" / "example"))
     environment = {"PATH": str(program.parent), "PYTHONDONTWRITEBYTECODE": "1", "DRA_EXTENDER__LOG__FORMAT": "json"}
     process = await asyncio.create_subprocess_exec(
@@ -167,11 +168,11 @@ async def check_serving(program: Path, folder: Path) -> None:
             line = await process.stderr.readline()
         assert line, "it ended before it served"
         async with httpx.AsyncClient(base_url=json.loads(line)["url"]) as client:
-            assert (await client.get("/readyz")).text == "ok\n"
+            answer = (await client.get("/readyz")).text
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(30):
             await process.communicate()
-        assert process.returncode == 0
+        return answer, process.returncode
     finally:
         if process.returncode is None:
             process.kill()

@@ -3,7 +3,6 @@
 In the end of each test the audit finds nothing, nobody has lost anything, and no victim has died in vain.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.kit.controlplane.scenario import bound, by_name, held, rejection
 from tests.kit.controlplane.service import Extender
 from tests.kit.objects.manifests import claim, is_bound, pod, priority_class, request, requests
 from tests.kit.objects.parts import api_object
+from tests.kit.waiting import answers_during
 
 GPU: list[RawObject] = [{"name": "gpu-0"}]
 AT_ONCE = {"terminationGracePeriodSeconds": 0}
@@ -140,9 +140,9 @@ async def test_pods_that_never_preempt_and_pods_of_equal_priority_evict_nobody(
     await run(client, namespace, "low", gpu)
     for name, spec in (("never", {"priorityClassName": patient}), ("equal", {})):
         await rejection(client, await start(client, namespace, name, gpu, **spec))
-    await asyncio.sleep(2)  # the time in which a preemption would have begun
+    there = await answers_during(lambda: names(client, namespace), seconds=2)
     await client.delete(PRIORITIES, ObjectKey("", patient))
-    assert await names(client, namespace) == ["equal", "low", "never"]
+    assert there == [["equal", "low", "never"]], "a preemption would have begun by now"
 
 
 async def test_a_pod_with_an_extended_resource_gets_the_device_of_another(

@@ -41,10 +41,13 @@ async def take(client: Client, namespace: str, name: str, devices: RawObject) ->
     await client.update_status(CLAIMS, {**made, "status": status})
 
 
-async def check_all_devices_serve(
+async def devices_that_serve(
     client: Client, namespace: str, victim: RawObject, others: Sequence[str] = ("second", "third", "fourth")
-) -> None:
-    """The victim has a device, the devices that are left are there for others, and nobody has lost anything."""
+) -> list[tuple[str, str]]:
+    """The devices that are allocated, as node and name, once the victim and the others have one each.
+
+    Nobody has lost anything meanwhile.
+    """
     name = victim["metadata"]["name"]
     node = await bound(client, ObjectKey(namespace, name))
     got = await client.get(CLAIMS, ObjectKey(namespace, name))
@@ -53,10 +56,10 @@ async def check_all_devices_serve(
     for other in others:
         await add_pod(client, namespace, other)
         await bound(client, ObjectKey(namespace, other))
-    taken = [pair for each in (await client.list(CLAIMS, namespace)).items if is_allocated(each) for pair in held(each)]
-    assert sorted(taken) == ALL_DEVICES
     assert await findings(client, namespace) == []
     assert await losses(client, namespace) == []
+    claims = (await client.list(CLAIMS, namespace)).items
+    return sorted(pair for each in claims if is_allocated(each) for pair in held(each))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ async def test_killed_at_a_write(
     victim = await add_pod(client, namespace, "victim")
     await rule.followed()
     await ours.restart()
-    await check_all_devices_serve(client, namespace, victim)
+    assert await devices_that_serve(client, namespace, victim) == ALL_DEVICES
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ async def test_killed_while_it_undoes(
     await rule.followed()
     await begun[0].followed()
     await ours.restart()
-    await check_all_devices_serve(client, namespace, victim, ("second", "third"))
+    assert await devices_that_serve(client, namespace, victim, ("second", "third")) == ALL_DEVICES
 
 
 async def test_killed_while_it_checks(client: Client, namespace: str, ours: Pair) -> None:
@@ -121,7 +124,7 @@ async def test_killed_while_it_checks(client: Client, namespace: str, ours: Pair
         assert await rejection(client, ObjectKey(namespace, "victim"), about="what others have written to claims")
         ours.kill()
     await ours.restart()
-    await check_all_devices_serve(client, namespace, victim)
+    assert await devices_that_serve(client, namespace, victim) == ALL_DEVICES
 
 
 async def test_killed_between_two_claims(client: Client, namespace: str, ours: Pair) -> None:
@@ -151,4 +154,4 @@ async def test_killed_and_the_pod_deleted(client: Client, namespace: str, ours: 
     await client.delete(PODS, key_of(victim))
     await ours.restart()
     await client.wait_for(CLAIMS, key_of(victim), lambda obj: not is_allocated(obj))
-    await check_all_devices_serve(client, namespace, await add_pod(client, namespace, "next"))
+    assert await devices_that_serve(client, namespace, await add_pod(client, namespace, "next")) == ALL_DEVICES

@@ -1,6 +1,5 @@
 """Pods whose author has set spec.nodeName: no scheduler sees them, and their claims are allocated all the same."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -14,6 +13,7 @@ from tests.kit.controlplane.fleet import fleet
 from tests.kit.controlplane.scenario import add_pod, by_template, findings, held
 from tests.kit.controlplane.service import grant_rights, running_extender
 from tests.kit.objects.manifests import pod, template
+from tests.kit.waiting import wait_for_answer
 
 
 @pytest.fixture(params=[1, 2], ids=["one replica", "two replicas"])
@@ -73,9 +73,13 @@ async def claim_of(client: Client, key: ObjectKey) -> ObjectKey:
 
 async def told(client: Client, namespace: str, name: str) -> str:
     """The text of the Event on a pod, once there is one."""
-    async with asyncio.timeout(60):
-        while True:
-            for each in (await client.list(EVENTS, namespace)).items:
-                if each["regarding"]["name"] == name and each["reason"] == "ClaimsNotAllocated":
-                    return str(each["note"])
-            await asyncio.sleep(0.1)
+
+    async def notes() -> list[str]:
+        events = (await client.list(EVENTS, namespace)).items
+        return [
+            str(each["note"])
+            for each in events
+            if each["regarding"]["name"] == name and each["reason"] == "ClaimsNotAllocated"
+        ]
+
+    return (await wait_for_answer(notes, bool, f"an Event on pod {name}", within=60))[0]

@@ -1,6 +1,5 @@
 """Every metric that the service exports, with its labels: found by letting everything happen once."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import FakeApi
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import elapse, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ async def _scraped() -> str:
     fake.put(CLAIMS, make_claim("a"))
     fake.put(SLICES, local_slice("a"))
     async with following(fake, state) as live:
-        await asyncio.sleep(1)
+        await elapse(1)
         limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
         quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits})
         state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota))

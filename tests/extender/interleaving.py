@@ -15,11 +15,12 @@ If there are too many orders, only orders with a limited number of interruptions
 (CHESS: Musuvathi and Qadeer, PLDI 2007). Most mistakes need few interruptions.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Protocol, TypeAlias
+
+from tests.kit import virtualtime
 
 QUIET_SECONDS = 1e-6
 """Of virtual time: it passes when everybody has stopped."""
@@ -90,7 +91,7 @@ async def play(world: World, chooser: Chooser) -> list[str]:
     """
     taken: list[str] = []
     while True:
-        await asyncio.sleep(QUIET_SECONDS)
+        await virtualtime.elapse(QUIET_SECONDS)
         try:
             if not chooser.is_known:
                 await world.check()

@@ -79,7 +79,7 @@ class TestGivingBack:
         async def main() -> None:
             claims = [snapshot.claims[ObjectKey("ns", name)] for name in names]
             scene.binder.give_back(snapshot.pods[ObjectKey("ns", "p")], claims)
-            await asyncio.sleep(10)
+            await virtualtime.elapse(10)
 
         virtualtime.run(main())
 
@@ -106,7 +106,7 @@ class TestGivingBack:
 
         async def both() -> None:
             bind = asyncio.create_task(scene.bind())
-            await asyncio.sleep(0.5)
+            await virtualtime.elapse(0.5)
             snapshot = scene.state.snapshot
             scene.binder.give_back(snapshot.pods[ObjectKey("ns", "p")], [snapshot.claims[ObjectKey("ns", "a")]])
             await bind

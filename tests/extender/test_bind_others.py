@@ -95,7 +95,7 @@ class TestOtherWriters:
         async def taken() -> None:
             asyncio.get_running_loop().call_later(2, scene.watch.catch_up)
             bind = asyncio.create_task(scene.bind())
-            await asyncio.sleep(1)
+            await virtualtime.elapse(1)
             await scene.api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": {"reservedFor": None}})
             await bind
 

@@ -1,6 +1,5 @@
 """Pods whose claims are not ready, or void: rejected with one reason; claims are given back when all is lost."""
 
-import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -65,7 +64,7 @@ class Scene:
     def look(self) -> None:
         async def main() -> None:
             self.patience.look()
-            await asyncio.sleep(10)
+            await virtualtime.elapse(10)
 
         virtualtime.run(main())
 

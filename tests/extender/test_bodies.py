@@ -256,12 +256,12 @@ def test_metrics_are_rendered_once_for_all_who_ask_and_not_all_the_time() -> Non
 
         async def render() -> bytes:
             begun.append(loop.time())
-            await asyncio.sleep(1)
+            await virtualtime.elapse(1)
             return b"%d" % len(begun)
 
         shared = Shared(render, loop.time)
         found = [asyncio.create_task(shared.latest()) for _ in range(10)]
-        await asyncio.sleep(0.5)
+        await virtualtime.elapse(0.5)
         found += [asyncio.create_task(shared.latest()) for _ in range(10)]
         found[-1].cancel()
         return begun, await asyncio.gather(*found[:-1])

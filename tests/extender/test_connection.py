@@ -28,7 +28,7 @@ from tests.kit.servers.canned import (
     kubeconfig,
     serving,
 )
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import elapse, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
 
@@ -224,7 +224,7 @@ def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
             fresh = asyncio.create_task(Connection(session, Credentials(Configured(), reload)).keep_fresh())
-            await asyncio.sleep(200)
+            await elapse(200)
             fresh.cancel()
 
     run(main())

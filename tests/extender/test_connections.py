@@ -289,7 +289,7 @@ def test_paced_requests_begin_one_after_the_other_and_those_of_clients_that_have
         for number, cycle in enumerate(cycles):
             pacer.begin(cycle, lambda number=number: begun.append((number, loop.time())), loop)  # type: ignore[misc]
         cycles[1].disconnected = cycles[2].disconnected = cycles[5].disconnected = True
-        await asyncio.sleep(10)
+        await virtualtime.elapse(10)
         pacer.begin(cycles[0], lambda: begun.append((6, loop.time())), loop)
         return begun
 

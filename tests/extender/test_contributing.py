@@ -3,25 +3,47 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final, TypeAlias
 
 from tests.extender.test_docs import ROOT
 
-SOURCES = [
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+SOURCES: Final = [
     path
     for package in ("allocator", "extender", "loadtest", "tests")
     for path in sorted((ROOT / package).rglob("*.py"))
     if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 ]
+TREES: Final = {path: ast.parse(path.read_text()) for path in SOURCES}
+TESTS: Final = {path: tree for path, tree in TREES.items() if path.is_relative_to(ROOT / "tests")}
+PACED: Final = (ROOT / "tests/kit", ROOT / "tests/hostile")
+"""Folders of tests that pause: they wait for others, send calls at a rate, or answer late."""
 
 
 def test_a_module_has_fewer_than_400_lines() -> None:
     assert [path for path in SOURCES if len(path.read_text().splitlines()) >= 400] == []
 
 
-def declared_tests(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield node
+def functions(trees: dict[Path, ast.Module]) -> Iterator[tuple[str, Function]]:
+    """All functions, each with its place."""
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, Function):
+                yield f"{path}:{node.lineno} {node.name}", node
+
+
+def test_a_test_does_not_sleep() -> None:
+    """`virtualtime.elapse` lets virtual time pass, and `tests.kit.waiting` waits for what is outside of the test."""
+    sleeping = [
+        f"{path}:{node.lineno}"
+        for path, tree in TESTS.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.sleep", "time.sleep")
+        if ast.unparse(node) != "asyncio.sleep(0)"
+        if not any(path.is_relative_to(folder) for folder in PACED)
+    ]
+    assert sleeping == []
 
 
 def is_claim(node: ast.AST) -> bool:
@@ -33,6 +55,5 @@ def is_claim(node: ast.AST) -> bool:
 
 
 def test_each_test_makes_a_claim_that_its_reader_sees() -> None:
-    tests = [(path, test) for path in SOURCES if path.is_relative_to(ROOT / "tests") for test in declared_tests(path)]
-    silent = [f"{path}:{test.lineno}" for path, test in tests if not any(map(is_claim, ast.walk(test)))]
-    assert silent == []
+    tests = [(place, node) for place, node in functions(TESTS) if node.name.startswith("test_")]
+    assert [place for place, test in tests if not any(map(is_claim, ast.walk(test)))] == []

@@ -35,9 +35,9 @@ class Scene:
 
         async def main() -> list[RawObject]:
             for at, of, note in told:
-                await asyncio.sleep(at - asyncio.get_running_loop().time())
+                await virtualtime.elapse(at - asyncio.get_running_loop().time())
                 self.recorder.record(of, note)
-            await asyncio.sleep(60)
+            await virtualtime.elapse(60)
             return list((await self.api.list(EVENTS)).items)
 
         return virtualtime.run(main())
@@ -97,7 +97,7 @@ def test_there_is_a_pause_between_two_writes() -> None:
     async def main() -> int:
         for note in notes:
             scene.recorder.record(P, note)
-        await asyncio.sleep(13)
+        await virtualtime.elapse(13)
         return len(scene.transport.calls)
 
     assert virtualtime.run(main()) == 2
@@ -117,12 +117,12 @@ def test_one_that_has_expired_is_written_anew() -> None:
 
     async def main() -> list[RawObject]:
         scene.recorder.record(P, CLASH)
-        await asyncio.sleep(1)
+        await virtualtime.elapse(1)
         (old,) = (await scene.api.list(EVENTS)).items
         await scene.api.delete(EVENTS, ObjectKey("ns", old["metadata"]["name"]))
-        await asyncio.sleep(3600)
+        await virtualtime.elapse(3600)
         scene.recorder.record(P, CLASH)
-        await asyncio.sleep(1)
+        await virtualtime.elapse(1)
         return list((await scene.api.list(EVENTS)).items)
 
     (event,) = virtualtime.run(main())

@@ -1,6 +1,5 @@
 """What is measured at a scrape: the cluster as it is known, and how it is followed."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -39,7 +38,7 @@ from tests.kit.clusters import (
 )
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import elapse, run
 
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
@@ -150,15 +149,15 @@ def test_how_a_live_cluster_is_followed() -> None:
         fake.put(CLAIMS, make_claim("a"))
         never_looked_for = Timing(follow=FollowTiming(absent=1000.0))
         async with following(fake, state, timing=never_looked_for) as live:
-            await asyncio.sleep(1)
+            await elapse(1)
             fake.put(CLAIMS, make_claim("b"))
-            await asyncio.sleep(1)
+            await elapse(1)
             fake.faults.extend([Fault(409, reason="Conflict"), Fault(500)])
             with pytest.raises(ApiError):
                 await live.api.delete(CLAIMS, default("a"))
             await live.api.get(CLAIMS, default("a"))
             fake.fault_for = lambda _: Fault(refused=True)
-            await asyncio.sleep(100)
+            await elapse(100)
             # Ages are those at the scrape.
             text = generate_latest(registry_of(overview_of(state, live))).decode()
         samples = {

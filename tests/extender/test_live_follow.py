@@ -27,7 +27,7 @@ from tests.extender.livecluster import (
     now,
 )
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import elapse, run
 
 
 def test_all_kinds_are_synced_and_stay_so() -> None:
@@ -38,10 +38,10 @@ def test_all_kinds_are_synced_and_stay_so() -> None:
         fake.put(PODS, make_pod("p", claims=True))
         before = state.not_ready
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             synced = state.not_ready
             fake.put(CLAIMS, make_claim("b"))
-            await asyncio.sleep(3600)
+            await elapse(3600)
             return before, synced or state.not_ready, state
 
     before, after, state = run(main())
@@ -56,9 +56,9 @@ def test_a_watch_that_ends_in_time_goes_on_where_it_was() -> None:
         fake, state = FakeApi(), RecordingState()
         async with following(fake, state):
             for name in "abc":
-                await asyncio.sleep(500)
+                await elapse(500)
                 fake.put(CLAIMS, make_claim(name))
-            await asyncio.sleep(1)
+            await elapse(1)
         return state, fake.watches(CLAIMS)
 
     state, watches = run(main())
@@ -93,12 +93,12 @@ def test_after_any_failure_the_cache_has_what_the_server_has(fault: Fault, *, st
         fake.fault_for = for_kind(CLAIMS, fault, fault, Fault(), fault, fault)
         fake.put(CLAIMS, make_claim("gone"))
         async with following(fake, state):
-            await asyncio.sleep(5)
+            await elapse(5)
             for name in "abc":
                 fake.put(CLAIMS, make_claim(name))
-                await asyncio.sleep(0.2)
+                await elapse(0.2)
             fake.delete(CLAIMS, default("gone"))
-            await asyncio.sleep(600)
+            await elapse(600)
             assert state.not_ready == ""
         return state
 
@@ -111,9 +111,9 @@ def test_a_connection_that_fails_costs_no_list(fault: Fault) -> None:
         fake, state = FakeApi(), RecordingState()
         fake.fault_for = for_kind(CLAIMS, Fault(), Fault(), fault)
         async with following(fake, state):
-            await asyncio.sleep(50)
+            await elapse(50)
             fake.put(CLAIMS, make_claim("a"))
-            await asyncio.sleep(100)
+            await elapse(100)
         return state
 
     state = run(main())
@@ -131,7 +131,7 @@ def test_lists_that_no_watch_can_go_on_from_are_asked_for_less_and_less_often() 
         async def keep_changing() -> None:
             for number in range(200):
                 fake.put(CLAIMS, make_claim("a", number=str(number)))
-                await asyncio.sleep(0.5)
+                await elapse(0.5)
 
         changing = asyncio.create_task(keep_changing())
         # Without pauses for others, which come by the machine's clock: a slow machine would take in more changes.
@@ -147,14 +147,14 @@ def test_history_that_the_server_forgot_is_made_up_for_by_a_list() -> None:
         fake, state = FakeApi(), RecordingState()
         fake.put(CLAIMS, make_claim("a"))
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             fake.fault_for = lambda _: Fault(refused=True)
-            await asyncio.sleep(610)
+            await elapse(610)
             fake.put(CLAIMS, make_claim("b"))
             fake.delete(CLAIMS, default("a"))
             fake.compact()
             fake.fault_for = lambda _: Fault()
-            await asyncio.sleep(30)
+            await elapse(30)
             return state
 
     state = run(main())
@@ -167,13 +167,13 @@ def test_a_list_that_is_older_than_what_was_seen_is_discarded_and_repeated() -> 
     async def main() -> tuple[RecordingState, int]:
         fake, state = FakeApi(streams_lists=False), RecordingState()
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             for name in "abcd":
                 fake.put(CLAIMS, make_claim(name))
-            await asyncio.sleep(1)
+            await elapse(1)
             behind = Fault(behind=2)
             fake.fault_for = for_kind(CLAIMS, Fault(error_after=0, error_code=410), behind, behind, behind, behind)
-            await asyncio.sleep(700)
+            await elapse(700)
             return state, len(fake.lists(CLAIMS))
 
     state, pages = run(main())
@@ -200,7 +200,7 @@ def test_a_list_whose_pages_expire_shows_nothing_of_itself_and_is_begun_anew() -
 
         fake.fault_for = fault_for
         async with following(fake, state):
-            await asyncio.sleep(10)
+            await elapse(10)
         return state
 
     state = run(main())
@@ -235,7 +235,7 @@ def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once() -> Non
 
         fake.fault_for = fault_for
         async with following(fake, ClusterState()):
-            await asyncio.sleep(60)
+            await elapse(60)
         return [round(later - earlier, 3) for earlier, later in pairwise(times)]
 
     assert run(main())[:8] == [0.188, 0.375, 0.75, 1.5, 3.0, 6.0, 7.5, 7.5]
@@ -254,7 +254,7 @@ def test_a_busy_server_says_when_to_come_back() -> None:
 
         fake.fault_for = fault_for
         async with following(fake, ClusterState()):
-            await asyncio.sleep(60)
+            await elapse(60)
         return times
 
     assert run(main())[:2] == [0.0, 17.0]
@@ -266,7 +266,7 @@ def test_no_server_silences_a_watch_for_a_day() -> None:
         fake.fault_for = for_kind(CLAIMS, Fault(429, 86_400.0))
         fake.put(CLAIMS, make_claim("a"))
         async with following(fake, state):
-            await asyncio.sleep(31)
+            await elapse(31)
             return names(state)
 
     assert run(main()) == {"a"}
@@ -290,12 +290,12 @@ def test_a_mistake_of_ours_doubts_the_kind_until_it_is_listed_again() -> None:
     async def main() -> tuple[FailingState, set[str], str]:
         fake, state = FakeApi(), FailingState(times=1)
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             fake.put(CLAIMS, make_claim("b"))
-            await asyncio.sleep(0.1)
+            await elapse(0.1)
             fake.put(NODES, make_node("n"))
             doubted = state.not_ready
-            await asyncio.sleep(5)
+            await elapse(5)
             assert [*state.snapshot.nodes] == ["n"]
             return state, names(state), doubted
 
@@ -348,7 +348,7 @@ def test_whatever_happens_the_cache_ends_up_with_what_the_server_has(
         async with following(fake, state):
             for step, argument in steps:
                 await play(fake, step, argument)
-            await asyncio.sleep(2000)
+            await elapse(2000)
         claims = fake.objects(CLAIMS)
         assert state.not_ready == ""
         assert {key: state.snapshot.claims[key].resource_version for key in state.snapshot.claims} == {
@@ -371,4 +371,4 @@ async def play(fake: FakeApi, step: str, argument: str) -> None:
         case "compact":
             fake.compact()
         case _:
-            await asyncio.sleep(float(argument))
+            await elapse(float(argument))

@@ -1,7 +1,5 @@
 """Following when news stop: staleness, objects that cannot be read, refusals, kinds that a server lacks."""
 
-import asyncio
-
 import pytest
 import structlog
 
@@ -18,7 +16,7 @@ from tests.extender.livecluster import (
 )
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import elapse, run
 
 # --- staleness ----------------------------------------------------------------------------------------------
 
@@ -28,11 +26,11 @@ def test_a_dead_connection_is_noticed_and_replaced_before_anything_is_stale() ->
         fake, state = FakeApi(), RecordingState()
         fake.fault_for = for_kind(CLAIMS, Fault(silent_after=300))
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             fake.put(CLAIMS, make_claim("a"))
-            await asyncio.sleep(76)
+            await elapse(76)
             fake.put(CLAIMS, make_claim("b"))
-            await asyncio.sleep(1)
+            await elapse(1)
             assert names(state) == {"a", "b"}
         return state
 
@@ -43,17 +41,17 @@ def test_what_is_too_old_is_doubted_until_it_is_listed_again() -> None:
     async def main() -> tuple[list[float], list[str], RecordingState]:
         fake, state = FakeApi(), RecordingState()
         async with following(fake, state) as cluster:
-            await asyncio.sleep(100)
+            await elapse(100)
             age = cluster.ages()[CLAIMS.kind] or 0.0
             fake.fault_for = lambda _: Fault(refused=True)
             fake.put(CLAIMS, make_claim("a"))
             texts = []
             for seconds in (700, 10):
-                await asyncio.sleep(seconds)
+                await elapse(seconds)
                 texts.append(state.not_ready)
             oldest = cluster.ages()[CLAIMS.kind] or 0.0
             fake.fault_for = lambda _: Fault()
-            await asyncio.sleep(20)
+            await elapse(20)
             return [age, oldest], [*texts, state.not_ready], state
 
     ages, texts, state = run(main())
@@ -71,7 +69,7 @@ def test_watches_that_end_in_time_are_a_sign_of_life_where_there_are_no_bookmark
         oldest = 0.0
         async with following(fake, state) as cluster:
             for _ in range(1000):
-                await asyncio.sleep(1)
+                await elapse(1)
                 oldest = max(oldest, cluster.ages()[CLAIMS.kind] or 0.0)
         return state, oldest
 
@@ -85,10 +83,10 @@ def test_watches_that_end_at_once_are_none() -> None:
     async def main() -> tuple[RecordingState, int]:
         fake, state = FakeApi(bookmarks=False), RecordingState()
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             ended = Fault(ends_at_once=True)
             fake.fault_for = lambda request: ended if "resourceVersion" in request.query else Fault()
-            await asyncio.sleep(200)
+            await elapse(200)
             return state, len(fake.watches(CLAIMS))
 
     state, watches = run(main())
@@ -101,14 +99,14 @@ def test_old_news_after_a_long_silence_restores_no_trust() -> None:
         fake, state = FakeApi(), RecordingState()
         fake.fault_for = for_kind(CLAIMS, Fault(), Fault(500), Fault(500))
         async with following(fake, state) as cluster:
-            await asyncio.sleep(1)
+            await elapse(1)
             for follower in cluster.followers:
                 follower.check(now() + 100)
             doubted = state.not_ready
             fake.put(CLAIMS, make_claim("a"))
-            await asyncio.sleep(0.1)
+            await elapse(0.1)
             told = [event[1] for event in state.told]
-            await asyncio.sleep(10)
+            await elapse(10)
             return doubted, told, state.not_ready if names(state) == {"a"} else "not listed"
 
     doubted, told, after = run(main())
@@ -129,12 +127,12 @@ def test_an_object_that_cannot_be_read_is_told_once_for_what_is_wrong_with_it() 
         for each in (broken("none"), make_claim("fine")):
             fake.put(CLAIMS, each)
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             for each in (broken("none"), broken(5), make_claim("a"), broken(5)):
                 fake.put(CLAIMS, each)
-                await asyncio.sleep(1)
+                await elapse(1)
             fake.fault_for = for_kind(CLAIMS, Fault(error_after=0, error_code=410))
-            await asyncio.sleep(3600)
+            await elapse(3600)
         return len(claim_lists(state))
 
     with structlog.testing.capture_logs() as lines:
@@ -156,9 +154,9 @@ def test_a_refusal_is_named_until_it_is_lifted() -> None:
         forbidden = Fault(403, reason="Forbidden", message="cannot list resourceclaims")
         fake.fault_for = for_kind(CLAIMS, *[forbidden] * 5)
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             first = state.not_ready
-            await asyncio.sleep(60)
+            await elapse(60)
             return [first, state.not_ready]
 
     assert run(main()) == [f"{NOT_SYNCED}: cannot list resourceclaims", ""]
@@ -174,7 +172,7 @@ def test_while_all_is_synced_the_reason_stays_the_same() -> None:
         async with following(fake, state):
             while state.not_ready:
                 found.add(state.not_ready)
-                await asyncio.sleep(0.01)
+                await elapse(0.01)
         return found
 
     assert run(main()) == {NOT_SYNCED}
@@ -184,14 +182,14 @@ def test_a_kind_that_the_server_lacks_is_empty_and_looked_for_again() -> None:
     async def main() -> tuple[str, int, str]:
         fake, state = FakeApi(), ClusterState()
         async with following(fake, state):
-            await asyncio.sleep(200)
+            await elapse(200)
             before = state.not_ready
             v1 = ALL_VERSIONS["resource.k8s.io"]["v1"] | {TAINT_RULES.plural}
             fake.served = {**ALL_VERSIONS, "resource.k8s.io": {"v1": v1}}
             rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "r"}}
             taint = {"key": "example.com/broken", "effect": "NoSchedule"}
             fake.put(TAINT_RULES, {**rule, "spec": {"taint": taint}})
-            await asyncio.sleep(200)
+            await elapse(200)
             return before, len(state.snapshot.rules), state.not_ready
 
     assert run(main()) == ("", 1, "")
@@ -230,11 +228,11 @@ def test_a_server_that_changed_its_versions_is_followed_to_the_new_one_and_liste
         fake, state = FakeApi(), RecordingState()
         fake.put(CLAIMS, make_claim("before"))
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             old = {"v1beta2": ALL_VERSIONS["resource.k8s.io"]["v1beta2"]}
             fake.served = {**ALL_VERSIONS, "resource.k8s.io": old}
             fake.put(CLAIMS, {**make_claim("a"), "apiVersion": "resource.k8s.io/v1beta2"})
-            await asyncio.sleep(700)
+            await elapse(700)
             return state, fake.watches(CLAIMS)[-1].path
 
     state, path = run(main())
@@ -248,7 +246,7 @@ def test_budgets_may_be_missing() -> None:
         served = {group: versions for group, versions in ALL_VERSIONS.items() if group != "policy"}
         fake, state = FakeApi(served=served), ClusterState()
         async with following(fake, state):
-            await asyncio.sleep(400)
+            await elapse(400)
             return state.not_ready
 
     assert run(main()) == ""

@@ -131,7 +131,7 @@ class TestBind:
 
         async def both() -> list[str]:
             first = asyncio.create_task(bind_error(scene.binder, "p", "n"))
-            await asyncio.sleep(0.5)
+            await virtualtime.elapse(0.5)
             return [await bind_error(scene.binder, "q", "n"), await first]
 
         assert virtualtime.run(both()) == [f"node n: no free device for {GPU} of container c", ""]

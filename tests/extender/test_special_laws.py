@@ -1,7 +1,5 @@
 """Pods with extended resources, bound by processes that die at any write: what holds anyway, and what is left."""
 
-import asyncio
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +71,7 @@ def test_no_special_claim_is_lost_or_left(lives: list[tuple[End, list[tuple[str,
             await check(api)
         last = Process(api)
         OrphanCollector(last.state, last.binder, lambda: NOW + IDLE, Faults()).look()
-        await asyncio.sleep(10)
+        await virtualtime.elapse(10)
         await check(api)
         await check_end(api)
         for name in NAMES:

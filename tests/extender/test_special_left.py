@@ -1,6 +1,5 @@
 """Special claims that an earlier try has left, and those that nobody will use."""
 
-import asyncio
 from datetime import timedelta
 
 import orjson
@@ -89,7 +88,7 @@ class TestSweep:
     def sweep(self, scene: Scene, *, after: timedelta = IDLE) -> None:
         async def main() -> None:
             OrphanCollector(scene.state, scene.binder, lambda: NOW + after, Faults()).look()
-            await asyncio.sleep(10)
+            await virtualtime.elapse(10)
 
         virtualtime.run(main())
 
@@ -179,7 +178,7 @@ class TestSweep:
             left = []
             for _ in range(3):
                 sweep.look()
-                await asyncio.sleep(10)
+                await virtualtime.elapse(10)
                 left.append(len((await scene.api.list(CLAIMS)).items))
             return left
 

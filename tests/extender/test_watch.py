@@ -21,7 +21,7 @@ from extender.offload import at_once
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
 from tests.extender.watching import Scripted, Trickle, event_line, take, three_claims
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import elapse, run
 
 # --- lists --------------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ def test_only_so_many_lists_are_read_at_a_time() -> None:
         fake = FakeApi(fault_for=lambda _: Fault(hangs=True))
         source = source_over(fake)
         tasks = [asyncio.create_task(take(source, resource, None)) for resource in (NODES, PODS, CLAIMS)]
-        await asyncio.sleep(1)
+        await elapse(1)
         asked = len(fake.requests)
         for task in tasks:
             task.cancel()

@@ -1,6 +1,5 @@
 """The writes of a bind, one claim at a time: preconditions, conflicts, unknown outcomes, undo."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -217,7 +216,7 @@ class TestUnknownOutcomes:
             with pytest.raises(OutcomeUnknownError):
                 await scene.writer.reserve(reservation)
             assert scene.held == {"gpu-0"}
-            await asyncio.sleep(3)
+            await virtualtime.elapse(3)
 
         virtualtime.run(unknown())
         assert (scene.device, scene.users, scene.state.snapshot.assumed.get("uid-gpu")) == ("gpu-0", ["p"], None)

@@ -1,6 +1,5 @@
 """After the reservation: fences, releases, reservations after a fence, confirmations, and the Binding."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -45,7 +44,7 @@ class TestFence:
             with pytest.raises(OutcomeUnknownError):
                 await scene.writer.bind(scene.pod, "n")
             assert await scene.writer.fence(scene.pod) == ""
-            await asyncio.sleep(3)
+            await virtualtime.elapse(3)
 
         virtualtime.run(late())
         raw = virtualtime.run(scene.api.get(PODS, POD))

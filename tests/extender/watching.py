@@ -1,6 +1,5 @@
 """Signals of a watch as text, and transports of shapes that the fake server does not make."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -16,6 +15,7 @@ from extender.kube.watch import (
     Source,
 )
 from tests.extender.livecluster import make_claim
+from tests.kit import virtualtime
 from tests.kit.servers.transport import FakeApi, FakeStream
 
 
@@ -97,6 +97,6 @@ class Trickle:
         async def body() -> AsyncIterator[bytes]:
             while True:
                 yield self._chunk
-                await asyncio.sleep(self._seconds)
+                await virtualtime.elapse(self._seconds)
 
         yield FakeStream(200, 0.0, body())

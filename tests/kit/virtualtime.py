@@ -39,3 +39,13 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run to the end, in no time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+async def elapse(seconds: float) -> None:
+    """Let virtual time pass, for everything on the loop.
+
+    Raises:
+        AssertionError: the loop has real time; a test would sleep.
+    """
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop), "time is real here"
+    await asyncio.sleep(seconds)

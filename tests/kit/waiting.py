@@ -1,4 +1,7 @@
-"""Waiting for something outside of the test: asked again and again, and given up after a stated time."""
+"""Waiting for something outside of the test: asked again and again, for a stated time at most.
+
+The only real pauses of tests are here.
+"""
 
 import asyncio
 import time
@@ -57,3 +60,26 @@ async def wait_for_answer(
             raise WaitError(f"{what}: not within {within:g} s; last answer: {answer}")
         await asyncio.sleep(INTERVAL)
     return answer
+
+
+async def answers_during(ask: Callable[[], Awaitable[_T]], *, seconds: float) -> list[_T]:
+    """Ask again and again for a time in which something might change.
+
+    Args:
+        ask: what is asked.
+        seconds: how long; the last question comes after them.
+
+    Returns:
+        The answers in their order, equal ones in a row only once: a single answer if nothing has changed.
+    """
+    until = asyncio.get_running_loop().time() + seconds
+    answers = [await ask()]
+    while asyncio.get_running_loop().time() < until:
+        await asyncio.sleep(INTERVAL)
+        answers += [answer] if (answer := await ask()) != answers[-1] else []
+    return answers
+
+
+async def pause(seconds: float) -> None:
+    """Let real time pass, where a pause of a random length is the subject of a test."""
+    await asyncio.sleep(seconds)
