@@ -14,9 +14,10 @@ class Cause:
     Attributes:
         name: for programs, for example ``in-use``.
         text: the reason for the scheduler, with ``{request}`` and ``{detail}`` to be filled in.
-        rank: of several causes, the one with the lowest rank is told: it came closest to being served.
+        rank: if a request has several causes, the reason names the one with the lowest rank. A device with this cause
+            came closest to serving the request.
         is_temporary: the cause is the present state of a device, not its kind.
-        of_choice: the cause says why devices that suit one by one could not be chosen together.
+        of_choice: the cause says why devices could not be chosen together, although each of them suits the request.
     """
 
     name: str

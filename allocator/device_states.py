@@ -154,7 +154,7 @@ class _Judge:
         return f"{left} of {full} left of counter {name}, {need} needed"
 
     def _lacking(self, device: Device) -> Refusal | None:
-        """The refusal for a counter that is too small for the device even when it is full; None if there is none."""
+        """The refusal if a counter is too small for the device even when nothing is taken from it; None otherwise."""
         full = self._counters.full(device.id.pool_id)
         lacking = (f"{key[1]}/{key[2]}" for key, amount in counter_demand(device) if amount > full[key])
         return next((Refusal(SHORT, name) for name in lacking), None)

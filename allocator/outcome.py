@@ -52,15 +52,15 @@ class Merit:
     Attributes:
         preference: sum of 8 - index of the alternatives chosen from `firstAvailable`.
         capacity: qualified name to the sum over the devices taken, in units of 10**-9.
-        free: share of the devices of the same pools that stays free, 0 to 1; of a shared device, the share of its
-            capacity that stays free counts.
+        free: the share of the devices of the same pools that stays free, 0 to 1. A shared device counts with the share
+            of its capacity that stays free.
         broken: counter sets from which nothing was taken before.
-        demand: sum over the devices taken of the device classes that each belongs to; 0 unless the policy weighs
-            classes.
-        before, after: what is left on the node without the allocation, and with it; nothing unless the policy weighs
+        demand: for each device that is taken, the number of device classes that it belongs to, added up. 0 if the
+            policy does not weigh classes.
+        before, after: what is left on the node without the allocation, and with it; empty unless the policy weighs
             what is left.
-        loss: room that other pods can use before, and no longer after; in devices. Only the caller of the allocator
-            knows it.
+        loss: the room, in devices, that other pods can use before the allocation and not after it. Only the caller of
+            the allocator knows it.
     """
 
     preference: int = 0

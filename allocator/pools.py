@@ -69,7 +69,7 @@ class NodePool:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields that are set and not empty in any candidate, or in the slice of any; found out once."""
+        """The fields that are set and not empty in at least one candidate or its slice; found out once."""
         if self._fields is None:
             self._fields = self._fields_set()
         return self._fields

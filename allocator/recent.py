@@ -21,7 +21,8 @@ class Recent(dict[Hashable, T], Generic[T]):
     Safe to use from several threads: at worst an entry is lost.
 
     Args:
-        limit: the most entries, young and old, or their most weight together; a single entry may be heavier.
+        limit: the most entries, young and old; with ``weigh``, the most weight of all entries together. A single entry
+            may be heavier.
         weigh: the weight of an entry, by its key and its value. Without it, each entry weighs 1.
     """
 
@@ -73,12 +74,12 @@ class Recent(dict[Hashable, T], Generic[T]):
         if not self._old:
             self._old, self._oldest_last = dict(self), [*reversed(list(self))]
             self.clear()
-            # Threads that came in between have left it a little wrong.
+            # Other threads that ran meanwhile may have left the sum a little wrong.
             self._weight = sum(starmap(self._weigh, [*self._old.items()]))
         try:
             while (found := self._old.pop(oldest := self._oldest_last.pop(), None)) is None:
                 pass  # that entry is young again
             self._weight -= self._weigh(oldest, found)
-        except IndexError:  # another thread has put entries aside at the same time: what is not listed is forgotten
+        except IndexError:  # another thread has put entries aside at the same time: it has forgotten the unlisted ones
             self._old = {}
             self._weight = sum(starmap(self._weigh, [*self.items()]))

@@ -1,4 +1,4 @@
-"""The rules of the audit, and a finding: a rule that is broken.
+"""The rules of the audit, and findings. A finding is a broken rule.
 
 A new rule is named here and judged in `allocator.audit.claim` (one claim), `cluster` (claims together) or `pods`.
 """
@@ -28,7 +28,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that is broken, by which claims, on which device (None: not just one)."""
+    """A broken rule, the claims that break it, and the device. The device is None if several devices are concerned."""
 
     rule: Rule
     claims: tuple[str, ...]

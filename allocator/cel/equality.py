@@ -66,8 +66,8 @@ def _holds(container: dict[Hashable, Value], name: Hashable, value: Value) -> bo
 def membership(values: tuple[Value, ...]) -> Callable[[Value], bool]:
     """Whether a value is in one list of strings, bools and numbers, prepared for many calls.
 
-    As in cel-go, this differs from `contains`: a double is among integers if one of them rounds to it, and an integer
-    is among doubles only if one of them is exactly this integer.
+    As in cel-go, this differs from `contains`. A double is in a list of integers if one of them rounds to the double.
+    An integer is in a list of doubles only if one of them is exactly this integer.
     """
     strings = frozenset(value for value in values if type(value) is str)
     bools = frozenset(value for value in values if type(value) is bool)

@@ -1,8 +1,9 @@
 """Keys of maps, and values found by key or index, as cel-go finds them.
 
-In cel-go, a map is a map of Go with values as keys. So a number has a key of its own type, and a lookup tries the other
-types as well. Most types are keys by value. Lists, maps, quantities and URLs are pointers, so that each is equal to
-itself alone. Some types cannot be keys at all: a map literal with one of them ends the evaluation.
+In cel-go, a map is a Go map whose keys are values of CEL. A key that is a number keeps its type, and a lookup with a
+number tries the other types of numbers as well. Most types are compared by value. Lists, maps, quantities and URLs are
+pointers: as a key, each is equal only to itself. Some types cannot be keys: a map literal with such a key ends the
+evaluation.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -38,7 +39,7 @@ _UNHASHABLE: Final = frozenset({bytes, Version, NamedFormat})
 _POINTERS: Final = frozenset({tuple, Quantity, Amount, Computed, Url})
 
 ABSENT: Final[Any] = object()
-"""What `find` yields for a key that is not there; no value of CEL."""
+"""The result of `find` if the map does not have the key. It is no value of CEL."""
 
 
 def to_key(value: Value) -> Hashable:
@@ -65,7 +66,7 @@ def from_key(key: Hashable) -> Value:
 
 
 def new_key(value: Value) -> Hashable:
-    """As `to_key`, for a result or what was read from the device: a list, map or URL is no other key's equal.
+    """As `to_key`, for a result or a value of the device. A list, map or URL is then equal to no other key.
 
     Raises:
         GivenUpError: a type that cannot be a key.
@@ -104,7 +105,7 @@ def find_named(container: Mapping[Hashable, Value], name: Hashable) -> Value:
 
 
 def _other_numbers(key: Value) -> Iterator[Hashable]:
-    """The same number as keys of other types, in cel-go's order. No double is found by an integer."""
+    """Keys of other types with the same number, in the order in which cel-go tries them. An integer finds no double."""
     kind = type(key)
     if kind is float:
         if not key.is_integer():

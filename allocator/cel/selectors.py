@@ -29,7 +29,7 @@ from allocator.recent import Recent
 
 _ABSENT: Final = object()
 _LONGEST_FAILURE: Final = 500
-"""Characters of a text that is remembered: a text can quote all that the expression has computed."""
+"""The most characters of an error that is remembered: an error can quote everything that the expression computed."""
 
 _TYPE_NAMES: Final = {bool: "bool", int: "int", str: "string", Version: "semver"}
 _GO_NAMES: Final = {**_TYPE_NAMES, int: "int64"}
@@ -40,7 +40,7 @@ class Selectors:
     """Compiled expressions and results of the costly ones, both bounded. Safe to use from several threads.
 
     Args:
-        environment: what expressions may use; None: of the newest version.
+        environment: what expressions may use; None: the environment of the newest version.
         max_text: characters of the expressions whose programs are kept. A program takes up to 300 bytes per character.
         max_results: the most results that are kept.
     """
@@ -190,7 +190,7 @@ def _result(program: Program, device: Device, expired: Expired) -> bool | str:
     """A selector's result, or why it fails: a failure can cost as much as the limit allows.
 
     Raises:
-        EvaluationError: what must not be remembered: time was up, a fault of ours, or a very long text.
+        EvaluationError: a failure that must not be remembered: time was up, a fault of ours, or a very long text.
     """
     try:
         return as_bool(program.evaluate_until(device, expired))
@@ -224,7 +224,7 @@ def as_attribute(value: Any) -> AttributeValue:  # noqa: ANN401  # a value of CE
 
 
 def _native(value: Value) -> Value:
-    """What upstream takes a value for: an optional value for its content, a type for its name."""
+    """The value as upstream reads it: the content of an optional value, and the name of a type."""
     while type(value) is OptionalValue:
         value = value.value
     return value.name if type(value) is TypeValue else value

@@ -81,7 +81,7 @@ TYPE_NAMES: Final = {kind.name: Type(TYPE.name, (kind,)) for kind in _NAMED}
 
 
 def key_type(kind: Type) -> Type:
-    """The type of keys: of a map in it, the types of keys and values are dyn, and so are types that are not known yet.
+    """The type of a key, as a part of the type of a map. In it, a map is ``map(dyn, dyn)``, and an unknown type is dyn.
 
     Otherwise the type of ``{x: x}`` would be twice as large as the type of ``x``, and so on.
     """

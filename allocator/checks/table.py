@@ -1,11 +1,11 @@
 """The table of checks: all reasons to reject a device, in order.
 
-The search takes the first check that rejects a device (`Checks.all`). An explanation has what all of them say
+The search stops at the first check that rejects a device (`Checks.all`). An explanation tells what every check says
 (`Checks.told`, `books`). Fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`).
 
 A new feature of devices needs a module with its check, and the name of that check in this table. `allocator.model`
 reads and validates its fields (`devices`, `json.slices`, `rules.slices`; `json.allocations` if a result carries them;
-`features` if a gate of Kubernetes turns it on). If it can be overdrawn, it has a rule in `allocator.audit`.
+`features` if a gate of Kubernetes turns it on). If the feature can be overdrawn, it has a rule in `allocator.audit`.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -66,7 +66,7 @@ def attribute_reads_of(
     An expression that does not compile reads nothing: it fails on every device.
 
     Raises:
-        SearchLimitError: time was up before all expressions were compiled. The next call finds those that were.
+        SearchLimitError: time was up before all expressions were compiled. The next call need not compile these again.
     """
     expressions = list(_expressions(claims, classes, selectors))
     if policy.weighs_classes:
@@ -87,7 +87,7 @@ def _requests(claims: Iterable[Claim]) -> Iterator[DeviceRequest]:
 def _expressions(
     claims: Iterable[Claim], classes: Mapping[str, DeviceClass], selectors: Selectors
 ) -> Iterator[tuple[Callable[[str], Reads], str]]:
-    """The expressions of claims and their classes, each with what tells its reads."""
+    """The expressions of claims and their classes, each with the function that returns what it reads."""
     for request in _requests(claims):
         device_class = classes.get(request.device_class)
         texts = request.selectors if device_class is None else (*device_class.selectors, *request.selectors)

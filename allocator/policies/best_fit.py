@@ -95,7 +95,8 @@ def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
 def thrift(all_merits: Collection[Merit]) -> Callable[[Merit], float]:
     """1 minus the waste: excess capacity, devices left free, partitioned hardware newly broken up.
 
-    Waste is what a node takes beyond the node that takes least, as a share of what the node that takes most takes.
+    Three amounts count as waste. Each is compared between the nodes: 0 for the node with the least, and otherwise what
+    a node has more than that, as a share of the greatest amount.
     """
     names = {name for each in all_merits for name in each.capacity}
     capacities = {name: Range.of(each.capacity.get(name, 0) for each in all_merits) for name in names}
@@ -115,7 +116,7 @@ def thrift(all_merits: Collection[Merit]) -> Callable[[Merit], float]:
 
 
 def waste_in_words(merit: Merit, every: Sequence[Merit]) -> Iterator[str]:
-    """How much a node takes, beside the others."""
+    """How much the allocation on a node takes, compared with the allocations on the other nodes."""
     for name in sorted({name for each in every for name in each.capacity}):
         amounts = {each.capacity.get(name, 0) for each in every}
         if len(amounts) > 1:

@@ -31,7 +31,7 @@ def _single(positions: Mapping[DeviceKind, int]) -> DeviceKind | None:
 
 
 def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
-    """The node that keeps least free scores highest, unless it breaks up whole devices."""
+    """The node with the least left free scores highest, unless the allocation breaks up whole devices."""
     free = Range.of(each.free for each in merits.values())
     broken = Range.of(each.broken for each in merits.values())
     return in_bands(merits, lambda each: 1.0 - (free.excess(each.free) + broken.excess(each.broken)) / 2)

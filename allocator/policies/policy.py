@@ -33,7 +33,7 @@ class View:
 
     Attributes:
         classes: all device classes of the cluster, by name. Only a policy that `weighs_classes` may read them.
-        selectors: with the time that the whole decision may take.
+        selectors: evaluates selectors, within the time that the whole decision may take.
     """
 
     plan: Plan
@@ -62,9 +62,9 @@ class DeviceKind:
     """What a policy reads of a free device that suits, in a request for one device.
 
     Attributes:
-        breaks: the device consumes counters, all of them from counter sets from which nothing is taken yet.
+        breaks: the device consumes counters, and all its counter sets are untouched: nothing is taken from them yet.
         is_short: its counters don't suffice.
-        broken: from how many of its counter sets nothing is taken yet.
+        broken: how many of its counter sets are untouched.
     """
 
     sizes: Sizes
@@ -86,15 +86,16 @@ class Policy:
 
     Attributes:
         orders: the order in which candidates are tried; called once per search.
-        single: the kind of device that a search by `orders` would take for a request of one device; None if it would
-            take none. The argument has each kind of free device with the position of the first device of that kind.
-            Without this function, a search decides.
+        single: a shortcut for a request of one device. It gets the kinds of free devices, each with the position of the
+            first device of that kind. It returns the kind that a search by `orders` would take, or None if the search
+            would take no device. If a policy has no such function, a search decides.
         scores: how nodes compare.
-        why: why an allocation compares with all allocations as it does, a phrase for each reason; None: `scores` only
-            depends on the preference of alternatives.
-        weighs_classes: it reads classes that the claims do not name, so an allocation has a `Merit.demand`.
-        weighs_leftover: it compares what allocations leave, so an allocation has `Merit.before` and `Merit.after`.
-        reads: the attributes by which it tells devices apart in what is left; qualified names, sorted.
+        why: phrases that say why one allocation scores higher or lower than the others. None if `scores` depends only
+            on the preference of alternatives.
+        weighs_classes: the policy reads classes that the claims do not name, so an allocation has a `Merit.demand`.
+        weighs_leftover: the policy compares what allocations leave, so an allocation has `Merit.before` and
+            `Merit.after`.
+        reads: the attributes by which the policy tells devices apart in what is left; qualified names, sorted.
     """
 
     name: str
@@ -114,14 +115,14 @@ def published(view: View) -> Orders:
 
 
 def sorted_orders(view: View, arrange: Callable[[View, Alternative, Sequence[int]], Sequence[int]]) -> Orders:
-    """The candidates that suit each alternative, arranged; the published order where that might change a yes.
+    """For each alternative, the candidates that suit it, in the order of a policy.
 
-    That is so if judging a candidate raises an error, which the search may never meet, or if a violated constraint is
-    an error. So all policies find the same errors.
+    The candidates keep their published order if judging one of them raises an error, or if a violated constraint is an
+    error. A search in another order could meet an error that upstream's search does not meet.
 
     Args:
         view: the node.
-        arrange: gets the suitable candidates in the published order.
+        arrange: sorts the suitable candidates; it gets them in the published order.
     """
     if view.plan.constrains_all:
         return published(view)
@@ -145,9 +146,10 @@ def sizes_of(device: Device) -> Sizes:
 def in_bands(
     merits: Mapping[K, Merit], fitness: Callable[[Merit], float], rounded: Callable[[float], int] = round
 ) -> dict[K, int]:
-    """Scores of 0 to 10 from fitness, 0.0 to 1.0: each level of preference has a band of scores.
+    """Turns fitness, from 0.0 to 1.0, into scores from 0 to 10.
 
-    So earlier alternatives of `firstAvailable` count more than anything else (upstream's scorer).
+    Each level of preference has a band of scores. So an earlier alternative of `firstAvailable` counts more than
+    anything else, as in upstream's scorer.
     """
     levels = sorted({each.preference for each in merits.values()})
     bands = {}

@@ -1,8 +1,8 @@
 """Reserve: take devices that many device classes select last, so that they are left for pods that need them.
 
 Example (the p100 and p100-ecc story of Kubernetes' proposal 14): all P100 cards belong to class ``p100``, and those
-with ECC memory also to class ``p100-ecc``. A pod that asks for any P100 gets a card without ECC while one is free, on
-whichever node. Between devices and nodes that equally many classes select, best-fit decides.
+with ECC memory also to class ``p100-ecc``. A pod that asks for any P100 gets a card without ECC while one is free on
+any node. If equally many classes select two devices or nodes, best-fit decides between them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

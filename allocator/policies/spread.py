@@ -30,7 +30,7 @@ def _single(positions: Mapping[DeviceKind, int]) -> DeviceKind | None:
 
 
 def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
-    """The node that keeps most free scores highest."""
+    """The node with the most left free scores highest."""
     free = Range.of(each.free for each in merits.values())
     return in_bands(merits, lambda each: each.free / free.most if free.most else 1.0)
 

@@ -125,9 +125,11 @@ class Candidates:
         return self.is_shared(index) or (self._features.consumable_capacity and bool(held.consumed))
 
     def room(self, index: int) -> float:
-        """The share of a candidate that is left, 0 to 1; of a shared device, that of its scarcest capacity.
+        """The share of a candidate that is left, from 0 (nothing) to 1 (all of it).
 
-        Of what the present attempt has taken, only the shares count.
+        The share of a shared device is the share of the capacity with least left. Devices that the present attempt has
+        taken as a whole still count as free; shares that it has taken
+        count as taken.
         """
         if not self.is_shared(index):
             return float(index not in self._in_use)

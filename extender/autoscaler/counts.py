@@ -1,4 +1,4 @@
-"""How many devices a node has left, and how many claims need: if they do not suffice, no search begins."""
+"""The number of devices that a node has left, and the number that claims need. No search begins if too few are left."""
 
 import math
 

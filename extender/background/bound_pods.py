@@ -12,7 +12,7 @@ from extender.state.snapshot import Snapshot
 from extender.writes.claim_json import is_reserved
 
 AT_ONCE: Final = 500
-"""Pods in one turn: others wait for the event loop meanwhile."""
+"""The number of pods in one turn: other work waits for the event loop meanwhile."""
 
 
 class BoundPods:
@@ -30,7 +30,7 @@ class BoundPods:
 
 
 def needs_claims(pod: Pod) -> bool:
-    """Whether a pod that has a node needs its claims. Of a pod that has ended the controller releases the claims."""
+    """Whether a pod that has a node needs its claims. If the pod has ended, the controller releases them."""
     return bool(pod.node_name) and not pod.deleting and not pod.is_finished
 
 
@@ -47,8 +47,8 @@ def lacking(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
 async def lacks(api: Api, pod: Pod, key: ObjectKey) -> bool:
     """Whether the API server also says that a pod needs a claim and does not have it; False if it does not answer.
 
-    What is known of pods may be newer than what is known of claims. The claim is read first: the pod, which is known to
-    have a node, still uses the claim if the pod is there afterwards.
+    The watch of pods may be ahead of the watch of claims. So the claim is read first, and then the pod: if the pod is
+    still there, it used the claim all the time.
     """
     try:
         try:

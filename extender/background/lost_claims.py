@@ -1,7 +1,7 @@
-"""Losses: claims that a bound pod has had and does not have any more, counted and told.
+"""Losses: a bound pod had a claim and does not have it any more. Each loss is counted, and told by an Event on the pod.
 
 A Binding has no precondition on claims. So no bind can stop others who delete a claim and make it anew, or deallocate
-it, just before the Binding or at any time after it. All that is left is to notice.
+it, just before the Binding or at any time after it. Such a loss can only be noticed.
 
 A pod that has not started and was never seen with its claims is a pinned pod: `extender.background.pinned_pods`.
 """
@@ -26,9 +26,9 @@ class LostClaims(BackgroundTask):
 
     Args:
         state: the cluster.
-        api: asked before anything is told: what is known of pods may be newer than what is known of claims.
-        count: counts one.
-        tell: tells a pod of one.
+        api: confirms a loss: the watch of pods may be ahead of the watch of claims.
+        count: counts one loss.
+        tell: writes an Event on the pod.
     """
 
     def __init__(

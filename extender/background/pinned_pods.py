@@ -48,8 +48,9 @@ class _Waiting:
     Attributes:
         rejected: the pod, and when to try it again.
         since: when it was found.
-        reason: why the last try has failed; empty: there was none.
-        heeds_changes: changes may help it. Not after a write that failed: what was assumed for it came and went.
+        reason: why the last try failed; empty if there was no try.
+        heeds_changes: changes of the cluster may help the pod. False after a failed write: its own assumed allocation
+            came and went, and that is a change, too.
     """
 
     rejected: RejectedPod
@@ -64,10 +65,11 @@ class PinnedPods(BackgroundTask):
     Args:
         state: the cluster.
         claims: serves a pod.
-        lease: held while pods are served.
-        solver: its clock, features and faults count.
-        schedulers: names of the schedulers that call the extender; pods of others are left alone. Empty: not known.
-        tell: tells a pod why it is not served.
+        lease: this replica holds it while it serves pods.
+        solver: has the clock, the features and the faults.
+        schedulers: the schedulers that call the extender. Pods of other schedulers are left alone. Empty: all pods are
+            served.
+        tell: writes an Event on a pod, with the reason why it is not served.
         now: the time.
     """
 
@@ -103,7 +105,7 @@ class PinnedPods(BackgroundTask):
         self._asked = self._solver.clock()
 
     async def tick(self) -> None:
-        """Look for pinned pods, serve those that are due, and tell those that could not be served for a while."""
+        """Look for pinned pods, serve the due ones, and write Events on pods that could not be served for a while."""
         if self._state.not_ready:
             return
         self._find()
@@ -125,7 +127,7 @@ class PinnedPods(BackgroundTask):
                 self._tell(pod, Note(REASON, reason))
 
     def _note_changes(self) -> None:
-        """Forget pods that need nothing any more, and see which of the others something has changed for."""
+        """Forget pods that need nothing any more. The others are due if a change may help them, or if it is time."""
         before, snapshot = self._seen, self._state.snapshot
         self._seen = snapshot
         hint = queueing_hint(self._state.changes_since(before.version), before, snapshot) if self._waiting else NO_HINT

@@ -25,7 +25,7 @@ class QueueingHint:
         everywhere: on any node.
         nodes: names of nodes.
         claims: claims that have changed; their pods may fit on any node.
-        namespaces: those whose quotas may allow more; their pods may fit on any node.
+        namespaces: namespaces whose quotas may allow more now. Their pods may fit on any node.
     """
 
     everywhere: bool = False

@@ -22,21 +22,21 @@ from extender.writes.quota_status import write_quota_status
 logger = structlog.get_logger()
 
 PAUSE_SECONDS: Final = 5.0
-"""Between two looks at the quotas; a status that is right is not written."""
+"""The pause between two looks at the quotas."""
 
 SOON_SECONDS: Final = 1.0
 """From the look that finds a wrong status until the lease may be held; by then the watch shows what was written."""
 
 
 class QuotaStatus(BackgroundTask):
-    """Writes what is used of each quota, in the replica that holds the lease.
+    """Writes the used amounts of each quota, in the replica that holds the lease.
 
     Args:
         state: the cluster.
-        api: takes the statuses.
-        lease: held while statuses are written.
-        solver: its clock counts, and its selectors judge devices.
-        off_loop: where usage is added up.
+        api: the API server that the statuses are written to.
+        lease: this replica holds it while it writes statuses.
+        solver: has the clock, and the selectors that judge devices.
+        off_loop: runs the sums in a thread.
     """
 
     def __init__(self, state: ClusterState, api: Api, lease: SharedLease, solver: Solver, off_loop: Offload) -> None:
@@ -78,7 +78,7 @@ class QuotaStatus(BackgroundTask):
 
 
 def _wrong(snapshot: Snapshot, solver: Solver) -> dict[ObjectKey, RawObject]:
-    """The statuses that differ from what is written."""
+    """The statuses that differ from the statuses on the API server."""
     found = {}
     for key, quota in snapshot.device_quotas.items():
         try:

@@ -25,7 +25,8 @@ from yaml.events import (
 from allocator import shown
 
 MAX_NESTING: Final = 200
-"""libyaml recurses in C without a limit: deeper nesting could crash the process, or could not be written as JSON."""
+"""The deepest nesting of a document. libyaml recurses in C without a limit, so deeper nesting could crash the process.
+It also could not be written as JSON."""
 
 MAX_VALUES: Final = 100_000
 """Merge keys may add at most this number of pairs to a document."""
@@ -56,7 +57,7 @@ class YamlDocument:
     """One document, read once; keys are strings and unique.
 
     Attributes:
-        is_shared: an alias or a merge key uses a value again, so the value may be larger than its text.
+        is_shared: an alias or a merge key uses a value again. So the value may be larger than the text of the document.
     """
 
     def __init__(self, text: str) -> None:
@@ -170,7 +171,7 @@ class YamlDocument:
 
 
 def _merge(found: dict[str, object], sources: Iterable[Mapping[str, object]]) -> None:
-    """Put before the pairs of a mapping those that it lacks; of equal names the first counts."""
+    """Put pairs of merged mappings before the own pairs. Of equal names, the own one counts, or else the first one."""
     own = found.copy()
     found.clear()
     for source in sources:
@@ -198,7 +199,7 @@ def plain_value(text: str) -> bool | int | float | str | None:
 
 
 def _number(text: str) -> int | float | str:
-    """The number of a plain scalar, or its text if it is none."""
+    """The number of a plain scalar, or its text if it is no number."""
     try:
         if match := _INTEGER.fullmatch(text):
             sign, *digits = match.groups()
@@ -210,7 +211,7 @@ def _number(text: str) -> int | float | str:
 
 
 def finite(text: str) -> float:
-    """The number that a text is. Raises ValueError: no float is as large."""
+    """The number that a text is. Raises ValueError: the number is too large for a float."""
     value = float(text)
     if isinf(value):
         raise ValueError(f"{shown(text)} is too large for a number")

@@ -32,7 +32,8 @@ class SyntaxProblem:
 
 
 _MAX_EXPANSION: Final = 10
-"""A document has at most `MAX_VALUES` values, or this many per character: aliases of aliases could fill any memory."""
+"""A document has at most `MAX_VALUES` values, or this number for each character. Otherwise aliases of aliases could
+fill any memory."""
 
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 _DEEP_BLOCK: Final = re.compile(rf"\n[ ?-]{{{2 * MAX_NESTING}}}")

@@ -134,7 +134,7 @@ class Decider:
             names: the nodes.
             world: where to decide: the snapshot that is followed, or a fork.
             sent: the nodes as they were sent, if they count instead of those of the snapshot.
-            policy: of the pod; None: the decider's.
+            policy: the policy of the pod; None: the policy of the decider.
             weigher: adds losses to verdicts.
         """
         policy = policy or self.solver.policy

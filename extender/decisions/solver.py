@@ -211,7 +211,7 @@ class Solver:
         )
 
     def reads(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:
-        """The attributes that the claims' expressions and the policy read.
+        """The attributes that the expressions of claims and the policy read.
 
         Compiling the expressions may take all of the time.
 

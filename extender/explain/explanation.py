@@ -156,7 +156,7 @@ class Eviction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spared:
-    """Pods, or claims without pods, that hold devices and are not evicted for one reason."""
+    """Holders of devices that are not evicted, all for the same reason: pods, or claims that no pod uses."""
 
     reason: str
     names: tuple[str, ...]
@@ -168,9 +168,9 @@ class PreemptionReport:
 
     Attributes:
         node: where the pod would get devices; empty if evictions do not help.
-        victims: the pods that would be evicted; none if the pod only has to wait for pods that are terminating.
+        victims: the pods that would be evicted; empty if the pod only has to wait until terminating pods are gone.
         violations: how many evictions break a PodDisruptionBudget.
-        spared: who else holds devices that the nodes reach.
+        spared: the other pods and claims that hold devices which the nodes reach.
     """
 
     node: str
@@ -190,8 +190,8 @@ class Explanation:
         nodes: that have not the devices, or cannot be decided; without those that kube-scheduler rejects.
         notes: more facts, each a sentence without a full stop.
         policy: the policy that compares the places; empty without places.
-        preemption: None if preemption is off, or if there is nothing to tell of it.
-        words: what people know the requests of a special claim by, by the names of these requests.
+        preemption: None if preemption is off, or if it does not concern the pod.
+        words: for each request of a special claim, the words by which people know the request.
         all_tried: no limit kept a change from being tried. Each proposal was tried in any case.
     """
 

@@ -89,7 +89,7 @@ class Judgement:
         nodes: where kube-scheduler lets the pod run, as far as is known.
         rejected: the other nodes, each with kube-scheduler's reason.
         decider: remembers earlier verdicts.
-        seconds: for the search for proposals, by the solver's clock; and for the choice of victims.
+        seconds: the longest time of the search for proposals, and of the choice of victims, by the solver's clock.
         pause: called between pieces of work; raises `TimeoutError` when there is no more time.
         preempts: device preemption is on.
     """

@@ -1,4 +1,4 @@
-"""Who would be evicted for a pod that fits nowhere, and what protects the other pods that hold devices."""
+"""Which pods would be evicted for a pod that fits nowhere, and what protects the other pods that hold devices."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,19 +13,20 @@ from extender.verbs.borrowers import Borrowers
 from extender.verbs.evictions import is_evictable
 
 Reason = tuple[str, str]
-"""Why a pod is spared, and the pod."""
+"""Why a pod or a claim keeps its devices, and its name."""
 
 
 def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> PreemptionReport | None:
     """What device preemption would do for a pod that fits nowhere.
 
-    None if that is no question: priorities say nothing, because all are 0, or nobody holds devices near the nodes.
+    None if preemption does not concern the pod: no other pod holds devices that the nodes reach, or the pod's priority
+    is 0 or less and no holder has a lower one.
 
     Args:
-        pod: is not nominated.
-        nodes: that kube-scheduler does not reject.
+        pod: a pod without a nomination.
+        nodes: the nodes that kube-scheduler does not reject.
         snapshot: the cluster.
-        solver: for as long as there is time; what is found by then is told.
+        solver: the allocator. When its time is up, the best preemption that was found so far is told.
     """
     holders = {each.uid: each for node in nodes for each in holders_near(node, snapshot, solver.features)}
     others = [each for each in holders.values() if each.uid != pod.uid]
@@ -66,7 +67,7 @@ def _spared(other: Pod, pod: Pod, found: Preemption | None, snapshot: Snapshot) 
 
 
 def _mate(other: Pod, pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, str] | None:
-    """A claim of a pod and a consumer of it that is not evicted."""
+    """A claim of the other pod that keeps its devices, and the consumer that keeps them; None if there is none."""
     for key in claim_keys(other):
         claim = snapshot.claims.get(key)
         for user in claim.claim.reserved_for if claim is not None else ():
@@ -79,7 +80,7 @@ def _mate(other: Pod, pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, str] | N
 
 
 def _consumers(nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> Iterator[Reason]:
-    """The claims near the nodes that only something that is no pod uses."""
+    """The claims with devices that the nodes reach, and whose consumers are no pods."""
     pools = {pool.id: None for node in nodes for pool in snapshot.inventory.for_node(node.node, solver.features)}
     for uid in {uid: None for pool in pools for uid in snapshot.holders.get(pool, ())}:
         claim = snapshot.claim(uid)
@@ -89,7 +90,7 @@ def _consumers(nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) 
 
 
 def _grouped(reasons: Sequence[Reason]) -> Iterator[Spared]:
-    """The reasons, those first that protect most."""
+    """The reasons, each with the names that it protects; the reason with the most names first."""
     groups: dict[str, list[str]] = {}
     for reason, name in reasons:
         groups.setdefault(reason, []).append(name)

@@ -1,4 +1,4 @@
-"""What ResourceQuotas keep from being made for a pod: its claims, its special claim, the pod itself."""
+"""Which objects ResourceQuotas keep from being made for a pod: its claims, its special claim, the pod itself."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from extender.state.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Unmade:
-    """What quota keeps from being made, with the reason.
+    """Why quota keeps objects from being made for a pod.
 
     Attributes:
-        claims: entries of ``spec.resourceClaims``.
-        special: the special claim; empty if it may be made, or is not needed.
-        pod: the pod, if it does not exist; empty if it may be made. Quotas with scopes are left out.
+        claims: the reason for each entry of ``spec.resourceClaims`` whose claim is kept from being made.
+        special: the reason for the special claim; empty if it may be made, or is not needed.
+        pod: the reason for the pod itself; empty if the pod exists, or may be made. Quotas with scopes are left out.
     """
 
     claims: Mapping[str, str] = field(default_factory=dict)
@@ -30,10 +30,10 @@ class Unmade:
 
 
 def unmade(pod: Pod, waiting: Collection[str], snapshot: Snapshot, quotas: Collection[RawObject]) -> Unmade:
-    """What the quotas of a pod's namespace keep from being made now.
+    """Which objects the quotas of a pod's namespace keep from being made now, and why.
 
     Args:
-        pod: pending, or not made yet.
+        pod: a pending pod, or a pod that is not made yet.
         waiting: entries of ``spec.resourceClaims`` whose claims are not made yet.
         snapshot: the cluster.
         quotas: the ResourceQuotas of the namespace, with their statuses.

@@ -147,7 +147,7 @@ def _preemption_lines(report: PreemptionReport) -> Iterator[str]:
     if not report.node:
         yield "Preemption: no eviction makes the pod fit. These are not evicted:"
     elif not report.victims:
-        yield f"Preemption: the pod waits for pods that are terminating near node {report.node}; nobody is evicted."
+        yield f"Preemption: no pod is evicted. The pod fits on node {report.node} once terminating pods are gone."
     else:
         names = [f"{each.pod} ({_circumstances(each)})" for each in report.victims]
         breaks = f"; evictions that break a PodDisruptionBudget: {report.violations}" if report.violations else ""

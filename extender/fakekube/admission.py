@@ -55,13 +55,13 @@ def unauthorized(objects: Collection[RawObject]) -> tuple[Refusal, ...]:
 
 
 def over_quota(objects: Sequence[RawObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[Refusal, ...]:
-    """Pods and claims that a ResourceQuota of their namespaces does not allow, as they would be created in this order.
+    """The pods and claims that a ResourceQuota of their namespaces does not allow, if they are created in this order.
 
-    What an API server has made already (it has a uid), bound pods and allocated claims were accepted before.
+    Objects with a uid (an API server has made them), bound pods and allocated claims were accepted before.
 
     Args:
         objects: of manifests.
-        there: API objects of the cluster that the objects are added to.
+        there: API objects of the cluster to which the objects are added.
     """
     raw = [*there, *(each.data for each in objects)]
     quotas: dict[str, list[ResourceQuota]] = {}
@@ -84,7 +84,7 @@ def over_quota(objects: Sequence[RawObject], there: Iterable[Mapping[str, Any]] 
 
 
 def _charges(raw: Collection[Mapping[str, Any]], extended: Extended) -> list[tuple[Mapping[str, Any], Charge]]:
-    """The pods and claims of a namespace with what each is charged for, in their order."""
+    """The pods and claims of a namespace in their order, each with its charge."""
     of_kind = {kind: [each for each in raw if each["kind"] == kind] for kind in (PODS.kind, CLAIMS.kind)}
     pods = [(parse_pod(each), each.get("spec") or {}) for each in of_kind[PODS.kind]]
     charges = charges_of(pods, map(parse_claim_object, of_kind[CLAIMS.kind]), extended)

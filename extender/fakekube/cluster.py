@@ -52,7 +52,7 @@ class EmbeddedCluster:
         return self.api.has(LOADED[manifest.kind], ObjectKey(manifest.namespace, manifest.name))
 
     async def charged(self) -> tuple[Mapping[str, Any], ...]:
-        """The objects that quota is about: quotas, and what is counted in them."""
+        """All objects that quota concerns: the quotas, and the objects that count in them."""
         listings = [await self.api.list(resource) for resource in (QUOTAS, CLASSES, PODS, CLAIMS)]
         return tuple(each for listing in listings for each in listing.items)
 
@@ -67,8 +67,8 @@ class EmbeddedCluster:
             try:
                 await self._controller.work_off(self._backlog)
             except ApiError as error:
-                # After a conflict the backlog has the object again. Any other refusal would only be repeated. Quota is
-                # for users, who have an Event on the pod.
+                # After a conflict the backlog has the object again. Any other refusal would only be repeated. A refusal
+                # by quota concerns users, who see an Event on the pod.
                 if not error.is_over_quota:
                     logger.warning("controller", error=str(error))
 

@@ -40,7 +40,7 @@ class QuotaAdmission:
             raise ApiError(HTTPStatus.FORBIDDEN, "Forbidden", message)
 
     def changed(self, event: EventType, resource: Resource, obj: RawObject) -> None:
-        """An object has changed. What is used is added up again when it is asked for, if it may be less now."""
+        """An object has changed. If less may be used now, the sums are made again when they are asked for."""
         namespace = obj["metadata"].get("namespace", "")
         if resource == CLASSES:
             self._accounts.clear()
@@ -89,7 +89,7 @@ class QuotaAdmission:
         return [each for each in all_special if each.special_of == claim.special_of]
 
     def _extended(self) -> Extended:
-        """Which classes serve extended resources."""
+        """The extended resources that device classes serve."""
         return Extended.of(parse_device_class(loads(each)) for each in self._objects[CLASSES.kind].values())
 
     def _of(self, resource: Resource, namespace: str) -> Iterable[RawObject]:

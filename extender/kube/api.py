@@ -67,13 +67,13 @@ NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=
 """Read by the cluster in memory and for explanations: in a live cluster, the API server checks their labels."""
 
 QUOTAS: Final = Resource("ResourceQuota", "resourcequotas", "", ("v1",), namespaced=True)
-"""Read by the cluster in memory and for explanations: in a live cluster, the API server enforces them."""
+"""The cluster in memory and explanations read them. In a live cluster, the API server enforces them."""
 
 EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
 """Written; read only for explanations."""
 
 LEASES: Final = Resource("Lease", "leases", "coordination.k8s.io", ("v1",), namespaced=True)
-"""Read and written while there are pinned pods: one replica serves them at a time."""
+"""One is read and written while there are pinned pods, so that one replica at a time serves them."""
 
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS, DEVICE_QUOTAS)
@@ -107,7 +107,7 @@ class ApiError(Exception):
 
     @property
     def is_over_quota(self) -> bool:
-        """A ResourceQuota has too little left for the object; the API server says so in words only."""
+        """Whether a ResourceQuota has too little left for the object. The API server says so only in the message."""
         return self.status == 403 and "exceeded quota: " in self.message
 
 

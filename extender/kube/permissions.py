@@ -47,12 +47,12 @@ ALLOCATES_SINCE: Final = (1, 36)
 
 
 def needed(served: Served, version: tuple[int, int], writes: Iterable[Permission] = WRITES) -> tuple[Permission, ...]:
-    """To list and watch all served kinds, and to write.
+    """The permissions to list and watch all served kinds, and to write.
 
     Args:
-        served: by the server.
-        version: of the server: major and minor.
-        writes: apart from writes that only some versions know.
+        served: the kinds that the server serves.
+        version: the version of the server: major and minor.
+        writes: the writes that every version of the server knows.
     """
     kinds = [resource for kind, resource in RESOURCES.items() if kind in served.versions]
     reads = [Permission(verb, resource) for resource in kinds for verb in ("list", "watch")]

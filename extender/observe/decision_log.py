@@ -18,23 +18,24 @@ from extender.observe.states import PendingReason
 _OUT_OF_TIME: Final = "not done in time"
 
 _ERRORS: Final = {"filter": PendingReason.FILTER_ERROR, "bind": PendingReason.BIND_ERROR}
-"""What a pod waits for after an error, by verb. Only the answers to these verbs say where a pod can run: preempt is
-asked after filter has said that it can run nowhere."""
+"""What a pod waits for after an error, by verb. Only the answers to these verbs say where a pod can run. preempt does
+not: kube-scheduler calls it after filter has said that the pod can run nowhere."""
 
 _MOST_REASONS: Final = 32
-"""Reasons of one entry, the most frequent ones. Reasons hold names from requests, and entries stay in memory."""
+"""An entry keeps this number of reasons, the most frequent ones. Reasons hold names from requests, and entries stay in
+memory."""
 
 _LONGEST_TEXT: Final = 1024
-"""Of a reason or an error, in characters."""
+"""The most characters of a reason or an error."""
 
 MOST_CHANGES: Final = 20_000
-"""Pods with a new answer that nobody has taken from the log."""
+"""The log remembers at most this number of pods with new answers, until `DecisionLog.changes` is called."""
 
 _MOST_WEIGHT: Final = 20_000_000
-"""Of the latest answers about pods, in characters."""
+"""The most weight of the latest answers about pods together, in characters."""
 
 _ENTRY_WEIGHT: Final = 900
-"""Of an entry, beside its reasons and its error; it takes about as many bytes."""
+"""The weight of an entry without its reasons and its error. The entry takes about this number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,9 @@ class Entry:
     Attributes:
         number: counts from 1.
         id: lines of the log with this id belong to the decision.
-        at: when it was asked.
-        seconds: until the answer.
-        node: of a bind; empty for the other verbs.
+        at: when the scheduler asked.
+        seconds: the time from the question to the answer.
+        node: the node of a bind; empty for the other verbs.
         passed: the number of nodes that fit.
         rejected: the most frequent reasons, each with its number of rejected nodes.
         error: the error of the answer; empty if there was none.
@@ -95,9 +96,9 @@ class DecisionLog:
     Set up logging first: the constructor keeps its logger.
 
     Args:
-        size: of the ring, in entries.
+        size: the number of entries in the ring.
         now: the time of day.
-        clock: seconds, to measure with.
+        clock: measures durations, in seconds.
         new_id: makes ids.
     """
 
@@ -122,7 +123,7 @@ class DecisionLog:
         """The latest answer of filter or bind about a pod; None if it is forgotten, if there was none, or after a bind.
 
         Args:
-            uid: of the pod.
+            uid: the uid of the pod.
         """
         return self._by_pod.find(uid)
 

@@ -1,4 +1,4 @@
-"""Metrics that are computed at each scrape, of each type: the known cluster, and its watches."""
+"""Metrics that are computed at each scrape: the known cluster, and its watches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate

@@ -18,7 +18,7 @@ class PendingPods:
 
     Args:
         changes_since: the changes after a version of the snapshot; None: anything may have changed.
-        decision_log: has the latest answer about each pod. Its changes are for this object only.
+        decision_log: has the latest answer about each pod. Only this object may take its changes.
         schedulers: names of the schedulers that call the extender; empty: not known.
     """
 

@@ -1,4 +1,4 @@
-"""The states of pods and claims: where each is on its way, and what a pending pod waits for."""
+"""The states of pods and claims, from creation to use, and what a pending pod waits for."""
 
 from enum import Enum
 
@@ -7,7 +7,7 @@ from extender.state.snapshot import Snapshot
 
 
 class PodState(Enum):
-    """Where a pod is on its way."""
+    """How far a pod has come."""
 
     PENDING = "pending"
     BOUND = "bound"
@@ -23,13 +23,13 @@ class PendingReason(Enum):
     NOT_ASKED = "not_asked"
     """No scheduler has asked this replica about it."""
     CLAIMS = "claims"
-    """A claim of the pod cannot be used, whatever the nodes have: it does not exist, is invalid, or is not ready."""
+    """A claim of the pod cannot be used on any node: it does not exist, is invalid, or is not ready."""
     QUOTA = "quota"
     """A DeviceQuota of its namespace allows no more."""
     DEVICES = "devices"
     """No node has the devices."""
     TERMINATING = "terminating"
-    """The devices are there once terminating pods are gone."""
+    """The pod fits once terminating pods are gone."""
     SEARCH = "search"
     """No node was found, and a limit has stopped a search."""
     FILTER_ERROR = "filter_error"
@@ -41,11 +41,11 @@ class PendingReason(Enum):
 
 
 class ClaimState(Enum):
-    """Where a claim is on its way."""
+    """How far a claim has come."""
 
     PENDING = "pending"
     IN_FLIGHT = "in flight"
-    """It is decided what it gets; the API server has not shown it yet."""
+    """Its devices are decided; the watch has not shown the allocation yet."""
     ALLOCATED = "allocated"
     RESERVED = "reserved"
     """Allocated, and some pod may use it."""
@@ -62,7 +62,7 @@ def state_of_pod(pod: Pod) -> PodState:
 
 
 def state_of_claim(claim: ClaimObject, snapshot: Snapshot) -> ClaimState:
-    """The state of a claim; the snapshot knows what is in flight."""
+    """The state of a claim; the snapshot has the assumed allocations."""
     if claim.claim.deleting:
         return ClaimState.DELETING
     if claim.claim.allocation is None:

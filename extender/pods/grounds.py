@@ -12,7 +12,7 @@ from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
 
 _IDLE = frozenset({Topic.CPU, Topic.TEMPLATE, Topic.BUDGET, Topic.DEVICE_QUOTA})
-"""Topics that no decision about existing claims depends on; quota is compared with afterwards."""
+"""Topics on which no decision about existing claims depends. Quota is compared after the decision."""
 
 
 def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:

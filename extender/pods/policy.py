@@ -1,16 +1,16 @@
-"""The policy of a pod: that of its annotation, or else the policy for all pods."""
+"""The policy of a pod: its annotation names it, or the policy for all pods counts."""
 
 from allocator import POLICIES, Policy, hint, printable
 from extender.state.objects import POLICY, Pod
 
 
 def policy_of(pod: Pod, default: Policy) -> Policy | None:
-    """The policy that decides a pod; None if its annotation names none that exists."""
+    """The policy that decides a pod; None if the annotation of the pod names an unknown policy."""
     return default if pod.policy is None else POLICIES.get(pod.policy)
 
 
 def unknown_policy(pod: Pod) -> str:
-    """Why a pod whose annotation names no policy can run on no node."""
+    """The reason for a pod whose annotation names an unknown policy: it can run on no node."""
     name = pod.policy or ""
     similar = hint(name, POLICIES) or f"; there are {', '.join(sorted(POLICIES))}"
     return printable(f'annotation {POLICY} of the pod: unknown policy "{name}"{similar}')

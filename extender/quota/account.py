@@ -11,7 +11,7 @@ from extender.state.objects import ClaimObject, Pod
 
 
 class Charge(NamedTuple):
-    """What one object is charged for; ``spec`` is that of a pod, and None for a claim."""
+    """What one object is charged for. ``spec`` is the spec of a pod; it is None for a claim."""
 
     amounts: Charges
     spec: Mapping[str, object] | None = None
@@ -21,8 +21,8 @@ class Account:
     """Compares charges with the quotas of a namespace, and adds them up.
 
     Args:
-        quotas: of the namespace; what their statuses say is kept.
-        extended: the extended resources of classes.
+        quotas: the quotas of the namespace. What their statuses say counts as used.
+        extended: the extended resources of device classes.
     """
 
     def __init__(self, quotas: Iterable[ResourceQuota], extended: Extended) -> None:
@@ -31,21 +31,21 @@ class Account:
 
     @classmethod
     def empty(cls, quotas: Iterable[ResourceQuota], extended: Extended) -> "Account":
-        """The account of a namespace in which nothing is used; what the statuses of the quotas say does not count."""
+        """An account in which nothing is used yet, whatever the statuses of the quotas say."""
         unused = (replace(each, used=dict.fromkeys(each.hard, Quantity(0))) for each in quotas)
         return cls(unused, extended)
 
     @property
     def quotas(self) -> tuple[ResourceQuota, ...]:
-        """The quotas with what is used."""
+        """The quotas, each with the amounts that are used."""
         return tuple(self._quotas.values())
 
     def refusal(self, charge: Charge) -> QuotaRefusal | None:
-        """What keeps an object from being made; None if nothing does."""
+        """The quota that keeps an object from being made; None if the object is within all quotas."""
         return refusal(self._counting(charge), charge.amounts)
 
     def add(self, charge: Charge) -> None:
-        """Count an object that is there."""
+        """Count an object that exists."""
         for quota in tuple(self._counting(charge)):
             taken = {name: charge.amounts[name] for name in quota.hard.keys() & charge.amounts.keys()}
             used = {name: quota.used.get(name, Quantity(0)) + amount for name, amount in taken.items()}

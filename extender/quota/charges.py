@@ -1,4 +1,4 @@
-"""What claims and pods are charged for in ResourceQuotas, where it concerns devices.
+"""The charges of claims and pods in ResourceQuotas, as far as they concern devices.
 
 Source: the quota evaluators of claims and pods of Kubernetes 1.36 (KEP-5004 for extended resources).
 """
@@ -23,7 +23,7 @@ def claim_charges(claim: Claim, extended: Extended, of_pod: Charges = NOTHING) -
     Args:
         claim: allocated or not.
         extended: the extended resources of classes.
-        of_pod: what the pod of a special claim is charged for already; the claim is charged for the rest.
+        of_pod: the charge of the pod of a special claim. The claim is charged only for the rest.
     """
     devices: Counter[str] = Counter()
     for request in claim.spec.requests:
@@ -72,7 +72,7 @@ def total(all_charges: Iterable[Charges]) -> Charges:
 
 
 def _worst(request: Request) -> Mapping[str, int]:
-    """By class, the most devices that a request may get of it; one alternative is taken, and it is not known which."""
+    """The most devices of each class that a request may get. It is not known which alternative will be taken."""
     most: dict[str, int] = {}
     for each in request.alternatives:
         most[each.device_class] = max(_count(each), most.get(each.device_class, 0))

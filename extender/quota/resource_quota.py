@@ -25,7 +25,7 @@ Charges: TypeAlias = Mapping[str, Quantity]
 
 
 class Extended(NamedTuple):
-    """Which device class serves which extended resource.
+    """The extended resources that device classes serve.
 
     Attributes:
         resources: name of a device class to its extended resource; classes without one are absent.
@@ -37,7 +37,7 @@ class Extended(NamedTuple):
 
     @classmethod
     def of(cls, classes: Iterable[DeviceClass]) -> "Extended":
-        """Of all classes of a cluster."""
+        """The extended resources of all device classes of a cluster."""
         own = {each.name: each.extended_resource_name for each in classes}
         resources = {name: resource for name, resource in own.items() if resource}
         return cls(resources, frozenset((*resources.values(), *(f"{IMPLICIT_PREFIX}{name}" for name in own))))
@@ -49,8 +49,8 @@ class ResourceQuota:
 
     Attributes:
         hard: resource to the limit, of all resources of the quota.
-        used: resource to what is used of it, as the status says; resources that are not counted yet are absent.
-        scopes: only pods in all of these scopes count; no claim is in any scope.
+        used: resource to the amount in use, as the status says; resources that are not counted yet are absent.
+        scopes: only pods in all of these scopes count. A claim is in no scope.
     """
 
     namespace: str
@@ -94,7 +94,7 @@ class QuotaRefusal:
 
     @property
     def message(self) -> str:
-        """The API server's words."""
+        """The refusal in the words of the API server."""
         columns = {
             "requested": [(each.resource, each.asked) for each in self.excesses],
             "used": [(each.resource, each.used) for each in self.excesses],

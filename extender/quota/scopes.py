@@ -16,7 +16,7 @@ _OPPOSITES: Final = {"NotTerminating": _TERMINATING, "NotBestEffort": _BEST_EFFO
 _NAMES: Final = frozenset({_TERMINATING, _BEST_EFFORT, _PRIORITY_CLASS, _CROSS_NAMESPACE, *_OPPOSITES})
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _COMPUTE: Final = frozenset({"cpu", "memory"})
-"""Resources that take a pod out of the class of best effort."""
+"""A pod that requests or limits one of these resources is not of the class BestEffort."""
 
 
 class Scope(NamedTuple):
@@ -75,7 +75,7 @@ def _computes(container: Fields) -> bool:
 
 
 def _terms(spec: Fields) -> Iterator[Fields]:
-    """The terms of affinity between pods, and against it."""
+    """The terms of affinity and anti-affinity between pods."""
     for name in ("podAffinity", "podAntiAffinity"):
         affinity = spec.child("affinity").child(name)
         yield from affinity.children("requiredDuringSchedulingIgnoredDuringExecution")

@@ -8,20 +8,20 @@ from extender.state.objects import Pod
 
 
 class NodeChoice(Protocol):
-    """What kube-scheduler itself says of the nodes for a pod, pod after pod."""
+    """kube-scheduler's own judgment of the nodes, for one pod after the other."""
 
     def rejections(self, pod: Pod, /) -> Mapping[str, str]:
-        """The nodes that it rejects, each with the reason."""
+        """The nodes that kube-scheduler rejects, each with the reason."""
 
     def choose(self, pod: Pod, names: Sequence[str], /) -> str:
-        """The node that it takes of those that score equally."""
+        """The node that kube-scheduler takes if several nodes have the highest score."""
 
     def place(self, pod: Pod, node: str, /) -> None:
         """Count a pod that has got a node."""
 
 
 class FirstNode(SchedulerChecks):
-    """The conditions that the extender knows. Of nodes that score equally, the first one is taken."""
+    """The conditions that the extender knows. If several nodes have the highest score, the first one is taken."""
 
     def choose(self, _: Pod, names: Sequence[str]) -> str:
         """The first of the nodes. kube-scheduler would take any of them."""

@@ -12,7 +12,7 @@ class PlacedDevice:
     Attributes:
         claim: name of the pod's claim.
         result: request, device, and what the request takes of a shared device.
-        asked: what people know the request by: its name, or the extended resource and the container.
+        asked: the words by which people know the request: its name, or the extended resource and the container.
     """
 
     claim: str

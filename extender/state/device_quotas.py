@@ -11,7 +11,7 @@ from allocator import Fields, ObjectReader, Quantity, hint, printable, shown
 from extender.kube.api import ObjectKey
 
 DEVICES: Final = "devices"
-"""What a limit counts, besides amounts of capacity."""
+"""The name of the number of devices, which a limit counts beside amounts of capacity."""
 
 Amounts: TypeAlias = Mapping[str, Quantity]
 """What a limit counts, to the amount: `DEVICES`, and ``capacity[<name>]``."""
@@ -23,7 +23,7 @@ class DeviceLimit:
 
     Attributes:
         name: unique in the quota; limits of one name are added up in a cohort.
-        device_class: only devices that were requested of this class count; empty: of any class.
+        device_class: only devices that were requested by this class count; empty: devices of any class count.
         selectors: only devices that match all of these CEL expressions count.
         hard: the most that may be allocated.
         capacities: names of the limited capacities; a name without a domain lives in the domain of each driver.
@@ -41,7 +41,7 @@ class DeviceQuota:
     """A DeviceQuota.
 
     Attributes:
-        cohort: quotas of one cohort may lend each other what is not used; empty: the quota is in none.
+        cohort: quotas of one cohort lend each other unused amounts; empty: the quota is in no cohort.
         borrowing: the quota may borrow.
         generation: counts changes of the spec.
         status: as the API server has it; not compared.

@@ -1,4 +1,4 @@
-"""What a pod needs of resources at its peak: the sum over containers that the scheduler reserves.
+"""The resources that a pod needs at its peak: the sum over containers that the scheduler reserves.
 
 Source: k8s.io/component-helpers/resource, Kubernetes 1.36.
 """
@@ -35,7 +35,7 @@ def peak(containers: Iterable[ContainerNeeds]) -> Counter[str]:
 
 
 def asked(pod: "Pod") -> Mapping[str, int]:
-    """What a pod needs of each extended resource at its peak, in nano units, by name."""
+    """The amount of each extended resource that a pod needs at its peak, in nano units, by name."""
     needs = (
         ContainerNeeds({own.resource: own.amount.nano for own in each.requests}, each.is_init, each.restarts)
         for each in pod.containers

@@ -36,7 +36,7 @@ _Value = TypeVar("_Value")
 
 
 NO_SPEC: Final = ClaimSpec()
-"""Of a claim that is not known."""
+"""The spec of a claim that is not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class AssumedAllocation:
     """A decided allocation whose write the watch has not shown yet.
 
     Attributes:
-        spec: of the claim, which may not exist yet.
+        spec: the spec of the claim. The claim may not exist yet.
         ends_at: revision of the claim from which on the watch shows the outcome of the write; None: not known yet.
     """
 

@@ -5,10 +5,10 @@ from extender.kube.encoding import dumped
 
 
 class SpecCache:
-    """Specs by the version of the API and their JSON.
+    """Claim specs, by the version of the API and the JSON of the spec.
 
     Args:
-        limit: bytes of JSON. A spec takes some times as much.
+        limit: the most bytes of JSON. A parsed spec takes several times as many bytes.
     """
 
     def __init__(self, limit: int = 4_000_000) -> None:

@@ -76,7 +76,7 @@ class Spans:
         return (_with_trace,)
 
     def off_loop(self, off_loop: Offload) -> Offload:
-        """A span around the work of a verb, without the wait for a thread. Other work, such as for tables, has none."""
+        """A span around the work of a verb, without its wait for a thread. Other work, such as tables, has no span."""
 
         async def solving(work: Callable[[], _T]) -> _T:
             if not trace.get_current_span().is_recording():

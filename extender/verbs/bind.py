@@ -60,10 +60,10 @@ class Binder:
     """Binds pods of one cluster.
 
     Attributes:
-        pinned: serves pods that have a node already.
+        pinned: allocates the claims of pods that have a node already.
 
     Args:
-        reports: told of what happens.
+        reports: gets double allocations, allocations and Events.
         deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
             but posts no Binding any more: the next call carries on from what it has written.
         off_loop: where devices are searched.
@@ -264,7 +264,7 @@ class Binder:
             raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
 
     def _check_quota(self, claim: ClaimObject, snapshot: Snapshot, pod: Pod) -> None:
-        """Compare with the DeviceQuotas: of two replicas that allocate the last device, the later one gives it back."""
+        """Compare with the DeviceQuotas. If two replicas allocate the last device, the later one gives it back."""
         check_written(claim, pod, snapshot, self._solver)
 
     def _check_readiness(self, claim: ClaimObject, _snapshot: Snapshot, _pod: Pod) -> None:

@@ -13,7 +13,7 @@ _LATE = "out of time: selectors of the namespace's DeviceQuotas take too long"
 
 
 def check_planned(case: Case, node: NodeObject, found: Allocation, now: Snapshot) -> None:
-    """Compare what a pod would get on a node; what other binds of this process have assumed counts.
+    """Compare what a pod would get on a node with its quotas. Assumed allocations of other binds of this process count.
 
     Raises:
         QuotaExceededError: it is over quota.
@@ -34,9 +34,9 @@ def check_planned(case: Case, node: NodeObject, found: Allocation, now: Snapshot
 
 
 def check_written(claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> None:
-    """Compare an allocation with those that were written before it, also by other replicas.
+    """Compare an allocation with earlier allocations, also by other replicas.
 
-    A claim that a bound pod uses was checked then.
+    A claim that a bound pod uses is not compared: it was compared when that pod was bound.
 
     Raises:
         QuotaExceededError: it is over quota, and is to be given back.

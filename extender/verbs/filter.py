@@ -3,9 +3,9 @@
 A node without devices is "unresolvable". For a node in ``FailedNodes`` the scheduler would try to evict pods, although
 its dry run does not know devices. The exception is the node that a pod is nominated for.
 
-The words of a reason stand where it arises: `allocator.causes` and each check in `allocator.checks` (devices),
-`extender.pods.claims` (the pod's claims), `extender.decisions.verdict` (an unknown node, no time), here (waiting, a
-selector that fails).
+The words of a reason stand in the module where the reason arises: `allocator.causes` and each check in
+`allocator.checks` (devices), `extender.pods.claims` (the pod's claims), `extender.decisions.verdict` (an unknown node,
+no time), and here (waiting, a selector that fails).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class FilterResult:
         steps: devices tried.
         undecided: no node passed, and the search of at least one was stopped.
         is_blocked: a claim of the pod cannot be used, whatever the nodes have.
-        is_over_quota: no node passed, and a DeviceQuota is the reason for at least one.
+        is_over_quota: no node passed, and a DeviceQuota is the reason for at least one of them.
     """
 
     passed: Sequence[str]
@@ -69,7 +69,7 @@ class FilterResult:
     is_over_quota: bool = False
 
     def in_words(self, words: Mapping[str, str]) -> "FilterResult":
-        """With the words of `extender.pods.extended_resources.requests.request_words` in the reasons."""
+        """The result in which words replace names of requests (`extender.pods.extended_resources.requests`)."""
         if not words:
             return self
         said = {reason: in_words(reason, words) for reason in {*self.failed.values(), *self.unresolvable.values()}}
@@ -192,7 +192,7 @@ class Question:
 
     Attributes:
         sent: the nodes, where whole nodes were sent.
-        quota: decides on each node by the devices there; None if that is not needed.
+        quota: compares the devices of each node with the quotas; None if that is not needed.
     """
 
     case: Case
@@ -304,7 +304,7 @@ class Question:
         )
 
     def _within(self, quota: PodQuota, merits: Merits) -> tuple[Merits, Mapping[str, str]]:
-        """The nodes whose devices are within quota, at most as many as are to be named; and why others are not.
+        """The nodes whose devices are within quota, at most `Bounds.most`; and the reasons of the other nodes.
 
         A node that is not judged in time passes: bind judges it again.
 

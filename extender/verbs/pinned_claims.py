@@ -92,7 +92,7 @@ class PinnedClaims:
         )
 
     async def _planned(self, pod: Pod, until: float) -> Plan:
-        """What is to be written. If there is nothing for all claims together, claims that nobody uses are given back.
+        """The writes to make. If no devices fit for all claims together, the claims that no pod uses are given back.
 
         Devices for extended resources are not allocated: kubelet does not wait for them.
         """
@@ -122,7 +122,7 @@ class PinnedClaims:
         return revision
 
     async def _hear(self, revision: int, until: float) -> None:
-        """Wait until all is known that was written to claims before."""
+        """Wait until the watch shows all writes to claims up to a revision."""
         try:
             async with asyncio.timeout_at(until):
                 await self._state.passed(CLAIMS, revision)
@@ -130,7 +130,7 @@ class PinnedClaims:
             raise BindError("out of time: what others have written to claims is not known yet") from error
 
     async def _checked(self, reservation: Reservation, snapshot: Snapshot) -> Reservation:
-        """The reservation of a claim that may be used; a claim that is useless is taken back."""
+        """The reservation of a checked claim. If the check fails, the claim is taken back."""
         pod, claim = reservation.pod, snapshot.claim(reservation.uid)
         if claim is None or claim.claim.allocation is None:
             raise BindError(f"claim {reservation.claim.key} was changed by others meanwhile")
@@ -155,7 +155,7 @@ class PinnedClaims:
             raise
 
     async def _check_readiness(self, claim: ClaimObject, pod: Pod) -> None:
-        """See whether the devices are ready: kubelet does not look at binding conditions."""
+        """Check that the devices are ready: kubelet does not look at binding conditions."""
         lack = unmet(claim) if self._solver.features.binding_conditions else None
         if lack is None:
             return
@@ -178,7 +178,7 @@ class PinnedClaims:
 
 
 def _idle(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:
-    """The allocated claims of a pod that nobody uses, and that nobody is just writing."""
+    """The allocated claims of a pod that no pod uses, and that no bind is writing."""
     for key in claim_keys(pod):
         found = snapshot.claims.get(key)
         if found is None or found.claim.allocation is None or found.claim.deleting or found.claim.reserved_for:

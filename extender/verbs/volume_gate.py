@@ -14,8 +14,8 @@ from extender.state.objects import Pod
 from extender.state.state import ClusterState
 
 MOST_SECONDS: Final = 0.08
-"""The longest time that a filter call waits for the outcome of the pods before. A nomination is on its way when the
-next call comes, and takes milliseconds. A scheduler that forgets a pod must not delay others by a tenth of a second."""
+"""The longest time that a filter call waits for the outcome of earlier pods. A nomination takes milliseconds, and is on
+its way when the next call comes. If a scheduler forgets a pod, the calls of other schedulers must not wait for long."""
 
 _POLL_SECONDS: Final = 0.002
 

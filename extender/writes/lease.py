@@ -18,21 +18,21 @@ QUOTA_STATUS: Final = ObjectKey("kube-system", "dra-extender-quota-status")
 """The lease of the replica that writes the statuses of DeviceQuotas."""
 
 LEASE_SECONDS: Final = 15
-"""After which others may take a lease that was not renewed."""
+"""If a lease was not renewed for this time, other replicas may take it."""
 
 RENEWAL_SECONDS: Final = 5
-"""After which a holder with work renews the lease, and a holder without work gives it back."""
+"""After this time, a holder with work renews the lease, and a holder without work gives it back."""
 
 
 class SharedLease:
-    """A lease that is taken only while there is work, and given back then.
+    """A lease that a replica holds only while it has work.
 
     Args:
         api: the API server.
-        key: of the lease.
-        holder: name of this replica; no two are equal.
+        key: namespace and name of the lease.
+        holder: a name that only this replica has.
         now: the time, for people who read the lease.
-        clock: seconds, from any point.
+        clock: measures durations, in seconds.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class SharedLease:
         self._own: RawObject | None = None
         self._renewed = 0.0
         self._seen = ("", 0.0)
-        """The version of another replica's lease, and when it was first read."""
+        """The version of the lease that another replica holds, and when this replica first read it."""
 
     async def take(self) -> bool:
-        """Take the lease, or renew it; whether this replica held it before, too.
+        """Take the lease, or renew it. Returns whether this replica has the lease now and had it before.
 
-        Who has just taken it waits: the watch shows soon what the last holder has written.
+        A replica that has just taken the lease waits a moment: the watch has to show the writes of the last holder.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the lease cannot be had.
@@ -70,7 +70,7 @@ class SharedLease:
     async def give_back(self) -> None:
         """Let others take the lease, unless it was renewed just now: then there may soon be more work.
 
-        Nothing depends on that: a lease that is not given back expires.
+        Giving back is optional: the lease expires otherwise.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: others have to wait until it has expired.
@@ -107,7 +107,7 @@ class SharedLease:
             raise
 
     def _is_free(self, lease: RawObject) -> bool:
-        """Nobody holds it, or its holder has not renewed it. Clocks of other replicas do not count."""
+        """Whether no replica holds the lease, or its holder did not renew it. Clocks of other replicas do not count."""
         if not (lease.get("spec") or {}).get("holderIdentity"):
             return True
         version = lease["metadata"]["resourceVersion"]

@@ -37,10 +37,11 @@ def make_list(parts: list[tuple[Step, bool]]) -> Step:
 
 
 def make_map(parts: list[tuple[Step, Callable[[Value], Hashable], Step, bool]]) -> Step:
-    """A map. Of entries with equal keys the last one counts, even if it is absent.
+    """A map. If several entries have equal keys, the last entry counts, even if its value is absent.
 
     Args:
-        parts: for each entry its key, what makes a key of Python of it, its value, and whether it is optional.
+        parts: for each entry: the key, a function that makes a key of Python from it, the value, and whether the value
+            is optional.
     """
 
     def build(frame: Frame) -> Value:

@@ -303,7 +303,7 @@ def _mapping(plan: MakeMap) -> Step:
 
 
 def _key(plan: Plan) -> Callable[[Value], Hashable]:
-    """Makes keys of the values of a plan. A result, and what is read from the device, is new at each evaluation."""
+    """Turns the values of a plan into keys of maps. Each evaluation makes new results and new values of the device."""
     origin = plan.root if isinstance(plan, Path) else plan
     return new_key if isinstance(origin, Invoke | Loop | DeviceVariable) else to_key
 

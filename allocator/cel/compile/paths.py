@@ -86,7 +86,7 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
 
 
 def _found(frame: Meter, value: Value, key: Value, *, optional: bool) -> bool:
-    """Whether the last step of a test finds a value; after an optional step this costs only if it does."""
+    """Whether the last step of a test finds a value. After an optional step, only a value that is found costs."""
     if optional:
         found = present(value, key)
         frame.spend(1 if found else 0)

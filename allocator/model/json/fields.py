@@ -35,14 +35,14 @@ class Fields:
     __slots__ = ("_place", "data", "problems")
 
     def __init__(self, data: Mapping[str, object], place: "str | _Place", problems: list[Problem]) -> None:
-        """``place`` is the path; or the object around it, the field there, and, in a list or a map, the key."""
+        """``place`` is the path, or three parts: the object around it, its field there, its key in a list or map."""
         self.data = data
         self.problems = problems
         self._place = place
 
     @property
     def path(self) -> str:
-        """Where it is in the whole, e.g. ``spec.devices[3]``; empty at the top."""
+        """The path of this object in the whole object, e.g. ``spec.devices[3]``; empty at the top."""
         if isinstance(self._place, str):
             return self._place
         outer, name, key = self._place

@@ -235,5 +235,6 @@ _READERS: Final[Mapping[str, Callable[[Interner, object], Any]]] = {
     **_SCALARS,
     **{f"{kind}s": partial(_list, read) for kind, read in _SCALARS.items()},
 }
-"""What reads a value of each type. Bound methods of `_Devices` in a table of its own would be garbage in cycles. Until
-it is collected, the attributes of devices would be scattered over the memory, and first pods take a fifth longer."""
+"""The function that reads a value of each type. A table of bound methods in each `_Devices` would be garbage in cycles.
+Until that garbage is collected, the attributes of devices would be scattered over the memory. Then the first pods take
+a fifth longer."""

@@ -18,7 +18,7 @@ _DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _C_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_NAME: Final = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _REMEMBERED: Final = 1024
-"""Names of one rule: the devices of a cluster repeat the same names."""
+"""The most names that each rule remembers: the devices of a cluster repeat the same names."""
 
 _MAX_LABEL: Final = 63
 _MAX_SUBDOMAIN: Final = 253

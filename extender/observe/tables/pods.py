@@ -25,7 +25,7 @@ class Waiting:
     """Why pods wait.
 
     Attributes:
-        latest: the latest decision about the pod of a uid; None if there is none.
+        latest: the latest decision about the pod with a uid; None if there is none.
         schedulers: names of the schedulers that call the extender; empty: not known.
     """
 

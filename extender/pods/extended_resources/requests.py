@@ -82,7 +82,10 @@ def wanted(pod: Pod) -> tuple[str, ...]:
 
 
 def request_words(pod: Pod) -> Mapping[str, str]:
-    """What people know the requests of a special claim by: ``example.com/gpu of container main``, by request name."""
+    """The words by which people know the requests of a special claim, by request name.
+
+    Example: ``example.com/gpu of container main``.
+    """
     return {
         request_name(container, each): f"{each.resource} of container {container.name}"
         for container in pod.containers
@@ -91,7 +94,7 @@ def request_words(pod: Pod) -> Mapping[str, str]:
 
 
 def in_words(text: str, words: Mapping[str, str]) -> str:
-    """A text with words instead of the names of requests of a special claim."""
+    """A text in which words replace the names of a special claim's requests."""
     return _REQUEST.sub(lambda found: words.get(found["name"], found[0]), text) if words else text
 
 
