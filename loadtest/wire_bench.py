@@ -69,7 +69,7 @@ class Subject:
     """Who answers, and what is asked.
 
     Attributes:
-        goal: the most time, as a multiple of what the echo takes; 0: the echo itself.
+        goal: the longest time, as a multiple of the echo's time; 0: this is the echo itself.
         rounds: what each round found.
     """
 

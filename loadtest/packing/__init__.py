@@ -1,1 +1,1 @@
-"""How much of a cluster each policy can allocate: pods of a trace arrive until more is asked than there is."""
+"""How much of a cluster each policy can allocate: pods arrive until they ask for more than the cluster has."""

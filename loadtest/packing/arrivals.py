@@ -1,4 +1,4 @@
-"""Arrivals: the pods of a trace in random order, and more of them, until a share of all GPUs is asked for.
+"""Arrivals: pods of a trace in random order, until they have asked for a given share of all GPUs.
 
 Source: the experiment of "Beware of Fragmentation" (USENIX ATC 2023), section 6.1.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from loadtest.packing.trace import Shape, Trace
 
 LOAD: Final = 1.3
-"""The share of all GPUs that is asked for in the end."""
+"""The share of all GPUs that the pods have asked for in the end."""
 
 
 def arrivals(trace: Trace, gpus: int, seed: int, load: float = LOAD) -> tuple[Shape, ...]:
@@ -20,7 +20,7 @@ def arrivals(trace: Trace, gpus: int, seed: int, load: float = LOAD) -> tuple[Sh
         trace: its pods come in random order, each once; then pods are drawn from it again and again.
         gpus: thousandths of GPUs that the cluster has.
         seed: decides the order.
-        load: the last pod is the first with which at least this share of the GPUs is asked for.
+        load: the share of the GPUs after which no more pods arrive. The last pod reaches or exceeds it.
     """
     found, asked = [], 0
     for shape in _endless(trace, random.Random(seed)):

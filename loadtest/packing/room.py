@@ -37,7 +37,7 @@ class Room:
         self._shapes = shapes
 
     def rejections(self, pod: Pod) -> Mapping[str, str]:
-        """The nodes without room for a pod, with what they lack."""
+        """The nodes without room for a pod, each with what it lacks."""
         cpu, memory = self._needs(pod)
         return {
             name: _CPU if left[0] < cpu else _MEMORY
@@ -46,7 +46,7 @@ class Room:
         }
 
     def choose(self, pod: Pod, names: Sequence[str]) -> str:
-        """Of nodes that score equally, the node that the strategy prefers with the pod; then the first."""
+        """If nodes score equally: the node that the strategy prefers with the pod; then the first node."""
         cpu, memory = self._needs(pod)
 
         def left(name: str) -> float:

@@ -44,7 +44,7 @@ def allocation(puzzle: Puzzle, policy: Policy = FIRST_FIT) -> Allocation | None:
 
 
 def answer(puzzle: Puzzle, policy: Policy) -> str:
-    """Yes, no, or the error."""
+    """The answer: yes, no, or the text of the error."""
     try:
         return "no" if allocation(puzzle, policy) is None else "yes"
     except AllocatorError as error:

@@ -29,7 +29,7 @@ def quota(namespace: str, hard: dict[str, str], name: str = "quota", **spec: Any
 
 
 def asking(name: str, *asked: RawObject) -> RawObject:
-    """A claim; its namespace is set later, as that of all objects here."""
+    """A claim. Its namespace is set later, like the namespace of all objects here."""
     return claim("", name, requests(*(asked or [request("gpu", SERVED)])))
 
 
@@ -80,7 +80,7 @@ class Case:
     Attributes:
         hard: the limits of each quota, the first is called ``quota-0``.
         objects: in order.
-        refused: names of those that are refused.
+        refused: names of the objects that are refused.
         spec: further fields of the quotas' specs.
     """
 

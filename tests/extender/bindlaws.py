@@ -1,4 +1,4 @@
-"""A small cluster in which pods compete for devices, and what holds in it at any moment, whatever fails."""
+"""A small cluster in which pods compete for devices, and a check that holds at any moment, whatever fails."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from tests.kit.servers.memory import memory_api
 CLAIMS_OF = {"p": ["a"], "q": ["b", "shared"], "r": ["shared"], "s": ["c", "d"], "t": ["e"]}
 
 PINNED: Final = frozenset("z")
-"""Pods that have their node from their author: kubelet does not start them before their claims are reserved."""
+"""Pods whose author chose their node: kubelet does not start them before their claims are reserved."""
 
 
 def cluster() -> MemoryApi:
@@ -27,7 +27,10 @@ async def everything(api: MemoryApi, resource: Resource) -> dict[str, RawObject]
 
 
 async def check(api: MemoryApi) -> None:
-    """What holds at any moment, whatever fails: what bound pods use is allocated, reserved for them, and theirs."""
+    """Assert what holds at any moment, whatever fails.
+
+    The claims of bound pods are allocated and reserved for them, and no device of these claims is allocated twice.
+    """
     pods, claims, nodes = [await everything(api, resource) for resource in (PODS, CLAIMS, NODES)]
     used = set()
     for name, raw in pods.items():

@@ -73,7 +73,7 @@ class Client:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the other side has ended the connection, and all that it sent was read."""
+        """Whether the other side has ended the connection, and everything that it sent was read."""
         return self.reader.at_eof() or self.reader.exception() is not None
 
     async def rest(self) -> bytes:
@@ -111,8 +111,8 @@ class Scene:
         return list(self.server.server_state.connections)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Turns of the event loop, without a pause, until something is so."""
-        # Sockets of loopback set no event of ours. Each turn lets the loop look at them; `scene` has the deadline.
+        """Give other tasks turns on the event loop until a condition holds."""
+        # A loopback socket sets no event here. Each turn lets the loop look at the sockets; `scene` has the deadline.
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0)
 

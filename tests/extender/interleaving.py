@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from tests.kit import virtualtime
 
 QUIET_SECONDS = 1e-6
-"""Of virtual time: it passes when everybody has stopped."""
+"""Virtual seconds between two steps: they pass when all tasks have stopped."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Step:
         name: says what it is, to people.
         do: does it; what follows from it runs until everybody has stopped again.
         by: who does it; empty for what comes from outside.
-        reads, writes: parts of the world. Two steps commute if neither writes what the other reads or writes: they
-            lead to the same place in either order, and neither makes the other impossible.
+        reads, writes: parts of the world. Two steps commute if neither writes what the other reads or writes. Then both
+            orders lead to the same place, and neither step makes the other impossible.
     """
 
     name: str
@@ -84,10 +84,10 @@ class World(Protocol):
 
 
 async def play(world: World, chooser: Chooser) -> list[str]:
-    """Take steps until there are none left, or the chooser ends it; the names of those that were taken.
+    """Take steps until none is left, or until the chooser ends the run. Returns the names of the steps.
 
     Raises:
-        BrokenError: what was to hold does not.
+        BrokenError: `World.check` has failed.
     """
     taken: list[str] = []
     while True:
@@ -106,18 +106,18 @@ async def play(world: World, chooser: Chooser) -> list[str]:
 
 
 class BrokenError(AssertionError):
-    """The steps that led to where something does not hold."""
+    """Something does not hold; the text has the steps that led there."""
 
     def __init__(self, taken: list[str], message: str) -> None:
         super().__init__("\n".join(("after", *taken, message)))
 
 
 Sleeping: TypeAlias = Mapping[str, Step]
-"""Steps, by name, that need not be taken: the run that takes them first goes through the same places."""
+"""Steps, by name, that a run need not take: another run takes them first and goes through the same places."""
 
 
 class Lead(NamedTuple):
-    """Where a run is to go: choices to follow, and what sleeps then."""
+    """The beginning of a run: the choices to follow, and the steps that sleep afterwards."""
 
     choices: tuple[int, ...]
     sleeping: Sleeping
@@ -232,9 +232,9 @@ class Explored:
     """What `explore` has tried.
 
     Attributes:
-        runs: how many.
-        places: how many they have led to.
-        is_all: there are no others.
+        runs: the number of runs.
+        places: the number of places that the runs have led to.
+        is_all: a run can reach no other places.
     """
 
     runs: int
@@ -246,7 +246,7 @@ Run: TypeAlias = Callable[[Chooser], Awaitable[object]]
 
 
 async def explore(run: Run, most: int | None = None) -> Explored:
-    """Make runs, each from the beginning, until all places that a run can reach were reached, or the most runs made."""
+    """Make runs, each from the beginning, until all reachable places were reached, or until ``most`` runs."""
     slept: dict[Hashable, frozenset[str]] = {}
     waiting = [Lead((), {})]
     runs = 0

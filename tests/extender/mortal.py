@@ -21,8 +21,8 @@ class End:
     """When a process dies.
 
     Attributes:
-        writes: the number of its writes before the last one.
-        done: the last write still gets there.
+        writes: the number of writes before the last one.
+        done: the last write still reaches the API server.
     """
 
     writes: int

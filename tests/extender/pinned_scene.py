@@ -1,4 +1,4 @@
-"""What pinned pods are served in: a node with devices, an API server that can fail, and time that can pass."""
+"""A scene for pinned pods: a node with devices, an API server that can fail, and a clock."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -50,7 +50,7 @@ class Scene:
         self.task.on_passed(parsed(pod("other")))
 
     def look(self, *, seconds: float = 0.2, ticks: int = 3) -> None:
-        """Give the task some turns, so far apart."""
+        """Give the task some turns, with this number of seconds between them."""
 
         async def run() -> None:
             for _ in range(ticks):
@@ -82,7 +82,7 @@ class Scene:
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        """Of each Event the pod and the text."""
+        """The pod and the text of each Event."""
         return [(name, note.text) for name, note in self.told]
 
     def _hear(self, pod: Pod, note: Note) -> None:

@@ -35,7 +35,7 @@ FAULTS: Final = ("lost answer", "late", "conflict", "refused")
 
 
 class Action(NamedTuple):
-    """Something that an extender does: bind, serve, or take claims from a pod for one of the reasons that there are."""
+    """An action of an extender: it binds a pod, serves a pinned pod, or takes claims from a pod."""
 
     verb: str
     pod: str = ""
@@ -60,7 +60,7 @@ def deallocate(pod: str) -> Action:
 
 
 def serve(pod: str) -> Action:
-    """As when a pod that has a node is found without its claims."""
+    """The task for pinned pods serves a pod."""
     return Action("serve", pod)
 
 
