@@ -15,9 +15,12 @@ from extender.writes.lease import PINNED_PODS, SharedLease
 from tests.extender.binding_scene import Lagging
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of
-from tests.kit.clusters import claim, parsed, pod, solver
+from tests.kit.clusters import claim, device_class, local_slice, node, parsed, pod, solver
 from tests.kit.servers.memory import NOW, Transport, memory_api, writes
 
+GPU = "example.com/gpu"
+ROOM = (node("n"), node("m"), local_slice("n", 2), local_slice("m", 1), device_class(extended=GPU))
+POD = ObjectKey("ns", "p")
 PROTECT, WRITE = "update resourceclaims", "update_status resourceclaims"
 
 
@@ -87,3 +90,10 @@ class Scene:
 
     def _hear(self, pod: Pod, note: Note) -> None:
         self.told.append((pod.name, note))
+
+
+def scene(*objects: RawObject, **more: object) -> Scene:
+    """A scene in which schedulers ask this replica."""
+    made = Scene(*ROOM, *objects, **more)  # type: ignore[arg-type]
+    made.ask()
+    return made
