@@ -1,7 +1,6 @@
 """Device preemption while something happens: the extender is killed, a node is drained, others schedule as well."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from tests.kit.controlplane.aftermath import check_preempted
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.in_tree import IN_TREE, in_tree
-from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.pair import Pair
 from tests.kit.controlplane.proxy import Exchange, cut_before
 from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, bound, by_name, held
 from tests.kit.objects.manifests import DEVICE_CLASS, claim, pod, request, requests
@@ -19,13 +18,6 @@ from tests.kit.objects.manifests import DEVICE_CLASS, claim, pod, request, reque
 pytestmark = pytest.mark.usefixtures("nodes")
 
 A_POD = r".*/pods/[^/?]+"
-
-
-@pytest.fixture
-async def ours(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncIterator[Pair]:
-    assert nodes, "a scheduler without nodes asks nobody"
-    async with pair(client, plane) as running:
-        yield running
 
 
 async def start(client: Client, namespace: str, name: str, *, count: int = 1, grace: int = 0, **more: Any) -> ObjectKey:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 import pytest
 
 from extender.verbs.preempt import Victims, choose_victims
+from tests.extender.preempting import runs
 from tests.kit.clusters import (
     GPU,
     Object,
@@ -28,12 +28,6 @@ MINE = pod("p", "c", priority=100)
 
 def chosen(asked: Object, victims: Mapping[str, Victims], *objects: Object) -> Mapping[str, Victims]:
     return choose_victims(parsed(asked), victims, snapshot_of(*objects), solver())
-
-
-def runs(name: str, *devices: str, on: str, priority: int = 10, **more: Any) -> tuple[Object, Object]:
-    """A pod that runs on a node with devices of its own claim."""
-    own = claim(f"{name}-c", allocated=devices, at=on, users=[name])
-    return pod(name, f"{name}-c", on=on, priority=priority, **more), own
 
 
 def world(devices: int = 1, *, wants: int = 1, nodes: tuple[str, ...] = ("a",)) -> tuple[Object, ...]:

@@ -1,10 +1,9 @@
 """Whom a device preemption evicts, and when it evicts nobody."""
 
-from typing import Any
-
 import pytest
 
 from extender.preemption.choice import choose
+from tests.extender.preempting import runs
 from tests.kit.clusters import (
     GPU,
     Object,
@@ -24,12 +23,6 @@ from tests.kit.clusters import (
 
 MINE = pod("p", "c", priority=100)
 FOREIGN = {"apiGroup": "example.com", "resource": "experiments", "name": "x", "uid": "uid-x"}
-
-
-def runs(name: str, *devices: str, on: str, priority: int = 10, **more: Any) -> list[Object]:
-    """A pod that runs on a node with devices of its own claim."""
-    own = claim(f"{name}-c", allocated=devices, at=on, users=[name])
-    return [pod(name, f"{name}-c", on=on, priority=priority, **more), own]
 
 
 def with_consumer(running: list[Object]) -> list[Object]:
