@@ -218,7 +218,7 @@ class _Estimate:
         """The pods by shape, the largest first; their claims are made if they are not there yet."""
         found: dict[_Shape, list[Pod]] = {}
         for each in pods:
-            # A gated pod is no demand: a new node would stay empty until somebody removes the gate.
+            # A gated pod is no demand: a new node would stay empty until the gate is removed.
             if hindrance := no_attempt(each.pod, ()):
                 self._blocked[each.pod.uid] = hindrance
                 continue

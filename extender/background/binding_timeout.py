@@ -112,6 +112,6 @@ class BindingTimeout(BackgroundTask):
 
 
 def _may_give_back(claim: ClaimObject, pod: Pod) -> bool:
-    """It is reserved for the pod, or for nobody: what only others use is theirs."""
+    """Whether the claim is reserved for the pod, or for no pod: a claim that only other pods use is theirs."""
     consumers = claim.claim.reserved_for
     return not consumers or is_reserved(claim.claim, pod.uid)

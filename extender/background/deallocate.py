@@ -1,4 +1,4 @@
-"""Deallocate: a claim that nobody else uses gives its devices back if they keep its pod off every node.
+"""Deallocate: a claim that no other pod uses gives its devices back if they keep its pod off every node.
 
 kube-scheduler's own plugin does so in PostFilter, which extenders have not (Kubernetes 1.36, plugin DynamicResources).
 The claim's update wakes the pod.
@@ -22,7 +22,7 @@ logger = structlog.get_logger()
 
 
 def claim_in_the_way(pod: Pod, reasons: Collection[str], snapshot: Snapshot) -> ClaimObject | None:
-    """A claim of the pod that has ruled out a node, and that nobody but the pod would miss.
+    """A claim of the pod that has ruled out a node, and that no other pod uses.
 
     Args:
         pod: for which no node was left.

@@ -31,7 +31,7 @@ class OrphanCollector(BackgroundTask):
         state: the cluster.
         binder: deletes the claims, when it does not bind their pods.
         now: the time.
-        faults: told of what fails at a pod.
+        faults: gets unexpected errors, each with its pod.
     """
 
     def __init__(self, state: ClusterState, binder: Binder, now: Callable[[], datetime], faults: Faults) -> None:
@@ -60,7 +60,10 @@ class OrphanCollector(BackgroundTask):
 
 
 def orphans(uid: str, snapshot: Snapshot, now: datetime) -> Iterator[tuple[Pod, ClaimObject]]:
-    """Special claims of ours, made for the pod of that uid, that nobody uses or waits for, each with its pod."""
+    """The special claims by dra-extender, made for the pod with a uid, that no pod uses or waits for.
+
+    Yields the pod and the claim.
+    """
     pod = snapshot.pod(uid)
     for claim in snapshot.special_claims(uid):
         owner = pod or _owner(claim)
@@ -69,7 +72,7 @@ def orphans(uid: str, snapshot: Snapshot, now: datetime) -> Iterator[tuple[Pod, 
 
 
 def _is_used(claim: ClaimObject, pod: Pod | None, snapshot: Snapshot) -> bool:
-    """A bound pod names it in its status; or it waits for its devices, which takes longer; or a write is under way."""
+    """Whether a bound pod names the claim in its status, a pod waits for its devices, or a write is under way."""
     if pod is None or claim.claim.uid in snapshot.assumed:
         return pod is not None
     if pod.node_name:

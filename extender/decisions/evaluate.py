@@ -7,7 +7,7 @@ that are equivalent for a signature share a verdict.
 `Decider.lookup` says what is known and what is missing; `Decider.evaluate` finds out what is missing.
 
 Calls may come from several threads. Threads only add values, which every thread would make alike, or replace something
-as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex` has a lock; nobody waits for it.
+as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex` has a lock; no thread waits for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

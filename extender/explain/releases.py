@@ -44,7 +44,7 @@ def _outlasts_pods(claim: ClaimObject) -> bool:
 
 
 def renew(claim: ClaimObject, snapshot: Snapshot) -> Change:
-    """Let a claim that nobody else uses be allocated again, elsewhere."""
+    """Let a claim that no other pod uses be allocated again, with other devices."""
     held = in_words(claim, snapshot)
     text = f"delete claim {claim.key} and create it again, so that it gets other devices than {held}"
     return Change(Kind.FREE, f"claim {claim.key}", text, _deletion(claim), _freed(claim), weight=-1)

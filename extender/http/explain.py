@@ -1,4 +1,4 @@
-"""Explanations on HTTP: text for terminals, JSON for whoever accepts it. Nothing is written."""
+"""Explanations on HTTP: text for terminals, JSON for clients that accept it. Nothing is written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -143,7 +143,7 @@ class Binder:
         return task
 
     async def _outcome(self, key: ObjectKey, uid: str, node: str, seen: Pod | None, until: float) -> BindError | None:
-        """The bind's error as a value: perhaps nobody waits for it any more."""
+        """The bind's error as a value: perhaps no caller waits for it any more."""
         try:
             await self._bind(key, uid, node, seen, until)
         except BindError as error:
@@ -304,7 +304,7 @@ class Binder:
 
 
 def _check_not_fenced(old: Pod, new: Pod) -> None:
-    """Check that nobody has begun to take claims from the pod."""
+    """Check that no process has begun to take claims from the pod."""
     if new.fence != old.fence:
         raise WriteRefusedError(f"pod {new.key}: another writer releases its claims")
 

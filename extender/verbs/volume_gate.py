@@ -48,7 +48,7 @@ class VolumeGate:
         for _ in range(round(MOST_SECONDS / _POLL_SECONDS)):
             self._open = {uid: other for uid, other in self._open.items() if self._is_unknown(other)}
             if not any(pod.has_volumes or other.has_volumes for other in self._open.values()):
-                # A bind that was called just now takes its devices before anybody looks at them.
+                # A bind that was called just now takes its devices before the next call looks at them.
                 await asyncio.sleep(0)
                 return
             await asyncio.sleep(_POLL_SECONDS)

@@ -55,7 +55,7 @@ class Note:
         reason: CamelCase, for programs.
         text: for people; another text makes another Event.
         action: CamelCase, what the extender was about to do.
-        is_warning: somebody should look at it.
+        is_warning: a person should look at it.
     """
 
     reason: str

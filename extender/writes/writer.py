@@ -114,7 +114,7 @@ class Writer:
         return revision_of(now.raw)
 
     async def release(self, pod: Pod, reservations: Iterable[Reservation]) -> Outcome:
-        """Take claims from a pod, and deallocate new ones that nobody else uses.
+        """Take claims from a pod, and deallocate new claims that no other pod uses.
 
         All claims are read, then the pod is fenced if one is reserved for it, then each claim is written from what was
         read. A claim that changed in between was perhaps confirmed by a bind: all three steps are done again.
@@ -197,7 +197,7 @@ class Writer:
         """Deallocate a claim whose devices keep its pod off every node; one try, refused if the claim has changed.
 
         Args:
-            claim: as it was known; reserved for nobody, or for the pod alone.
+            claim: as it was known; reserved for no pod, or only for this pod.
             pod: is rejected because of the claim.
 
         Raises:
@@ -263,7 +263,7 @@ class Writer:
         return Claims(self.api, self.state)
 
     def _lock(self, uid: str) -> asyncio.Lock:
-        """The lock of a claim; it exists while somebody holds it or waits for it."""
+        """The lock of a claim; it exists while a task holds it or waits for it."""
         return self._locks.setdefault(uid, asyncio.Lock())
 
     async def _reach(self, goal: Reserved, key: ObjectKey, now: ReadClaim) -> ReadClaim:
