@@ -47,16 +47,16 @@ from extender.writes.claim_json import WriteRefusedError
 _T = TypeVar("_T")
 
 _SOLVING_SHARE = 0.8
-"""Of the time for a verb. The rest is for reading, writing and the change between threads."""
+"""The share of a verb's time for the search. The rest is for reading, writing and the change between threads."""
 
 _MOST_NAMES = 10_000
-"""Nodes that are looked up on the event loop. For nodes that are not known, that takes up to 10 ms."""
+"""At most this number of nodes is looked up on the event loop. For unknown nodes this takes up to 10 ms."""
 
 _EXPLAINING_SECONDS = 10.0
-"""For one explanation. Other explanations wait meanwhile."""
+"""The longest time of one explanation. Other explanations wait meanwhile."""
 
 _ASKING_SECONDS = 5.0
-"""For the API server to say whether a pod exists, with the wait for the answers to others."""
+"""The longest wait for the API server to say whether a pod exists, with the wait for answers about other pods."""
 
 
 class RefusedError(Exception):

@@ -27,7 +27,7 @@ _ONE: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a pod asks of a node, apart from its claims. Equal demands are one to a plan.
+    """What a pod asks of a node, apart from its claims. A plan counts equal demands as one.
 
     Attributes:
         amounts: resource and amount (units of 10**-9), by name; "pods" is one of them.
@@ -42,7 +42,7 @@ class Room:
     """What an empty node of a group has for pods.
 
     Attributes:
-        amounts: what is allocatable; None: the template does not say, so that resources are not looked at.
+        amounts: the allocatable amounts; None: the template does not say, so resources do not count.
     """
 
     node: NodeObject
@@ -53,7 +53,7 @@ class Room:
         return rejection(demand.requirements, self.node)
 
     def shortage(self, demand: Demand, left: Amounts, by_devices: Container[str]) -> str:
-        """Which resource does not suffice for a pod, as the scheduler says it; empty if all do.
+        """The resource that does not suffice for a pod, in the scheduler's words; empty if all suffice.
 
         Args:
             demand: of the pod.

@@ -133,11 +133,11 @@ class _Fill:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """What a group would do for the pods that are waiting.
+    """What a group would do for the waiting pods.
 
     Attributes:
-        nodes: for each new node, shape to how many pods of it.
-        after: the cluster with them.
+        nodes: for each new node, the number of pods of each shape on it.
+        after: the cluster with these nodes and pods.
     """
 
     nodes: tuple[Mapping[_Shape, int], ...]
@@ -145,7 +145,7 @@ class _Option:
 
     @property
     def shapes(self) -> frozenset[_Shape]:
-        """Those that it helps."""
+        """The shapes that the plan helps."""
         return frozenset(shape for node in self.nodes for shape in node)
 
 

@@ -28,7 +28,7 @@ from extender.verbs.prioritize import score_nodes
 _T = TypeVar("_T")
 
 _SOLVING_SHARE = 0.9
-"""Of the time for a verb; the rest is for reading and writing."""
+"""The share of a verb's time for the search; the rest is for reading and writing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class World:
     weight: int = 0
 
     def with_nodes(self, nodes: Iterable[NodeObject]) -> "World":
-        """With the nodes that do not exist made up; those that do exist are as they are."""
+        """The world with these nodes added. A node that exists already stays as it is."""
         world = self
         for node in nodes:
             if not world._is_real(node.name):
@@ -86,13 +86,13 @@ class World:
         sent: Iterable[NodeObject] = (),
         until: float = float("inf"),
     ) -> FilterResult:
-        """Which nodes will do for a pod; nothing is different afterwards.
+        """The nodes that serve a pod. Nothing changes.
 
         Args:
             pod: as it was sent.
-            names: the nodes asked about.
+            names: the nodes to decide about.
             decider: decides, and remembers what it decided for the cluster and for other worlds.
-            sent: the nodes, where whole nodes were sent: their labels count, for those that exist as well.
+            sent: the nodes, if whole nodes were sent. Their labels count, also for nodes that exist.
             until: when to stop, by the decider's solver's clock.
 
         Raises:
@@ -106,9 +106,9 @@ class World:
         return filter_nodes(pod, names, snapshot, solver, decider=decider, bounds=Bounds(until))
 
     def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
-        """With a pod on a node, holding its devices there; or why it can't be there.
+        """The world with a pod on a node, where it holds its devices; or why the pod can't be there.
 
-        A pod that is on a node already moves: what only it held is free again.
+        A pod that is on another node moves: the devices that only this pod held there are free again.
         """
         if not pod.needs_devices:
             return self

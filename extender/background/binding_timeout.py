@@ -32,7 +32,7 @@ class BindingTimeout(BackgroundTask):
         double_allocations: is told of void allocations, and looks for more.
         now: the time.
         tell: tells a pod why its claims are given back.
-        faults: told of what fails at a pod.
+        faults: gets unexpected errors, each with its pod.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class Deallocator(BackgroundTask):
         state: the cluster.
         writer: writes to it.
         is_binding: whether a bind of the pod with this uid is running.
-        faults: told of what fails at a pod.
+        faults: gets unexpected errors, each with its pod.
         on_woken: told of each pod that is woken by this.
     """
 

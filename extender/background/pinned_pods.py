@@ -33,10 +33,11 @@ from extender.writes.lease import SharedLease
 REASON: Final = "ClaimsNotAllocated"
 
 HEAD_START: Final = timedelta(seconds=2)
-"""Of the replica that schedulers ask: it knows its own binds, so their devices and those of pinned pods never clash."""
+"""The replica that schedulers ask serves pinned pods this much earlier than others. It knows its own binds, so it never
+gives one device to both."""
 
 _ASKED_SECONDS: Final = 60.0
-"""After which a replica that is not asked any more has no head start."""
+"""A replica that no scheduler has asked for this time has no head start."""
 
 _KEPT: Final = 4096
 

@@ -30,7 +30,7 @@ LOOK_SECONDS: Final = 0.5
 
 
 AGAIN_SECONDS: Final = 2.0
-"""After which a pod is looked at again whose search was stopped; after each further time twice as long."""
+"""A pod whose search was stopped is tried again after this time. After each further stop, the time doubles."""
 
 
 LONGEST_SECONDS: Final = 300.0

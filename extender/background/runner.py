@@ -20,7 +20,7 @@ class BackgroundRunner:
 
     Args:
         tasks: in the order of their turns.
-        faults: told of what fails in a task.
+        faults: gets unexpected errors, each with its task.
     """
 
     def __init__(self, tasks: Sequence[BackgroundTask], faults: Faults) -> None:

@@ -34,7 +34,7 @@ class Unserved(BackgroundTask):
         state: tells which pods are still pending.
         record: writes Events, in the background.
         now: the time.
-        faults: told of what fails at a pod.
+        faults: gets unexpected errors, each with its pod.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ from extender.simulation.workloads.expand import Skipped
 app = command_app()
 
 _MOST_NAMES: Final = 10
-"""Of skipped objects of one kind that are told."""
+"""The most names of skipped objects of one kind that a message has."""
 
 
 @app.command(

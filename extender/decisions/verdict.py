@@ -76,4 +76,4 @@ NOTHING_NEEDED: Final = Verdict(Merit())
 NOT_KNOWN: Final = Verdict(reason=UNKNOWN_NODE)
 TOO_LATE: Final = Verdict(reason=OUT_OF_TIME, lasting=False)
 UNDECIDED: Final = Verdict(lasting=False)
-"""In a lookup: the node has not been evaluated yet."""
+"""The verdict in a lookup for a node that has not been evaluated yet."""

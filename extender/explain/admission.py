@@ -17,10 +17,10 @@ from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 
 CLAIM_NOT_MADE: Final = "claim {} can't be made from its template"
-"""For the name of an entry of ``spec.resourceClaims``."""
+"""A reason; ``{}`` stands for the name of an entry of ``spec.resourceClaims``."""
 
 _SECONDS: Final = 5.0
-"""For the answers of the API server."""
+"""The longest wait for the answers of the API server."""
 
 
 @dataclass(frozen=True, slots=True)

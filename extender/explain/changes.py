@@ -73,7 +73,7 @@ class Target:
         return self.edited(lambda spec: replace(spec, requests=tuple(map(of_request, spec.requests))))
 
     def at(self, wanted: Wanted) -> str:
-        """Where a request stands."""
+        """The place of a request, for people."""
         return f"{self.source}, request {wanted.label}"
 
 

@@ -20,7 +20,7 @@ MAX_TRIALS: Final = 1500
 
 _STEPS: Final = 20_000
 _SECONDS: Final = 0.1
-"""For one trial: a "yes" that takes longer is not worth waiting for."""
+"""The limits of one trial, with `_STEPS`: a "yes" that takes longer is not worth the wait."""
 
 
 @dataclass(slots=True)

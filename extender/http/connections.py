@@ -28,22 +28,22 @@ HEADERS: Final = 128
 """Headers and trailers of one request. A short header takes much more memory than it has bytes."""
 
 PIPELINED: Final = 16
-"""Requests on one connection that wait for the answer to the first request. kube-scheduler never sends a second one."""
+"""The most requests of one connection that wait for the answer to the first. kube-scheduler sends only one."""
 
 CHUNKS: Final = 1024
-"""Chunks of a body in one piece of at most 256 KiB. Clients send chunks of kilobytes, and each chunk takes time."""
+"""The most chunks of a body in one piece of at most 256 KiB. Clients send chunks of kilobytes; each takes time."""
 
 HEAD_SECONDS: Final = 10.0
-"""From the first byte of a request to the end of its headers. Clients send them in one piece."""
+"""The longest time from the first byte of a request to the end of its headers. Clients send them in one piece."""
 
 BODY_SECONDS: Final = 60.0
-"""From the end of the headers to the end of the body: 64 MiB at 9 Mbit/s. Verbs also have a deadline."""
+"""The longest time from the headers to the end of the body: 64 MiB at 9 Mbit/s. Verbs have a deadline, too."""
 
 REPLY_SECONDS: Final = 60.0
-"""Until the client has taken a reply. The reply is kept in memory until then."""
+"""The longest time until the client has taken a reply. The reply is kept in memory until then."""
 
 UNSENT_BYTES: Final = 128 * 1024 * 1024
-"""Replies that the clients of one listener have not taken yet: room for two with 5,000 whole nodes."""
+"""The most bytes of replies that the clients of one listener have not taken yet: two replies with 5,000 whole nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ListenerLimits:
     """The limits that differ between listeners.
 
     Attributes:
-        connections: at the same time. A new connection replaces the one that has been idle the longest.
+        connections: the most connections at the same time. One more replaces the one that has been idle the longest.
         pause: seconds between the starts of two requests, over all connections; 0 for no pause.
     """
 
@@ -63,8 +63,8 @@ VERBS: Final = ListenerLimits(connections=256)
 """A scheduler has a connection for each bind that runs. Both listeners together stay far below 1,024 descriptors."""
 
 OPERATIONS: Final = ListenerLimits(connections=32, pause=0.005)
-"""For kubelet and a few Prometheus servers. At most 200 answers a second are given. Each takes half a millisecond, and
-so all of them take at most a tenth of the event loop."""
+"""Limits for kubelet and a few Prometheus servers: at most 200 answers a second. Each takes half a millisecond, so all
+of them together take at most a tenth of the event loop."""
 
 
 class Pacer:

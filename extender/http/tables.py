@@ -22,7 +22,7 @@ from extender.observe.tables.problems import problems
 from extender.observe.tables.table import View
 
 _SELECTING: Final = Limits(steps=0, seconds=5.0)
-"""For the selectors of a class on all devices. Searches wait for their turns meanwhile, and so does this."""
+"""The limits for the selectors of a class on all devices. Searches run in turns, and so does this work."""
 
 _CLUSTER: Final = Table(
     "cluster",

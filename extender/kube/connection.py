@@ -67,7 +67,7 @@ class Connection:
 
     @property
     def url(self) -> str:
-        """Of the API server."""
+        """The address of the API server."""
         return self._credentials.url
 
     async def call(self, request: Request) -> Reply:

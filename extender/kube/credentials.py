@@ -20,10 +20,10 @@ from extender.kube.kubeconfig import Choice, choose
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _LOADER_ERRORS: Final = (OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
-"""What kubernetes-asyncio raises for invalid input, besides its own error."""
+"""The errors that kubernetes-asyncio raises for invalid input, besides its own error."""
 
 _SLIPS: Final = (TypeError, LookupError, AttributeError, AssertionError)
-"""Those whose text does not help users."""
+"""The errors whose text does not help users."""
 
 _T = TypeVar("_T")
 

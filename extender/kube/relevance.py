@@ -23,7 +23,7 @@ def pod_may_need_devices(pod: bytes) -> bool:
 
 
 RELEVANCE: Final[Mapping[str, Relevance]] = {PODS.kind: pod_may_need_devices}
-"""By kind; objects of all other kinds matter."""
+"""The kinds with objects that need not be decoded. All objects of other kinds matter."""
 
 
 def passed_revision(line: bytes, may_matter: Relevance) -> int:

@@ -15,10 +15,10 @@ from extender.config.settings import LogSettings
 from extender.observe.line_writer import LineWriter, write_all
 
 _DESCRIPTOR: Final = 2
-"""Of standard error."""
+"""The file descriptor of standard error."""
 
 _SECONDS_TO_END: Final = 2.0
-"""For what is still to be written when the process ends."""
+"""The longest time that the end of the process waits for lines to be written."""
 
 
 class _StandardError(logging.StreamHandler[TextIO]):

@@ -8,14 +8,14 @@ import ctypes
 from typing import Final
 
 _MAPPED_BYTES: Final = 512 * 1024
-"""From this size on a block is mapped alone, and given back as soon as it is freed. A body with 5,000 names is smaller:
-to map and clear its pages each time would cost time."""
+"""A block of this size or more is mapped alone, and given back as soon as it is freed. A body with 5,000 names is
+smaller: to map and clear its pages each time would cost time."""
 
 _SPARE_BYTES: Final = 16 * 1024 * 1024
-"""Free memory at the end of a heap, above which the heap is cut."""
+"""A heap is cut if it has more free memory than this at its end."""
 
 _HEAPS: Final = 2
-"""For all threads. Python's lock lets one thread run at a time, and so they hardly wait for each other here."""
+"""The number of heaps for all threads. Python's lock lets one thread run at a time, so threads hardly wait here."""
 
 _OPTIONS: Final = {-1: _SPARE_BYTES, -3: _MAPPED_BYTES, -8: _HEAPS}
 """M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX. Source: ``mallopt(3)``."""

@@ -25,7 +25,7 @@ from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.other_writers import double_allocation
 
 MOST_TRIES: Final = 5
-"""To find devices before something changes that the search depends on."""
+"""The search is made at most this number of times, if something that it depends on changes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from extender.state.objects import Pod
 REPORTER: Final = "dra-extender"
 
 _LONGEST_NOTE: Final = 1024
-"""In bytes."""
+"""The most bytes of an Event's note."""
 
 _LONGEST_PREFIX: Final = 230
-"""Of an Event's name, which is 253 characters at most."""
+"""The most characters of the prefix of an Event's name. The whole name has 253 characters at most."""
 
 _log = structlog.get_logger()
 
