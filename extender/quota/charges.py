@@ -9,7 +9,8 @@ from typing import Final
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceRequest, Quantity, Request
 from extender.quota.resource_quota import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
-from extender.state.objects import IMPLICIT_PREFIX, ClaimObject, Pod
+from extender.state.extended_resources import IMPLICIT_PREFIX
+from extender.state.objects import ClaimObject, Pod
 from extender.state.peak import asked
 
 NOTHING: Final[Charges] = {}

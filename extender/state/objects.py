@@ -1,6 +1,6 @@
 """Pods, nodes and claims as values, with only the fields that decisions need: there are tens of thousands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,13 +15,19 @@ from allocator import (
     parse_claim,
     parse_node,
     read_claim_spec,
-    shown,
 )
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.raw import revision
 from extender.state.controllers import Controller, read_controller
 from extender.state.cpu import cpu_of, cpu_request
+from extender.state.extended_resources import (
+    Container,
+    ExtendedClaim,
+    read_amounts,
+    read_containers,
+    read_extended_claim,
+)
 from extender.state.node_requirements import (
     ANY_NODE,
     NodeRequirements,
@@ -31,9 +37,6 @@ from extender.state.node_requirements import (
     uses_volumes,
 )
 from extender.state.pod_conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
-
-IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
-"""Prefix of an extended resource that names a device class (KEP-5004)."""
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of claims that were made from a template."""
@@ -55,60 +58,6 @@ class PodClaim:
     name: str
     claim_name: str | None = None
     template_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendedRequest:
-    """A container's request for an extended resource.
-
-    Attributes:
-        index: position in the sorted names of all resources that the container requests, with cpu and memory.
-    """
-
-    index: int
-    resource: str
-    amount: Quantity
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """A container that requests extended resources.
-
-    Attributes:
-        index: position in all containers of the pod, init containers first.
-        is_init: it is an init container.
-        restarts: its restartPolicy is Always, so as an init container it is a sidecar.
-    """
-
-    index: int
-    name: str
-    requests: tuple[ExtendedRequest, ...]
-    is_init: bool = False
-    restarts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RequestMapping:
-    """A container gets the devices of a request of the special claim for one of its extended resources."""
-
-    container: str
-    resource: str
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendedClaim:
-    """``status.extendedResourceClaimStatus``: the special claim, and which container gets which request."""
-
-    claim_name: str
-    mappings: tuple[RequestMapping, ...] = ()
-
-    def as_json(self) -> dict[str, object]:
-        """The field's JSON."""
-        mappings = [
-            {"containerName": m.container, "resourceName": m.resource, "requestName": m.request} for m in self.mappings
-        ]
-        return {"resourceClaimName": self.claim_name, "requestMappings": mappings}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +165,8 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
             each.required_text("name"): each.text_or_none("resourceClaimName")
             for each in status.children("resourceClaimStatuses")
         },
-        extended_claim=_extended_claim(status),
-        containers=_containers(init, main),
+        extended_claim=read_extended_claim(status),
+        containers=read_containers(init, main),
         labels=metadata.text_mapping("labels"),
         created=reader.created,
         has_started=has_started(phase, conditions),
@@ -245,57 +194,6 @@ def _pod_claim(fields: Fields) -> PodClaim:
     if (found.claim_name is None) == (found.template_name is None):
         fields.problem("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
     return found
-
-
-def _extended_claim(status: Fields) -> ExtendedClaim | None:
-    fields = status.child_or_none("extendedResourceClaimStatus")
-    if fields is None:
-        return None
-    return ExtendedClaim(
-        fields.required_text("resourceClaimName"),
-        tuple(
-            RequestMapping(each.text("containerName"), each.text("resourceName"), each.text("requestName"))
-            for each in fields.children("requestMappings")
-        ),
-    )
-
-
-def _containers(init: Sequence[Fields], main: Sequence[Fields]) -> tuple[Container, ...]:
-    """Containers that request extended resources."""
-    found = []
-    for index, fields in enumerate([*init, *main]):
-        requests = _extended_requests(fields.child("resources"))
-        if requests:
-            restarts = fields.text("restartPolicy") == "Always"
-            found.append(Container(index, fields.text("name"), requests, index < len(init), restarts))
-    return tuple(found)
-
-
-def _extended_requests(resources: Fields) -> tuple[ExtendedRequest, ...]:
-    """Requests by name; a limit without a request counts as a request, as in the API server."""
-    limits, requests = resources.mapping("limits"), resources.mapping("requests")
-    names = sorted({*limits, *requests})
-    return tuple(
-        ExtendedRequest(index, name, _quantity(resources, "requests" if name in requests else "limits", name))
-        for index, name in enumerate(names)
-        if is_extended(name)
-    )
-
-
-def _quantity(fields: Fields, mapping: str, name: str) -> Quantity:
-    value = fields.mapping(mapping)[name]
-    try:
-        return Quantity.parse(value if isinstance(value, str) else str(value))
-    except ValueError:
-        fields.problem(f"{mapping}[{name}]", f"{shown(value)} is not a quantity")
-        return Quantity(0)
-
-
-def is_extended(resource: str) -> bool:
-    """Whether this is an extended resource: its domain is not Kubernetes' own, or it names a device class."""
-    if resource.startswith(IMPLICIT_PREFIX):
-        return True
-    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 # --- nodes --------------------------------------------------------------------------------------------------
@@ -330,8 +228,7 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     """
     reader = ObjectReader("Node", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
     status = reader.top.child("status")
-    names = [name for name in status.mapping("allocatable") if is_extended(name)]
-    allocatable = {name: _quantity(status, "allocatable", name) for name in names}
+    allocatable = read_amounts(status, "allocatable")
     taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
     return NodeObject(

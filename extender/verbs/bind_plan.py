@@ -15,7 +15,8 @@ from extender.pods.claims import Blocked, PodClaims
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.grounds import rests
 from extender.pods.nominated import found_on
-from extender.state.objects import ClaimObject, ExtendedClaim, NodeObject, Pod
+from extender.state.extended_resources import ExtendedClaim
+from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind_errors import BindError, DoubleAllocationError

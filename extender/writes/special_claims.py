@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from allocator import InvalidObjectError
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, RawObject
 from extender.kube.encoding import loads
-from extender.state.objects import ClaimObject, ExtendedClaim, Pod, parse_claim_object
+from extender.state.extended_resources import ExtendedClaim
+from extender.state.objects import ClaimObject, Pod, parse_claim_object
 from extender.state.state import ClusterState
 from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError
 from extender.writes.pods import ATTEMPTS, patch_status, pod_of

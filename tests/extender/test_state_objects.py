@@ -7,7 +7,8 @@ import pytest
 from allocator import DeviceId, InvalidObjectError, Quantity
 from extender.kube.raw import revision
 from extender.state.budgets import parse_budget
-from extender.state.objects import is_extended, parse_claim_object, parse_node_object, parse_pod
+from extender.state.extended_resources import is_extended
+from extender.state.objects import parse_claim_object, parse_node_object, parse_pod
 from extender.state.pod_conditions import KEPT, NOTHING_KEPT, Keeping
 from tests.kit.clusters import budget, claim, node, pod
 

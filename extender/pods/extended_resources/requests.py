@@ -12,7 +12,8 @@ from typing import Final
 import orjson
 
 from allocator import MAX_RESULTS, Claim, ClaimSpec, DeviceRequest, Quantity, Request
-from extender.state.objects import SPECIAL, ClaimObject, Container, ExtendedRequest, Pod, RequestMapping
+from extender.state.extended_resources import Container, ExtendedRequest, RequestMapping
+from extender.state.objects import SPECIAL, ClaimObject, Pod
 
 _ONE: Final = Quantity.from_int(1).nano
 

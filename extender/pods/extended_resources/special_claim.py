@@ -9,7 +9,8 @@ from typing import Final, TypeAlias
 
 from allocator import AllocationResult, selector_matches
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
-from extender.state.objects import IMPLICIT_PREFIX, ClaimObject, ExtendedClaim, NodeObject, Pod
+from extender.state.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
+from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.other_writers import double_allocation, is_in_use
 
