@@ -62,12 +62,12 @@ _FREE: Final = (DeviceState.FREE, None)
 _GATES: Final = {
     check.cause: check.obstacle.gate for check in CHECKS if check.obstacle is not None and check.obstacle.gate
 }
-"""The feature gate that is off, for causes that are about a gate."""
+"""Causes that say that a feature gate is off, each with the gate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vantage:
-    """A node, and what it sees of a pool. One of the nodes that see the same stands for all of them."""
+    """A node, and what it sees of a pool. If several nodes see the same, one node stands for all of them."""
 
     node: Node
     view: NodePool
@@ -138,7 +138,7 @@ class _Judge:
         return DeviceState.SHARED if is_shared else DeviceState.FREE, None
 
     def short(self, device: Device, refusal: Refusal) -> tuple[str, ...]:
-        """The counters (``set/counter``) that are short, the refusal's first; none if it is about something else."""
+        """The counters (``set/counter``) that are short, the refusal's first. Empty if the cause is another."""
         if refusal.cause is not SHORT:
             return ()
         left = self._counters.left(device.id.pool_id)

@@ -165,7 +165,7 @@ class Service:
         return result
 
     async def prioritize(self, args: FilterArgs) -> Sequence[int]:
-        """A score for every node, in the order asked: by what filter found, or would find if it was not asked.
+        """A score for every node, in the order asked. If filter was not asked about the pod, its work is done here.
 
         Raises:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.

@@ -55,7 +55,7 @@ class Session:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def weight(self, now: Snapshot) -> int:
-        """The bytes that are only kept for this session, about: its own, and what has changed in the cluster since."""
+        """An estimate of the bytes that only this session keeps: its own, and objects that have changed meanwhile."""
         start = self.world.supply.snapshot
         objects = len(start.nodes) + len(start.inventory.slices) + len(start.claims) + len(start.pods)
         return self.world.weight + OBJECT_BYTES * min(now.version - start.version, objects)

@@ -170,7 +170,7 @@ class Requeue(BackgroundTask):
         return self._decider.solver.faults
 
     def _meet(self, scheduler: str, snapshot: Snapshot) -> None:
-        """Of a scheduler that was not heard of before, any pending pod may have been rejected before we started."""
+        """A new scheduler asks. Any of its pending pods may have been rejected before this process started."""
         if scheduler in self._schedulers:
             return
         self._schedulers.add(scheduler)
@@ -179,14 +179,14 @@ class Requeue(BackgroundTask):
                 self._rejected.setdefault(pod.uid, RejectedPod(pod, None))
 
     def _recall(self) -> None:
-        """Those whose search was stopped have their turn again."""
+        """Pods whose search was stopped have their turn again."""
         now = self._decider.solver.clock()
         for each in self._rejected.values():
             if each.again <= now:
                 each.attention = Attention.NOW
 
     def _drop_gone(self, snapshot: Snapshot) -> None:
-        """Forget pods that need not be woken any more, and what was left for woken pods for long enough."""
+        """Forget pods that need not be woken any more, and devices that were kept for woken pods for long enough."""
         known = self._state.seen(PODS)
         for uid, each in list(self._rejected.items()):
             pod = snapshot.pod(uid)

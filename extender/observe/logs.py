@@ -65,10 +65,10 @@ def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] 
 
 @contextmanager
 def unhindered(settings: LogSettings, more: Sequence[structlog.typing.Processor] = ()) -> Iterator[Callable[[], int]]:
-    """The same for a service: nothing waits for the reader of the log while this lasts.
+    """As `configure`, for a service: while the context is open, no code waits for the reader of the log.
 
     Yields:
-        tells how many lines have been dropped, because their reader did not read.
+        a function that returns the number of lines that were dropped because the reader of the log was too slow.
     """
     handler = _configure(settings, more)
     told = structlog.get_logger().warning

@@ -66,7 +66,7 @@ class Yielder:
         self._began = clock()
 
     async def pause(self) -> None:
-        """To be called after each piece of work: lets others run if the work has been going on for long."""
+        """Let other tasks run if the work has been going on for long. Call this after each piece of work."""
         if self._clock() - self._began >= self._seconds:
             await asyncio.sleep(0)
             self._began = self._clock()
@@ -240,7 +240,7 @@ class Follower:
         return pause
 
     def _doubt_all(self) -> float:
-        """After an error in our code events may be lost; returns the seconds to wait until the kind is listed again."""
+        """Note that an error in our code may have lost events; returns the seconds until the kind is listed again."""
         self.failures += 1
         self._failures += 1
         self._doubted = True

@@ -40,13 +40,13 @@ def smallest_set(
     *,
     least_members: int = 1,
 ) -> Members | None:
-    """Of the smallest sets that are enough, the one with the lowest rank.
+    """The smallest set that is enough. If there are several such sets, the one with the lowest rank.
 
     Args:
-        kinds: of each candidate. It makes no difference which candidates of a kind are in a set; of one kind, an
-            earlier candidate instead of a later one never raises the rank.
+        kinds: the kind of each candidate. Candidates of one kind can replace each other in a set. An earlier
+            candidate of a kind never ranks higher than a later one.
         is_enough: may raise any error, which ends the search.
-        rank: of a set; ranks of sets of one size are compared.
+        rank: the rank of a set. Only ranks of sets of one size are compared.
         most_members: the size of a set that is known to be enough, or the number of candidates.
         look: called about every millisecond; raises any error to end the search.
         least_members: the size of the smallest sets that are searched.
@@ -76,7 +76,7 @@ def smallest_set(
 def _groups(kinds: Sequence[Hashable]) -> list[list[int]]:
     """For each kind, the sets of its first candidates, as bits: none, the first, the first two, and so on.
 
-    Only such sets are compared. With other candidates of a kind, a set suffices just as well, and ranks no lower.
+    Only such sets are compared: with other candidates of a kind, a set does not have a lower rank.
     """
     by_kind: dict[Hashable, list[int]] = {}
     for number, kind in enumerate(kinds):
@@ -85,7 +85,7 @@ def _groups(kinds: Sequence[Hashable]) -> list[list[int]]:
 
 
 def _counts(groups: Sequence[Sequence[int]], most_members: int) -> list[int]:
-    """How many sets there are of no candidate, of one, of two, and so on."""
+    """The number of sets of each size, from no candidate on."""
     of_size = [1]
     for group in groups:
         longer = [0] * min(len(of_size) + len(group) - 1, most_members + 1)
@@ -97,7 +97,7 @@ def _counts(groups: Sequence[Sequence[int]], most_members: int) -> list[int]:
 
 
 def _by_size(groups: Sequence[Sequence[int]], most_members: int) -> list[list[int]]:
-    """The sets of no candidate, those of one, those of two, and so on."""
+    """The sets by size, from no candidate on."""
     of_size: list[list[int]] = [[0]]
     for group in groups:
         longer: list[list[int]] = [[] for _ in range(min(len(of_size) + len(group) - 1, most_members + 1))]
