@@ -202,7 +202,7 @@ def test_a_definition_without_the_right_to_list_its_objects_is_named_until_one_o
     async def main() -> tuple[str, str, int]:
         fake, state = FakeApi(), ClusterState()
         async with following(fake, state):
-            await asyncio.sleep(1)
+            await elapse(1)
             fake.served = {
                 **ALL_VERSIONS,
                 DEVICE_QUOTAS.group: {DEVICE_QUOTAS.versions[0]: frozenset({DEVICE_QUOTAS.plural})},
@@ -211,13 +211,13 @@ def test_a_definition_without_the_right_to_list_its_objects_is_named_until_one_o
             fake.put(DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits}))
             forbidden = Fault(403, reason="Forbidden", message="cannot list devicequotas")
             fake.fault_for = for_kind(DEVICE_QUOTAS, *[forbidden] * 1000)
-            await asyncio.sleep(61)
+            await elapse(61)
             before = state.doubt_of(DEVICE_QUOTAS)
             if is_removed:
                 fake.served = ALL_VERSIONS  # and the right is still missing
             else:
                 fake.fault_for = for_kind(DEVICE_QUOTAS)
-            await asyncio.sleep(11)
+            await elapse(11)
             return before, state.not_ready, len(state.snapshot.device_quotas)
 
     assert run(main()) == (f"{NOT_SYNCED}: cannot list devicequotas", "", 0 if is_removed else 1)
