@@ -11,7 +11,7 @@ from extender.state.snapshot import Snapshot
 
 
 def kind_of(pod: Pod, snapshot: Snapshot) -> Hashable:
-    """The same for pods that get the same answer from every node."""
+    """Equal for pods that get the same answer from every node."""
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
         return pod.uid
