@@ -7,6 +7,7 @@ from typing import TypeAlias
 from immutables import Map
 
 from allocator import (
+    NO_RULES,
     NOTHING_USED,
     DeviceState,
     Features,
@@ -92,7 +93,8 @@ class DeviceStates:
     def _judged(self, pool_id: PoolId, snapshot: Snapshot, nodes: _Nodes) -> _Judged:
         known = self._known.get(pool_id)
         seen = self._seen(snapshot.inventory.pools[pool_id], nodes, known.seen if known is not None else None)
-        used, rules = snapshot.usage.pools.get(pool_id, NOTHING_USED), snapshot.taint_rules
+        used = snapshot.usage.pools.get(pool_id, NOTHING_USED)
+        rules = snapshot.taint_rules if snapshot.taint_rules.concern(pool_id) else NO_RULES
         if known is not None and known.seen is seen and known.used is used and known.rules is rules:
             return known
         states = PoolStates(seen.pool, seen.vantages, used, rules, self._features)

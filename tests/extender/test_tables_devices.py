@@ -286,6 +286,7 @@ CHANGES: list[tuple[str, Callable[[ClusterState], object], set[str]]] = [
     ),
     ("a slice", lambda state: state.apply(modified(local_slice("b", devices=2))), {"b"}),
     ("a taint rule", lambda state: state.apply(modified(taint_rule("t", driver=DRIVER))), {*POOLS}),
+    ("a taint rule for a pool", lambda state: state.apply(modified(taint_rule("t", driver=DRIVER, pool="a"))), {"a"}),
     ("labels of a node", lambda state: state.apply(modified(node("a", labels={"x": "y"}))), {"a", "net"}),
     ("other fields of a node", lambda state: state.apply(modified(node("a", allocatable={"x.com/y": "1"}))), set()),
     ("a node is new", lambda state: state.apply(modified(node("c"))), {"net"}),
