@@ -132,7 +132,7 @@ class PinnedClaims:
     async def _checked(self, reservation: Reservation, snapshot: Snapshot) -> Reservation:
         """The reservation of a checked claim. If the check fails, the claim is taken back."""
         pod, claim = reservation.pod, snapshot.claim(reservation.uid)
-        if claim is None or claim.claim.allocation is None:
+        if claim is None or not reservation.is_allocated(claim.claim):
             raise BindError(f"claim {reservation.claim.key} was changed by others meanwhile")
         written, came = self._unchecked.find(reservation.uid), claim.allocated_at
         is_new = written is not None and came is not None and came <= written
@@ -145,7 +145,7 @@ class PinnedClaims:
             await self._check_quota(claim, pod, snapshot)
             await self._check_readiness(claim, pod)
         self._unchecked.forget(reservation.uid)
-        return Reservation(claim, pod, claim.claim.allocation, allocates=False, frees=False)
+        return replace(reservation, claim=claim, allocates=False, frees=False)
 
     async def _check_quota(self, claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> None:
         try:

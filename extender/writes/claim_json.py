@@ -113,7 +113,7 @@ class Reservation:
         """
         if now.uid != self.uid or now.deleting:
             return True
-        return not self._is_ours(now) or not (is_reserved(now, self.pod.uid) or self._frees(now))
+        return not self.is_allocated(now) or not (is_reserved(now, self.pod.uid) or self._frees(now))
 
     def unmade(self, raw: RawObject, now: Claim) -> RawObject:
         """The claim without the reservation, and without the allocation if only this pod used it."""
@@ -126,9 +126,10 @@ class Reservation:
 
     def _frees(self, now: Claim) -> bool:
         others = [consumer for consumer in now.reserved_for if consumer.uid != self.pod.uid]
-        return self.frees and self._is_ours(now) and not others
+        return self.frees and self.is_allocated(now) and not others
 
-    def _is_ours(self, now: Claim) -> bool:
+    def is_allocated(self, now: Claim) -> bool:
+        """Whether the claim has this allocation; any other one belongs to another bind."""
         return now.allocation is not None and _same(now.allocation, self.allocation)
 
 

@@ -64,9 +64,20 @@ class TestOtherWriters:
         world.look(seconds=3)
         assert world.has("a") == (["n/gpu-0"], ["p"])
 
+    def test_a_claim_that_another_pod_has_got_on_another_node_since_it_was_allocated_is_not_reserved(self) -> None:
+        world = scene(claim("a"), claim("b"), pinned("p", "a", "b"))
+
+        async def other() -> None:
+            await world.api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": {"allocation": None}})
+            await world.api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": _status("a", "m/gpu-0", "q")})
+
+        world.transport.script(WRITE, Fault(), Fault(before=other))
+        world.look()
+        assert world.has("a") == (["m/gpu-0"], ["q"])
+
 
 def _status(name: str, device: str, *users: str) -> RawObject:
-    status: RawObject = claim(name, allocated=[device], at="n", users=users)["status"]
+    status: RawObject = claim(name, allocated=[device], at=device.split("/", maxsplit=1)[0], users=users)["status"]
     return status
 
 
