@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from allocator import AllocationResult, Inventory, Pool, Quantity, Recent
+from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
 from extender.quota.device_usage import Meter, Taken
 from extender.state.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.snapshot import NO_SPEC, Snapshot
 
 _NO_CLAIMS: Final[Map[str, AllocationResult]] = Map()
 
-_MOST_PARTS: Final = 1_000_000
+_MOST_PARTS: Final = 200_000
 """Claims that are remembered, counted once for each limit."""
 
 
@@ -25,7 +25,7 @@ class Part(NamedTuple):
     """
 
     allocation: AllocationResult
-    pools: tuple[Pool | None, ...]
+    pools: Mapping[PoolId, Pool | None]
     amounts: Amounts
 
 
@@ -78,7 +78,8 @@ def _moved(old: Total, held: Map[str, AllocationResult], snapshot: Snapshot, met
         if part is None or not _holds(part, allocation, inventory, is_same=inventory is old.inventory):
             claim = snapshot.claim(uid)
             taken = Taken(NO_SPEC if claim is None else claim.claim.spec, allocation)
-            part = Part(allocation, _pools(allocation, inventory), meter.measured(old.limit, [taken]))
+            pools = {each.device.pool_id: inventory.pools.get(each.device.pool_id) for each in allocation.results}
+            part = Part(allocation, pools, meter.measured(old.limit, [taken]))
             _add(nano, part.amounts, 1)
         else:
             del gone[uid]
@@ -93,11 +94,7 @@ def _holds(part: Part, allocation: AllocationResult, inventory: Inventory, *, is
     """Whether a claim takes the same as before; ``is_same``: the inventory is as it was."""
     if part.allocation is not allocation:
         return False
-    return is_same or all(a is b for a, b in zip(part.pools, _pools(allocation, inventory), strict=True))
-
-
-def _pools(allocation: AllocationResult, inventory: Inventory) -> tuple[Pool | None, ...]:
-    return tuple(inventory.pools.get(result.device.pool_id) for result in allocation.results)
+    return is_same or all(inventory.pools.get(pool_id) is pool for pool_id, pool in part.pools.items())
 
 
 def _add(nano: dict[str, int], amounts: Amounts, sign: int) -> None:
