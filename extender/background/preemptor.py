@@ -8,8 +8,9 @@ A preemption has four steps. A step begins when the snapshot shows what the step
 3. The choice is checked on the newest snapshot, and the victims that are still needed are evicted.
 4. The nomination ends when the pod is bound or gone, or `KEPT_SECONDS` after its victims have gone.
 
-A process that starts knows nothing of earlier steps but the nomination. When the pod is rejected again, it carries on
-with the victims that are named there. So two processes never choose different victims for one pod.
+A process that starts knows only the nomination, and nothing else of earlier steps. When the pod is rejected again, the
+process carries on with the victims that the nomination names. So two processes never choose different victims for one
+pod.
 """
 
 import math
@@ -26,7 +27,7 @@ from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.kube.raw import revision
-from extender.observe.metrics import Metrics
+from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import Offload
 from extender.preemption.choice import (
     Preemption,
@@ -49,17 +50,19 @@ from extender.writes.evictions import Evictor
 logger = structlog.get_logger()
 
 KEPT_SECONDS: Final = 60.0
-"""After the victims have gone: by then a scheduler has tried the pod, or never will."""
+"""A nomination lasts this time after the victims have gone: by then a scheduler has tried the pod, or never will."""
 
 PATIENCE_SECONDS: Final = 0.5
-"""After filter's answer. Until then kube-scheduler may say that it makes room itself, on another node."""
+"""Time from filter's answer to the choice. Meanwhile kube-scheduler may say that it evicts pods on another node."""
 
 _CHOOSING_SECONDS: Final = 0.5
-"""To choose in one turn, and to check one choice: the turns of other tasks wait."""
+"""The longest time of all choices in one turn, and of one check of a choice: the turns of other tasks wait."""
+
 _MOST_ENDED: Final = 1024
-"""Nominations that we have ended, and whose end the watch may not have shown yet."""
+"""At most this number of nominations is remembered that dra-extender has ended, until the watch shows their end."""
+
 _SEEN_SECONDS: Final = 10.0
-"""A nomination that the watch does not show within this time was ended by somebody else."""
+"""If the watch does not show a nomination within this time, another process has ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class _Asked:
 
     Attributes:
         names: the nodes that filter was asked about.
-        due: seconds; from then on the pod is chosen for.
+        due: when victims are chosen for the pod, in seconds of the clock.
     """
 
     pod: Pod
@@ -81,10 +84,10 @@ class _Kept:
     """A pod for which devices are kept.
 
     Attributes:
-        keeping: what is kept.
-        since: seconds; when the pod was chosen for.
+        keeping: the devices that are kept, their node, and the victims.
+        since: when the victims were chosen, in seconds of the clock.
         victims: how many pods were evicted for it.
-        free_since: since when no pod is terminating that holds devices near the node; None while there is one.
+        free_since: since when no terminating pod holds devices that the node reaches; None while one does.
     """
 
     pod: Pod
@@ -95,16 +98,16 @@ class _Kept:
 
 
 class Preemptor(BackgroundTask):
-    """Preempts, for one pod after the other, those of the highest priority first.
+    """Preempts for one pod after the other, the pod with the highest priority first.
 
     Args:
         state: the cluster.
-        solver: decides who is evicted; its faults are told of what fails at a pod.
-        evictor: writes.
+        solver: decides which pods are evicted. It also has the faults, which get unexpected errors.
+        evictor: writes nominations and evictions.
         is_binding: whether a bind of the pod with this uid is running.
-        tell: tells pods that they are evicted.
-        metrics: counts.
-        off_loop: where victims are chosen.
+        tell: writes an Event on a victim.
+        metrics: counts preemptions and victims.
+        off_loop: runs the choice of victims in a thread.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class Preemptor(BackgroundTask):
         evictor: Evictor,
         is_binding: Callable[[str], bool],
         tell: Callable[[Pod, Note], None],
-        metrics: Metrics,
+        metrics: PreemptionMetrics,
         off_loop: Offload,
     ) -> None:
         self._state = state
@@ -133,7 +136,7 @@ class Preemptor(BackgroundTask):
         self._ended: Recent[int] = Recent(_MOST_ENDED)
 
     def on_rejected(self, rejection: Rejection) -> None:
-        """Remember the pod. A call for all nodes that follows one for the nominated node counts instead of it."""
+        """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others."""
         may_preempt = rejection.sent.may_preempt and not rejection.result.is_over_quota
         if may_preempt and not rejection.result.failed:
             due = self._solver.clock() + PATIENCE_SECONDS
@@ -164,7 +167,7 @@ class Preemptor(BackgroundTask):
                 await self._look_after(kept)
 
     def _due(self) -> list[_Asked]:
-        """The pods that their schedulers have given up, the most important first."""
+        """The pods that were rejected long enough ago, the most important first."""
         now = self._solver.clock()
         due = (each for each in self._asked.values() if each.due <= now)
         return sorted(due, key=lambda each: (-each.pod.priority, each.pod.created, each.pod.uid))
@@ -209,10 +212,10 @@ class Preemptor(BackgroundTask):
             self._kept.setdefault(pod.uid, _Kept(pod, pod.kept, self._solver.clock()))
 
     def _planned(self, until: str = "") -> Snapshot:
-        """The cluster once the preemptions that are chosen are carried out, and pods have what they only wait for.
+        """The cluster after all chosen preemptions, and after the terminations that other pods wait for.
 
         Args:
-            until: uid of a pod; its own preemption is left out, and those that were chosen after it.
+            until: uid of a pod. Its own preemption, and preemptions that were chosen later, are left out.
         """
         snapshot = self._state.snapshot
         for uid, found in self._chosen.items():
@@ -235,7 +238,7 @@ class Preemptor(BackgroundTask):
     # --- evict ----------------------------------------------------------------------------------------------
 
     async def _evict(self, found: Preemption) -> None:
-        """Evict who is still needed, once the nomination is seen."""
+        """Evict the victims that are still needed, once the watch shows the nomination."""
         uid = found.pod.uid
         pod = self._pending(uid)
         if pod is not None and not pod.kept.node and self._solver.clock() < self._kept[uid].since + _SEEN_SECONDS:
@@ -248,8 +251,8 @@ class Preemptor(BackgroundTask):
         victims = await self._still_needed(found, planned)
         if victims is None:
             if self._kept[uid].victims and await self._still_needed(found, without_rivals(pod, planned)) is not None:
-                return  # The rival has evicted nobody yet, and gives up.
-            await self._give_up(pod, f"the devices on node {pod.kept.node} can't be freed any more")
+                return  # The rival has evicted no pod yet, and gives up.
+            await self._give_up(pod, f"evictions can't free enough devices on node {pod.kept.node} any more")
         elif victims and self._pending(uid) is not None:
             await self._evict_all(victims, pod)
 
@@ -277,7 +280,7 @@ class Preemptor(BackgroundTask):
     # --- until the pod is bound -------------------------------------------------------------------------------
 
     def _all_kept(self) -> list[_Kept]:
-        """Also those that another process has nominated."""
+        """All pods for which devices are kept, also pods that another process has nominated."""
         snapshot = self._state.snapshot
         for name in snapshot.nominated:
             for pod in snapshot.nominated_to(name):
@@ -302,7 +305,7 @@ class Preemptor(BackgroundTask):
         elif kept.free_since is None:
             kept.free_since = now
         elif now - kept.free_since > KEPT_SECONDS:
-            await self._give_up(pod, "nobody has scheduled the pod in time")
+            await self._give_up(pod, "the pod was not bound in time")
 
     def _is_waiting(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether a pod near the kept node is terminating."""
@@ -311,16 +314,16 @@ class Preemptor(BackgroundTask):
 
     def _count_outcome(self, kept: _Kept, pod: Pod) -> None:
         if pod.node_name == kept.keeping.node:
-            self._metrics.preemption_took(self._solver.clock() - kept.since)
+            self._metrics.took(self._solver.clock() - kept.since)
         elif pod.node_name:
             self._count_unused(kept)
 
     def _count_unused(self, kept: _Kept) -> None:
         if is_in_vain(kept.pod, kept.keeping, self._planned()):
-            self._metrics.preempted_in_vain(kept.victims)
+            self._metrics.in_vain(kept.victims)
 
     async def _give_up(self, pod: Pod, why: str) -> None:
-        """End the nomination. The write wakes the pod's scheduler, so that the pod is rejected and chosen for again."""
+        """End the nomination. The write wakes the pod's scheduler. Once the pod is rejected, it may preempt again."""
         self._forget(pod.uid)
         try:
             before = await self._evictor.end(pod, why)
@@ -330,7 +333,7 @@ class Preemptor(BackgroundTask):
             logger.info("nomination not ended", pod=str(pod), error=str(error))
 
     def _forget(self, uid: str) -> None:
-        """The pod does not take what others were evicted for."""
+        """Count that the pod does not take the devices of its victims."""
         kept = self._kept.pop(uid, None)
         if kept is not None:
             self._count_unused(kept)

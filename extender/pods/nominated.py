@@ -1,8 +1,8 @@
-"""What is held for nominated pods, and what another pod finds beside it.
+"""The devices that are held for nominated pods, and what another pod finds beside them.
 
-Room was made for a nominated pod on its node, perhaps by evictions. If we made the room, the nomination has the devices
-by name (`extender.state.pod_conditions.Keeping`). So each of several pods gets the devices that were freed for it,
-whichever is free first. If a scheduler made the room, it is what the pod would get on its node.
+Room was made for a nominated pod on its node, perhaps by evictions. If dra-extender made the room, the nomination names
+the devices (`extender.state.pod_conditions.Keeping`). So each of several pods gets the devices that were freed for it,
+in whatever order they become free. If a scheduler made the room, the devices that the pod would get on its node count.
 """
 
 import math
@@ -20,7 +20,7 @@ from extender.state.snapshot import Snapshot
 
 
 def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:
-    """What a pod would get on a node, apart from what is held for others.
+    """What a pod would get on a node, beside the devices that are held for other pods.
 
     A pod gets the devices that are kept for it, if it can. A pod that may take what is kept for others takes it only if
     it finds nothing else.
@@ -38,7 +38,7 @@ def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> 
 
 
 def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Case | Blocked]:
-    """The pod's case in the ways in which the pod may get devices, the best way first."""
+    """The ways in which the pod may get devices, the best way first."""
     held = held_for_nominated(pod, snapshot, solver)
     if pod.kept.devices:
         if pod.kept.node == node.name:
@@ -59,7 +59,7 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
     that no longer fits.
 
     Args:
-        pod: from which it is held.
+        pod: the pod from which devices are held.
         snapshot: the cluster.
         solver: the allocator.
         spares: what is kept by name is held whatever the pod's priority.
@@ -83,7 +83,7 @@ def _nominated(snapshot: Snapshot) -> Iterable[Pod]:
 
 
 def _is_kept_from(other: Pod, pod: Pod) -> bool:
-    """Whether what is kept for a pod by name is not for this one."""
+    """Whether the devices that are kept for the other pod by name are held from this pod."""
     has_own = bool(pod.kept.devices) and set(pod.kept.devices).isdisjoint(other.kept.devices)
     return has_own or other.priority >= pod.priority
 
@@ -107,9 +107,9 @@ class _Room:
     """The cluster while one pod after the other gets what is held for it.
 
     Attributes:
-        shared: claims that the pod has too from which it is held.
+        shared: claims that the asking pod uses, too.
         held: the cluster so far.
-        solver: for as long as there is time for all pods.
+        solver: the allocator, with the time for all pods together.
     """
 
     shared: Collection[ObjectKey]

@@ -26,8 +26,8 @@ from extender.verbs.smallest_set import Members
 
 FEWEST_NODES: Final = 100
 SHARE_OF_NODES: Final = 0.1
-"""The most nodes that are searched: this share of those asked about, and at least `FEWEST_NODES`, as kube-scheduler's
-preemption does."""
+"""At most this share of the nodes that filter was asked about is searched, but at least `FEWEST_NODES` nodes.
+kube-scheduler's preemption has the same limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Preemption:
     """Evictions that make room for a pod.
 
     Attributes:
-        victims: the pods to evict, wherever they run; none if the pod only has to wait for pods that are terminating.
-        devices: which the pod gets then.
-        violations: how many of the victims break a PodDisruptionBudget.
+        victims: the pods to evict, on any node; empty if the pod only has to wait until terminating pods are gone.
+        devices: the devices that the pod gets then.
+        violations: how many of these evictions break a PodDisruptionBudget.
     """
 
     pod: Pod
@@ -48,20 +48,20 @@ class Preemption:
 
     @property
     def keeping(self) -> Keeping:
-        """What is kept for the pod."""
+        """The devices to keep for the pod, with the node and the victims."""
         return Keeping(self.node.name, self.devices, tuple(victim.uid for victim in self.victims))
 
 
 def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Preemption | None:
     """The best preemption for a pod; None if no eviction helps.
 
-    If the pod fits on one of the nodes once the pods that are terminating have gone, nobody is evicted.
+    The preemption has no victims if the pod fits on a node once terminating pods are gone.
 
     Args:
         pod: fits on none of the nodes.
         names: the nodes that kube-scheduler's own checks have passed.
         snapshot: the cluster.
-        solver: the allocator. When its time is up, the best preemption so far is the answer.
+        solver: the allocator. When its time is up, the best preemption that was found so far is the result.
     """
     if not pod.may_preempt or not any(each.priority < pod.priority for each in snapshot.pods.values()):
         return None
@@ -83,7 +83,10 @@ def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -
 
 
 def begun(pod: Pod, snapshot: Snapshot) -> Preemption | None:
-    """The preemption that a pod's nomination names, by this process or another; None if the pod can't have its node."""
+    """The preemption that this process or another one has begun: the nomination of the pod names it.
+
+    None if the node is gone, or if kube-scheduler rejects it now.
+    """
     node = snapshot.nodes.get(pod.kept.node)
     if node is None or rejection(pod.requirements, node):
         return None
@@ -92,9 +95,10 @@ def begun(pod: Pod, snapshot: Snapshot) -> Preemption | None:
 
 
 def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple[Pod, ...] | None:
-    """The victims that are needed on a later snapshot: none if the pod only has to wait; None if they don't suffice.
+    """The victims that are still needed on a later snapshot, so that the pod gets the devices that are kept for it.
 
-    They suffice if the pod gets the devices that are kept for it, and kube-scheduler does not reject the node now.
+    Empty if the pod only has to wait until terminating pods are gone. None if the victims no longer suffice, or if
+    kube-scheduler rejects the node now.
 
     Raises:
         InvalidClaimError, SelectorError: the pod can run on no node.
@@ -115,7 +119,7 @@ def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple
 def without_rivals(pod: Pod, snapshot: Snapshot) -> Snapshot:
     """The cluster without the nominations of other pods, of no higher priority, that name devices kept for this pod.
 
-    Two replicas have written them at the same moment. Such a nomination ends when its writer sees the other one.
+    Two replicas have written these nominations at the same moment. Such a nomination ends when its writer sees this.
     """
     wanted = frozenset(pod.kept.devices)
     for name in snapshot.nominated:
@@ -133,7 +137,7 @@ def carried_out(found: Preemption, snapshot: Snapshot) -> Snapshot:
 
 
 def _smallest(options: Sequence[tuple[Evictions, Members]], solver: Solver) -> Iterator[tuple[Evictions, Members]]:
-    """The fewest pods on each node, as far as there is time."""
+    """The fewest victims on each node. When time is up, a set of victims that suffices may be larger."""
     for place, (evictions, enough) in enumerate(options):
         fewest: Members | None = None
         with suppress(TimeoutError):
@@ -149,9 +153,9 @@ def _preemption(evictions: Evictions, members: Members, solver: Solver) -> Preem
 
 
 def _devices(evictions: Evictions, victims: Sequence[Pod], solver: Solver) -> tuple[DeviceId, ...]:
-    """What the pod gets once the victims have gone.
+    """The devices that the pod gets once the victims have gone; empty if a limit stops the search for them.
 
-    One search more, although the time to choose may be up. It is not known only if the limits of a search stop it.
+    The search runs even if the time to choose victims is up.
     """
     timeless = replace(solver, until=math.inf)
     case = open_case(evictions.pod, without_pods(evictions.snapshot, victims), timeless)
@@ -163,7 +167,8 @@ def _devices(evictions: Evictions, victims: Sequence[Pod], solver: Solver) -> tu
 def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Iterator[Evictions]:
     """The nodes with pods to evict or to wait for.
 
-    The nodes to wait on come first, then those with pods in namespaces that borrow, then those whose pods matter least.
+    Nodes where the pod may only have to wait come first, then nodes with pods of namespaces that borrow, then nodes
+    with the least important pods.
     """
     borrowing = loans_of(snapshot, solver).of_namespace
     found: list[tuple[bool, bool, int, str, tuple[Pod, ...]]] = []
@@ -184,7 +189,7 @@ def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solve
 
 
 def holders_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Iterator[Pod]:
-    """The pods that use claims with devices of the pools that a node reaches, by uid, wherever the pods run."""
+    """The pods that hold devices of the pools that a node reaches, by uid. They may run on any node."""
     pools = snapshot.inventory.for_node(node.node, features)
     claims = (snapshot.claim(uid) for pool in pools for uid in snapshot.holders.get(pool.id, ()))
     users = (user.uid for claim in claims if claim is not None for user in claim.claim.reserved_for)

@@ -1,4 +1,7 @@
-"""What the conditions of a pod tell: whether kubelet has started it, whether its claims were released, what is kept."""
+"""What the conditions of a pod say.
+
+They say whether kubelet has started the pod, whether its claims were released, and where devices are kept for it.
+"""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -6,24 +9,24 @@ from typing import Final, NamedTuple
 from allocator import DeviceId, Fields
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
-"""Condition of a pod whose claims were released: its bind failed, or their devices keep it off every node."""
+"""Condition of a pod whose claims were released: its bind failed, or the claims' devices kept it off every node."""
 
 KEPT: Final = "dra-extender/DevicesKept"
-"""Condition of a pod for which others are evicted. The message is a `Keeping` (`Keeping.message`)."""
+"""Condition of a pod for which other pods are evicted. The message is a `Keeping` in words (`Keeping.message`)."""
 
 _KEPT: Final = ": devices are kept for the pod: "
 _EVICTED: Final = "; evicted for it: "
 
 _SANDBOX_READY: Final = "PodReadyToStartContainers"
-"""Condition of a pod whose sandbox exists. kubelet prepares the devices of the pod's claims before."""
+"""Condition of a pod whose sandbox exists. Before that, kubelet prepares the devices of the pod's claims."""
 
 
 class Keeping(NamedTuple):
-    """What is kept for a pod for which others are evicted.
+    """What is kept for a pod for which other pods are evicted.
 
     Attributes:
-        node: where it is kept; empty if nothing is kept.
-        devices: which the pod gets there.
+        node: the node of the devices; empty if nothing is kept.
+        devices: the devices that the pod gets there.
         victims: uids of the pods that are evicted for it.
     """
 
@@ -65,7 +68,7 @@ def read_conditions(status: Fields) -> tuple[PodCondition, ...]:
 
 
 def fence_of(conditions: Iterable[PodCondition]) -> str:
-    """The revision that the latest fence was made from, which is different for each fence of a pod; empty for none."""
+    """The revision of the pod before its latest fence: different for each fence of a pod. Empty without a fence."""
     messages = [each.message for each in conditions if each.type == RELEASED]
     return messages[-1].rpartition(" ")[2] if messages else ""
 

@@ -77,7 +77,7 @@ class Evictions:
             may_go: whether one of the others may be evicted for the pod.
         """
         evicted, near = tuple(given), tuple(others)
-        # A claim may be shared by a pod that is terminating and a candidate: it is free once both have gone.
+        # A terminating pod and a candidate may share a claim: the claim is free once both are gone.
         leaving = (other for other in near if other.deleting or other.is_finished)
         world = without_pods(after_departures(snapshot, node, solver.features), (*evicted, *leaving))
         used = Counter(key for each in evicted for key in budgets_covering(each, snapshot))
@@ -114,7 +114,7 @@ class Evictions:
         return self, self.irreducible(solver)
 
     def irreducible(self, solver: Solver) -> Members | None:
-        """Candidates from which none can be left out; none if the devices suffice already; None if they never do.
+        """Candidates that suffice and are all needed. Empty if the devices suffice already; None if no set suffices.
 
         Raises:
             InvalidClaimError, SelectorError: the pod can run on no node.
@@ -124,10 +124,10 @@ class Evictions:
         return () if is_enough(()) else irreducible_set(len(self.candidates), is_enough)
 
     def smallest(self, most: int, solver: Solver) -> Members | None:
-        """The fewest candidates; of several such sets, the one that kube-scheduler's preemption would prefer.
+        """The fewest candidates that suffice. If there are several such sets, the one that kube-scheduler would prefer.
 
         Args:
-            most: a number of candidates that is known to suffice.
+            most: a number of candidates that suffices.
             solver: the allocator.
 
         Returns:
@@ -189,7 +189,7 @@ class Evictions:
         return violations(chosen, self.allowed), harm if len(entitled) == len(pods) else _harm(entitled), harm
 
     def _order(self, members: Members) -> tuple[Any, ...]:
-        """As `rank`, but no two sets are equal."""
+        """As `rank`, but different sets never have the same rank."""
         return *self.rank(members), members
 
 

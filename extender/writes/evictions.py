@@ -1,7 +1,7 @@
 """Evictions: devices are kept for a pod on a node, and the pods that hold them are deleted.
 
-kube-scheduler forgets a nomination of its own accord each time that the pod fits nowhere. So the nomination is also a
-condition of ours in the pod's status, which lasts until it is ended, and which every replica reads.
+kube-scheduler forgets a nomination each time that the pod fits nowhere. So the nomination is also a condition in the
+pod's status. The condition lasts until dra-extender ends it, and every replica reads it.
 """
 
 import asyncio
@@ -31,10 +31,11 @@ class Evictor:
     async def keep(self, pod: Pod, keeping: Keeping) -> None:
         """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
 
-        The nomination names the devices and the victims. So whoever carries the preemption on evicts nobody else.
+        The nomination names the devices and the victims. So a process that carries
+        on evicts only these pods.
 
         Raises:
-            WriteRefusedError, OutcomeUnknownError: the pod is perhaps not nominated; nobody may be evicted for it.
+            WriteRefusedError, OutcomeUnknownError: the pod may not be nominated, so no pod may be evicted for it.
         """
 
         def patch(raw: RawObject, now: Pod) -> RawObject:
@@ -51,7 +52,7 @@ class Evictor:
             raise WriteRefusedError(f"pod {pod.key} is gone")
 
     async def end(self, pod: Pod, why: str) -> Pod | None:
-        """End a nomination of ours. A pod that is gone or bound has none.
+        """End a nomination by dra-extender. A pod that is gone or bound has none.
 
         Returns:
             The pod as it was before; None if it is gone.
@@ -71,7 +72,7 @@ class Evictor:
         return await patch_status(self.api, pod.key, patch)
 
     async def evict(self, victims: Sequence[Pod], preemptor: Pod) -> Mapping[str, str]:
-        """Mark and delete pods, at the same time; returns why those live that are not deleted, by uid."""
+        """Mark and delete pods, all at the same time. Returns why some of them were not deleted, by uid."""
         outcomes = await asyncio.gather(*(self._outcome(victim, preemptor) for victim in victims))
         return {victim.uid: why for victim, why in zip(victims, outcomes, strict=True) if why}
 
@@ -83,7 +84,7 @@ class Evictor:
         return ""
 
     async def _evict(self, victim: Pod, preemptor: Pod) -> None:
-        """Write the condition, then delete what was written: a pod that others have changed meanwhile is read again.
+        """Write the condition, then delete the pod in that version. If others have changed the pod, it is read again.
 
         A pod that is gone or terminating already is a success: its devices will be free.
         """

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
 from extender.kube.api import PODS, ObjectKey, RawObject
-from extender.observe.metrics import Metrics
+from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import at_once
 from extender.state.objects import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
@@ -72,7 +72,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.solver = replace(solver(), clock=lambda: self.now)
         self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry)
+        self.metrics = PreemptionMetrics(self.registry)
         self.start(Transport(self.cluster.api))
 
     @classmethod

@@ -33,6 +33,11 @@ def functions(trees: dict[Path, ast.Module]) -> Iterator[tuple[str, Function]]:
                 yield f"{path}:{node.lineno} {node.name}", node
 
 
+def test_a_function_has_at_most_50_lines() -> None:
+    ends = [(place, node.lineno, node.end_lineno or 0) for place, node in functions(TREES)]
+    assert [place for place, first, last in ends if last - first >= 50] == []
+
+
 def test_a_test_does_not_sleep() -> None:
     """`virtualtime.elapse` lets virtual time pass, and `tests.kit.waiting` waits for what is outside of the test."""
     sleeping = [

@@ -24,7 +24,7 @@ from extender.background.task import Rejection
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
-from extender.observe.metrics import Metrics
+from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import at_once
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
@@ -96,7 +96,7 @@ class Replica:
         self.gate = Gate(api, records, lambda _: 0)
         self._now = 0.0
         self._solver = replace(solver(), clock=lambda: self._now)
-        metrics = Metrics(CollectorRegistry())
+        metrics = PreemptionMetrics(CollectorRegistry())
         evictor = Evictor(self.gate, lambda: NOW)
         arguments = (lambda _: False, lambda pod, _note: self.evicted.add(pod.name), metrics, at_once)
         self.task = Preemptor(self.state, self._solver, evictor, *arguments)
