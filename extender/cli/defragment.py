@@ -29,7 +29,7 @@ from extender.cli.reading import check_pod_name, settings_of
 from extender.config.settings import Settings
 from extender.defragmentation.advice import Advice, ShapeAdvice
 from extender.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment
-from extender.explain.absence import needs_no_devices, unknown_pod
+from extender.explain.absence import unknown_pod
 from extender.kube.api import RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
 from extender.kube.credentials import find_origin
 from extender.observe.tables.terminal import Table, print_table
@@ -38,6 +38,9 @@ from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
 from extender.simulation.quiet import log_quietly
 from extender.state.snapshot import Snapshot
+
+DEFRAGMENTED: Final = tuple(RESOURCES.values())
+"""The kinds that a defragmentation reads."""
 
 app = command_app()
 
@@ -108,7 +111,7 @@ def _simulated(paths: Sequence[Path], settings: Settings, problems: list[str], b
 def _listed_now(kubeconfig: Path | None, context: str) -> Snapshot:
     """The live cluster as it is now."""
     try:
-        return asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ), tuple(RESOURCES.values())))
+        return asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ), DEFRAGMENTED))
     except ConnectError as error:
         fail(*error.problems)
     except (ApiError, OutcomeUnknownError) as error:
@@ -121,9 +124,8 @@ def _key(pod: str, snapshot: Snapshot, settings: Settings) -> ObjectKey:
     key = ObjectKey(namespace or "default", name)
     found = snapshot.pods.get(key)
     if found is None:
+        note("pods that need no devices are not looked at")
         fail(unknown_pod(key, snapshot.pods))
-    if not found.needs_devices:
-        fail(needs_no_devices(key))
     if not found.is_pending:
         fail(f"pod {key} is not pending: " + (f"its node is {found.node_name}" if found.node_name else "it has ended"))
     if reason := no_attempt(found, settings.scheduling.scheduler_names):

@@ -4,6 +4,8 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from immutables import Map
+
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Rehearsal
 from extender.explain.explanation import Spared
@@ -98,15 +100,12 @@ class Mobility:
                     yield f"it shares claim {key} with pod {pod.namespace}/{user.name}"
 
     def _taking(self, pod: Pod, solver: Solver) -> frozenset[str]:
-        """The nodes that take a pod, its own node included, if it leaves its node. Pods of one kind share the answer.
-
-        The answer is for the first pod of the kind: a node may be in it because that pod has left it.
-        """
+        """The nodes that would take another pod like this one. Pods of one kind share the answer."""
         key = self.kind(pod)
         if key not in self._takers:
             nodes = self.snapshot.nodes
             names = [name for name in self.names if not rejection(pod.requirements, nodes[name])]
-            self._takers[key] = frozenset(self.rehearsal.takers(unbound(pod), self.snapshot, names, solver).passed)
+            self._takers[key] = frozenset(self.rehearsal.takers(*_with_twin(pod, self.snapshot), names, solver).passed)
         return self._takers[key]
 
     def kind(self, pod: Pod) -> Hashable:
@@ -130,6 +129,26 @@ def unbound(pod: Pod) -> Pod:
     """The pod that a controller makes in place of this one, once this one is deleted."""
     new = replace(pod, node_name="", nominated_node="", kept=NOTHING_KEPT, extended_claim=None)
     return replace(new, phase="Pending", has_started=False)
+
+
+def _with_twin(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
+    """A new pod that asks for the same, and the cluster with its claims. The pod itself stays and keeps its devices.
+
+    DeviceQuotas do not count: the pod that moves gives back what it holds.
+    """
+    entries = []
+    for entry in pod.claims:
+        named = snapshot.claims.get(ObjectKey(pod.namespace, entry.claim_name or ""))
+        if named is None:
+            entries.append(entry)
+            continue
+        name, uid = f"{named.claim.name}/twin", f"{named.claim.uid}/twin"
+        claim = replace(named.claim, name=name, uid=uid, allocation=None, reserved_for=())
+        snapshot = snapshot.with_claim(replace(named, claim=claim))
+        entries.append(replace(entry, claim_name=name))
+    statuses = {name: claim_name for name, claim_name in pod.claim_statuses.items() if claim_name is None}
+    twin = replace(unbound(pod), name=f"{pod.name}/twin", uid=f"{pod.uid}/twin", claim_statuses=statuses)
+    return replace(twin, claims=tuple(entries)), snapshot._replace(device_quotas=Map())
 
 
 def held_devices(pod: Pod, snapshot: Snapshot) -> int:

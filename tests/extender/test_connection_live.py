@@ -9,7 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from extender.cli.audit import AUDITED, listed_live
+from extender.cli.defragment import DEFRAGMENTED
 from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, explained_live
+from extender.cli.main import app
 from extender.config.sources import load
 from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, ConnectError, Resource
 from extender.kube.permissions import ALLOCATES, WRITES
@@ -17,7 +19,10 @@ from extender.kube.transport import Request
 from extender.serving.run import live
 from extender.state.live import connect
 from extender.state.state import ClusterState
+from tests.extender.cli_scene import RUNNER
+from tests.extender.defragmenting import moves, waits
 from tests.extender.livecluster import default, half, make_claim, now
+from tests.kit.clusters import GPU, local_slice, node
 from tests.kit.servers.canned import (
     CHUNKED,
     answer,
@@ -75,7 +80,7 @@ async def test_a_live_cluster_is_connected_to_synced_and_followed(tmp_path: Path
         await asyncio.wait([following])
 
 
-@pytest.mark.parametrize("resources", [AUDITED, EXPLAINED])
+@pytest.mark.parametrize("resources", [AUDITED, EXPLAINED, DEFRAGMENTED])
 async def test_who_only_reads_a_live_cluster_needs_no_right_to_write_or_watch(
     tmp_path: Path, resources: Collection[Resource]
 ) -> None:
@@ -117,3 +122,15 @@ async def test_an_unknown_pod_of_a_live_cluster_is_told_from_one_without_devices
         assert plain.document["verdict"] == "needs no devices"
         with pytest.raises(InquiryError, match=r"pod default/plane does not exist; did you mean default/plain\?"):
             await explained_live(origin, load(), Inquiry(default("plane")))
+
+
+async def test_a_live_cluster_is_defragmented(tmp_path: Path) -> None:
+    fake, nodes = FakeApi(), [GPU, *(each for name in "ab" for each in (node(name), local_slice(name, 2)))]
+    running = [*moves("x", "a/gpu-0", on="a"), *moves("y", "b/gpu-0", on="b")]
+    for each in (*nodes, *running, *waits("p", 2)):
+        fake.put(RESOURCES[each["kind"]], each)
+    async with served_over_http(fake) as url:
+        origin = kubeconfig(tmp_path, url, {"token": "t"})
+        command = ["defragment", "--kubeconfig", origin.files, "-o", "name"]
+        result = await asyncio.to_thread(RUNNER.invoke, app, command)
+    assert (result.stdout, result.stderr) == ("ns/x\n", "")

@@ -91,7 +91,6 @@ def test_an_empty_result_says_why(objects: list[Object], said: str, tmp_path: Pa
 
 
 MISTAKES: dict[str, tuple[list[str], int, str]] = {
-    "no such pod": (["--pod", "ns/pp"], USAGE, "pod ns/pp does not exist; did you mean ns/p?"),
     "a pod on a node": (["--pod", "ns/x"], USAGE, "pod ns/x is not pending: its node is a"),
     "no name of a pod": (["--pod", "a/b/c"], USAGE, "a/b/c: expected POD or NAMESPACE/POD"),
     "a live cluster, too": (
@@ -111,6 +110,17 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
 def test_mistakes_are_told(arguments: list[str], code: int, said: str, manifests: Path) -> None:
     result = RUNNER.invoke(app, ["defragment", str(manifests), *arguments])
     assert (result.exit_code, result.stderr) == (code, f"error: {said}\n")
+
+
+def test_an_unknown_pod_is_told_with_the_nearest_name(manifests: Path) -> None:
+    result = RUNNER.invoke(app, ["defragment", str(manifests), "--pod", "ns/pp"])
+    assert (result.exit_code, result.stderr.splitlines()) == (
+        USAGE,
+        [
+            "note: pods that need no devices are not looked at",
+            "error: pod ns/pp does not exist; did you mean ns/p?",
+        ],
+    )
 
 
 def test_a_pod_without_a_proposal_ends_in_1(manifests: Path) -> None:

@@ -26,6 +26,7 @@ from tests.kit.clusters import (
     snapshot_of,
     solver,
 )
+from tests.kit.objects.parts import api_object
 
 
 def nodes(**devices: int) -> list[Object]:
@@ -127,6 +128,21 @@ def test_protected_pods_are_named_and_do_not_move(running: list[Object], expecte
     found = advice(*nodes(a=2, b=1), *running, *waits("p", 2))
     assert not found.proposals
     assert spared(found) == expected
+
+
+def test_the_place_that_one_pod_would_leave_is_no_place_for_another() -> None:
+    full = [*nodes(a=1, b=1), *moves("x", "a/gpu-0", on="a"), *moves("y", "b/gpu-0", on="b")]
+    assert spared(advice(*full, *waits("p"))) == {"no other node takes it": ("pod ns/x", "pod ns/y")}
+
+
+def test_a_pod_in_a_namespace_at_its_quota_moves() -> None:
+    """It gives back what it holds before it asks again."""
+    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": 2}
+    quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": [limit]})
+    other = waits("p", 2)
+    for each in other:
+        each["metadata"]["namespace"] = "elsewhere"
+    assert said(advice(*HALF_FULL, quota, *other)) == ["elsewhere/p on a: move ns/x from a to b"]
 
 
 def test_a_pod_of_a_scheduler_that_does_not_call_the_extender_does_not_move() -> None:
