@@ -29,7 +29,7 @@ class Unreadable:
 
 
 Refusal: TypeAlias = Overrun | Unreadable
-"""What keeps a pod off all nodes, with its ``reason``."""
+"""Keeps a pod off all nodes; has a ``reason``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PodQuota:
     """The quotas of a pod's namespace.
 
     Attributes:
-        quotas: by name.
+        quotas: the quotas in the order of their names.
         unreadable: why a quota of the namespace can't be read; empty if all can.
     """
 
@@ -49,14 +49,14 @@ class PodQuota:
 
     @classmethod
     def of(cls, pod: Pod, snapshot: Snapshot, solver: Solver) -> "PodQuota | None":
-        """Of a pod in a cluster; None if nothing limits its namespace."""
+        """The quotas for a pod in a cluster; None if no quota limits its namespace."""
         if not snapshot.device_quotas and not snapshot.problems:
             return None
         quotas, problem = quotas_of(pod.namespace, snapshot), unreadable(pod.namespace, snapshot)
         return cls(pod, snapshot, solver, quotas, problem) if quotas or problem else None
 
     def depends_on_devices(self, claims: PodClaims) -> bool:
-        """Whether only the devices of a node tell if the pod is within quota there."""
+        """Whether quota has to be compared on each node, because it depends on the devices there."""
         ways = [request.alternatives for each in claims.pending for request in each.claim.spec.requests]
         is_open = claims.special.is_needed or any(
             len(each) != 1 or each[0].mode is not AllocationMode.EXACT_COUNT for each in ways
@@ -64,7 +64,7 @@ class PodQuota:
         return is_open or any(limit.selectors or limit.capacities for quota in self.quotas for limit in quota.limits)
 
     def refusal(self, claims: PodClaims) -> Refusal | None:
-        """What keeps a pod off all nodes: a limit that its claims exceed whichever devices they get.
+        """The reason that keeps a pod off all nodes: a limit that its claims exceed with any devices.
 
         Raises:
             TimeoutError: selectors of the quotas took too long.
@@ -74,13 +74,13 @@ class PodQuota:
         return self._overrun(partial(least, specs=[each.claim.spec for each in claims.pending]), self._in_use)
 
     def refusal_of(self, pending: Sequence[ClaimObject], found: Allocation) -> Overrun | None:
-        """The limit that claims exceed with an allocation. Raises as `refusal`."""
+        """The limit that claims would exceed with an allocation. Raises as `refusal`."""
         taken = [Taken(each.claim.spec, got) for each, got in zip(pending, found.results, strict=True)]
         meter = meter_of(self.snapshot, self.solver)
         return self._overrun(lambda limit: meter.measured(limit, taken), self._in_use)
 
     def refusal_after(self, claim: ClaimObject) -> Overrun | None:
-        """The limit that an allocated claim exceeds after those that were allocated before it. Raises as `refusal`."""
+        """The limit that an allocated claim exceeds, if only earlier allocations count. Raises as `refusal`."""
         allocation = claim.claim.allocation
         if allocation is None:
             return None
@@ -100,7 +100,7 @@ class PodQuota:
             raise TimeoutError from error
 
     def _in_use(self, quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
-        """All that is held, apart from what is assumed for the pod itself."""
+        """All devices that are held, without the devices that are assumed for the pod itself."""
         assumed = [taken for uid, taken in in_flight(quota.namespace, self.snapshot) if uid != self.pod.uid]
         written = self._total(quota, limit).amounts
         return total((written, meter_of(self.snapshot, self.solver).measured(limit, assumed))) if assumed else written

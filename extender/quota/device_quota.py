@@ -20,10 +20,10 @@ class Overrun(NamedTuple):
     """A limit that would be exceeded.
 
     Attributes:
-        counts: what is exceeded, as in `DeviceLimit.hard`.
-        asked: what is needed of it.
-        used: what is allocated of it in the namespace of the quota.
-        lent: what the cohort would have left, if the quota may borrow; else None.
+        counts: the amount that is exceeded, by its name in `DeviceLimit.hard`.
+        asked: how much of it is needed.
+        used: how much of it is allocated in the namespace of the quota.
+        lent: how much of it the cohort has left, if the quota may borrow; else None.
     """
 
     quota: DeviceQuota
@@ -35,7 +35,7 @@ class Overrun(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Stays the same while the pod waits: a text that changes makes a scheduler try again."""
+        """The reason for the scheduler. It stays the same while the pod waits: a new text would wake the pod."""
         cohort = "" if self.lent is None else f", and cohort {self.quota.cohort} has too little left"
         return f"{OVER}{self.quota.name}: limit {self.limit.name} allows {self._of(self._hard)}{cohort}"
 
@@ -55,7 +55,7 @@ class Overrun(NamedTuple):
         return self.limit.hard[self.counts]
 
     def _of(self, amount: Quantity) -> str:
-        """An amount of what is exceeded."""
+        """An amount with its noun: ``8 devices`` or ``80Gi of memory``."""
         if self.counts != DEVICES:
             return f"{amount} of {counted_name(self.counts)}"
         return f"{amount} device" if amount == Quantity.from_int(1) else f"{amount} devices"
@@ -71,7 +71,7 @@ def quotas_of(namespace: str, snapshot: Snapshot) -> tuple[DeviceQuota, ...]:
 
 
 def unreadable(namespace: str, snapshot: Snapshot) -> str:
-    """A quota of the namespace that can't be read: nothing more is allocated there. Empty if there is none."""
+    """Why a quota of the namespace can't be read; empty if all can. Until then, nothing more is allocated there."""
     for (kind, key), problem in snapshot.problems.items():
         if kind == DEVICE_QUOTAS.kind and key.namespace == namespace:
             return f"device quota {key.name} can't be read: {problem}"
@@ -79,7 +79,7 @@ def unreadable(namespace: str, snapshot: Snapshot) -> str:
 
 
 def cohort_of(quota: DeviceQuota, snapshot: Snapshot) -> Iterator[DeviceQuota]:
-    """The quotas of a quota's cohort, with itself."""
+    """The quotas of a quota's cohort, including the quota itself."""
     return (each for each in snapshot.device_quotas.values() if each.cohort == quota.cohort)
 
 
@@ -117,7 +117,7 @@ def excess(limit: DeviceLimit, used: Amounts) -> Amounts:
 
 
 def left_in_cohort(quota: DeviceQuota, limit: DeviceLimit, use: Use, snapshot: Snapshot) -> Amounts:
-    """What all limits of that name in the cohort have left together; never less than nothing."""
+    """What all limits of that name in the cohort have left together; at least 0."""
     members = [(each, own) for each in cohort_of(quota, snapshot) for own in each.limits if own.name == limit.name]
     hard = total(own.hard for _, own in members)
     used = total(use(each, own) for each, own in members)

@@ -11,10 +11,10 @@ from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
 
 MOST_CLAIMS: Final = 20
-"""Claims that are named in a status."""
+"""The most claims that a status names."""
 
 _MOST_PODS: Final = 5
-"""Pods that are named for a claim."""
+"""The most pods that a status names for a claim."""
 
 
 def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapshot) -> RawObject:

@@ -1,4 +1,4 @@
-"""What claims take of a limit of a DeviceQuota: the devices that they are allocated, and at least what they ask for."""
+"""The amounts that claims take of a limit of a DeviceQuota: with an allocation, and at least without one."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -50,9 +50,9 @@ class Meter:
     """Measures what allocations take of limits.
 
     Attributes:
-        inventory: has the capacities of devices. A device that is not published any more matches no selector, and only
-            consumed capacity is known of it.
-        selectors: of limits. A device on which a selector fails does not match.
+        inventory: has the capacities of devices. A device that is not published any more matches no selector, and
+            only its consumed capacity is known.
+        selectors: evaluates the selectors of limits. A device on which a selector fails does not match.
     """
 
     inventory: Inventory
@@ -97,7 +97,7 @@ def in_flight(namespace: str, snapshot: Snapshot) -> Iterator[tuple[str, Taken]]
 
 
 def least(limit: DeviceLimit, specs: Iterable[ClaimSpec]) -> Amounts:
-    """What claims will take of a limit, whichever devices they get."""
+    """The least that claims take of a limit, with any devices."""
     if limit.selectors:
         return {}
     return total(_least(limit, request) for spec in specs for request in spec.requests)
@@ -110,7 +110,7 @@ def _least(limit: DeviceLimit, request: Request) -> Amounts:
 
 
 def _asked(limit: DeviceLimit, way: DeviceRequest) -> Amounts:
-    """What a request asks for; a whole device may have more capacity than that."""
+    """The amounts that a request asks for. A whole device may have more capacity."""
     if way.device_class != limit.device_class or way.admin_access:
         return {}
     count = 1 if way.mode is AllocationMode.ALL else way.count
@@ -123,7 +123,7 @@ def _asked(limit: DeviceLimit, way: DeviceRequest) -> Amounts:
 
 
 def _classes(spec: ClaimSpec) -> Mapping[str, str]:
-    """What results call each alternative, to its device class."""
+    """The device class of each alternative, by the alternative's name in results."""
     return {request.label(way): way.device_class for request in spec.requests for way in request.alternatives}
 
 
@@ -138,5 +138,5 @@ def _qualified(amounts: Mapping[str, Quantity], driver: str) -> Mapping[str, Qua
 
 
 def _qualified_name(name: str, driver: str) -> str:
-    """A name without a domain lives in the driver's."""
+    """The name with a domain: by default the domain of the driver."""
     return name if "/" in name else f"{driver}/{name}"

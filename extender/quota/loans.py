@@ -14,7 +14,7 @@ class Loan(NamedTuple):
     """What a namespace uses beyond a limit of a quota that may borrow.
 
     Attributes:
-        total: what is used of the limit.
+        total: the amounts that are used of the limit.
         counts: what is borrowed, as in `DeviceLimit.hard`.
         nano: how much of it, in units of 10**-9.
     """
@@ -37,7 +37,7 @@ class Loans:
 
     @classmethod
     def of(cls, snapshot: Snapshot, total: Callable[[DeviceQuota, DeviceLimit], Total]) -> "Loans":
-        """Of a cluster.
+        """The loans of a cluster.
 
         Args:
             snapshot: the cluster.
@@ -56,10 +56,10 @@ class Loans:
         return tuple(loan.taken(claim) for loan in self.of_namespace.get(namespace, ()))
 
     def given_back(self, namespace: str, claims: Sequence[str]) -> frozenset[str]:
-        """The claims that give back what is borrowed, if some claims of a namespace are released.
+        """The claims that give back borrowed amounts, if some claims of a namespace are released.
 
-        Released claims count as borrowed until the namespace is within its limits: those that take least first, and of
-        claims that take as much, the first.
+        Released claims count as borrowed until the namespace is within its limits. Claims that take least count first.
+        If claims take equally much, the first one in the argument counts first.
 
         Args:
             namespace: of the claims.

@@ -1,4 +1,7 @@
-"""What namespaces are allocated of the limits of their quotas, remembered: a later snapshot costs what has changed."""
+"""The amounts that namespaces are allocated of the limits of their quotas.
+
+They are remembered: on a later snapshot, only claims that have changed are measured again.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +17,14 @@ from extender.state.snapshot import NO_SPEC, Snapshot
 _NO_CLAIMS: Final[Map[str, AllocationResult]] = Map()
 
 _MOST_PARTS: Final = 200_000
-"""Claims that are remembered, counted once for each limit."""
+"""The most claims that are remembered. A claim counts once for each limit."""
 
 
 class Part(NamedTuple):
     """What a claim takes of a limit.
 
     Attributes:
-        pools: those of the allocated devices; None: not published. The amounts depend on nothing else that changes.
+        pools: the pools of the allocated devices; None: not published. The amounts depend on nothing else that changes.
     """
 
     allocation: AllocationResult
@@ -91,7 +94,7 @@ def _moved(old: Total, held: Map[str, AllocationResult], snapshot: Snapshot, met
 
 
 def _holds(part: Part, allocation: AllocationResult, inventory: Inventory, *, is_same: bool) -> bool:
-    """Whether a claim takes the same as before; ``is_same``: the inventory is as it was."""
+    """Whether a claim takes the same amounts as before. ``is_same``: the inventory has not changed."""
     if part.allocation is not allocation:
         return False
     return is_same or all(inventory.pools.get(pool_id) is pool for pool_id, pool in part.pools.items())

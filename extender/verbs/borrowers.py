@@ -15,10 +15,10 @@ from extender.state.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Borrowers:
-    """What pods hold of the loans of their namespaces.
+    """The loans of namespaces, and the claims of pods that take part in them.
 
     Attributes:
-        claims: by uid of the pod, its claims that count in an exceeded limit; only of pods in namespaces that borrow.
+        claims: for each pod in a namespace that borrows, by uid: its claims that count in an exceeded limit.
     """
 
     loans: Loans = field(default_factory=Loans)
@@ -26,16 +26,16 @@ class Borrowers:
 
     @classmethod
     def of(cls, pods: Iterable[Pod], snapshot: Snapshot, solver: Solver) -> "Borrowers":
-        """Of some pods in a cluster."""
+        """The borrowers among some pods of a cluster."""
         loans = loans_of(snapshot, solver)
         borrowing = (pod for pod in pods if pod.namespace in loans.of_namespace)
         return cls(loans, {pod.uid: _counted(pod, loans, snapshot) for pod in borrowing})
 
     def entitled(self, pods: Iterable[Pod]) -> Sequence[Pod]:
-        """Of pods that are evicted together, those that do not only give back what is borrowed.
+        """The pods, among those that are evicted together, that give back more than borrowed devices.
 
-        More pods never make an entitled pod a borrower. Of pods in one namespace that take as much, those of the lowest
-        priority are borrowers first, then the youngest.
+        An entitled pod stays entitled if more pods are evicted. If pods of one namespace take equally much, the pods of
+        the lowest priority are borrowers first, then the youngest pods.
         """
         evicted = list(pods)
         if not self.claims:
@@ -48,7 +48,7 @@ class Borrowers:
         return [pod for pod in evicted if not self.claims.get(pod.uid) or not back.issuperset(self.claims[pod.uid])]
 
     def kind(self, pod: Pod) -> Hashable:
-        """Equal for pods that give back as much."""
+        """Equal for pods that give back the same amounts."""
         claims = self.claims.get(pod.uid)
         if not claims:
             return None
@@ -56,7 +56,7 @@ class Borrowers:
 
 
 def loans_of(snapshot: Snapshot, solver: Solver) -> Loans:
-    """What is borrowed in a cluster: nothing, if there is not enough time to count what is used."""
+    """The loans of a cluster; none if there is not enough time to count what is used."""
     try:
         return Loans.of(snapshot, partial(total_of, snapshot=snapshot, solver=solver))
     except SearchLimitError:
