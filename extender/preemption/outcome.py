@@ -13,7 +13,8 @@ def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:
     """Whether those who died for a pod that does not use their devices have died for nothing.
 
     They have not if a pod of higher priority has one of the devices, or will: then they have died for that pod. They
-    have not if kube-scheduler rejects the node now, for example because it is drained: somebody else decided that.
+    have not if kube-scheduler rejects the node now, for example because it is drained, or if one of the devices is not
+    published any more: somebody else decided that.
 
     Args:
         pod: does not use what was kept for it.
@@ -23,7 +24,13 @@ def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:
     node = snapshot.nodes.get(keeping.node)
     if node is None or rejection(pod.requirements, node):
         return False
-    return not _is_overtaken(pod, frozenset(keeping.devices), snapshot)
+    devices = frozenset(keeping.devices)
+    return _are_published(devices, snapshot) and not _is_overtaken(pod, devices, snapshot)
+
+
+def _are_published(devices: frozenset[DeviceId], snapshot: Snapshot) -> bool:
+    pools = (snapshot.inventory.pools.get(pool) for pool in {device.pool_id for device in devices})
+    return devices <= {device.id for pool in pools if pool for part in pool.newest for device in part.devices}
 
 
 def _is_overtaken(pod: Pod, devices: frozenset[DeviceId], snapshot: Snapshot) -> bool:

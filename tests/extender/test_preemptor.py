@@ -4,7 +4,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.preemptor import KEPT_SECONDS, PATIENCE_SECONDS
-from extender.kube.api import NODES, PODS, SLICES, ApiError, ObjectKey
+from extender.kube.api import NODES, PODS, SLICES, ApiError, ObjectKey, RawObject, Resource
 from extender.state.pod_conditions import Keeping
 from tests.extender.preempting import DELETE, MARK, Scene, runs, slow, waits
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
@@ -130,6 +130,27 @@ async def test_a_nomination_by_a_scheduler_gives_kept_devices_to_pods_of_higher_
     await scene.cluster.api.patch_status(PODS, ObjectKey("ns", "other"), {"status": {"nominatedNodeName": "a"}})
     assert scene.filter("other").passed == passed
     assert bool(scene.filter("p").passed) != bool(passed)
+
+
+CORDONED = (NODES, "a", {"spec": {"unschedulable": True}}, "b")
+NOT_PUBLISHED = (SLICES, "slice-a", {"spec": {"devices": []}}, "ab")
+
+
+@pytest.mark.parametrize(("kind", "name", "change", "asked"), [CORDONED, NOT_PUBLISHED], ids=["cordon", "no device"])
+async def test_victims_do_not_die_in_vain_if_others_have_taken_away_what_they_died_for(
+    kind: Resource, name: str, change: RawObject, asked: str
+) -> None:
+    boss = runs("boss", "b/gpu-0", on="b", priority=200)
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"), *boss, nodes="ab")
+    scene.filter("p")
+    await scene.turns()
+    await scene.terminate()
+    await scene.cluster.api.patch(kind, ObjectKey("", name), change)
+    scene.filter("p", names=asked)
+    await scene.turns()
+    assert scene.known("p").kept.node == ""
+    assert scene.counted("preemption_victims_total") == 1
+    assert scene.counted("preemption_victims_in_vain_total") == 0
 
 
 async def test_the_nomination_names_the_devices_that_are_kept() -> None:
