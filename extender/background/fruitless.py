@@ -5,7 +5,7 @@ again when something has changed that matters, and choices for pods of one kind 
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,8 +20,8 @@ from extender.state.kinds import Topic
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 
-MOST_KINDS: Final = 1024
-"""Kinds of pods that are remembered."""
+MOST_NAMES: Final = 200_000
+"""Names of nodes that are remembered, for all kinds of pods together: about 10 MB."""
 
 PAUSE: Final = 20.0
 """From one choice to the next, in the time that the first one took."""
@@ -35,7 +35,7 @@ class _Choice:
     """A choice that found nobody.
 
     Attributes:
-        names: the nodes that it was made among.
+        names: the nodes that it was made among; None for all.
         version: of the snapshot that it was made on.
         nominated: the nominated pods of that snapshot.
         ended: seconds.
@@ -43,12 +43,20 @@ class _Choice:
         is_complete: all was tried; else time was up.
     """
 
-    names: frozenset[str]
+    names: frozenset[str] | None
     version: int
     nominated: Map[str, Map[str, None]]
     ended: float
     pause: float
     is_complete: bool
+
+    def is_among(self, names: Iterable[str]) -> bool:
+        """Whether it was made among all of these nodes."""
+        return self.names is None or self.names.issuperset(names)
+
+    def concerns(self, names: Collection[str]) -> bool:
+        """Whether it was made among one of these nodes."""
+        return bool(names) and (self.names is None or not self.names.isdisjoint(names))
 
 
 class Fruitless:
@@ -62,20 +70,20 @@ class Fruitless:
     def __init__(self, changes_since: Callable[[int], Iterable[Change] | None], clock: Callable[[], float]) -> None:
         self._changes_since = changes_since
         self._clock = clock
-        self._known: Recent[_Choice] = Recent(MOST_KINDS)
+        self._known: Recent[_Choice] = Recent(MOST_NAMES, lambda _, choice: 1 + len(choice.names or ()))
 
     def note(self, pod: Pod, names: Sequence[str], snapshot: Snapshot, began: float, *, is_complete: bool) -> None:
         """A choice for a pod, made on a snapshot, has found nobody; began: seconds."""
         now = self._clock()
-        pause = PAUSE * (now - began)
-        choice = _Choice(frozenset(names), snapshot.version, snapshot.nominated, now, pause, is_complete)
+        own = None if len(names) >= len(snapshot.nodes) else frozenset(names)
+        choice = _Choice(own, snapshot.version, snapshot.nominated, now, PAUSE * (now - began), is_complete)
         self._known.keep(_key(pod, snapshot), choice)
 
     def wait(self, pod: Pod, names: Sequence[str], snapshot: Snapshot) -> float:
         """Seconds until a choice for a pod may find somebody; infinite if nothing has changed that matters."""
         now = self._clock()
         last = self._known.find(_key(pod, snapshot))
-        if last is None or now >= last.ended + LONGEST_SECONDS or not last.names.issuperset(names):
+        if last is None or now >= last.ended + LONGEST_SECONDS or not last.is_among(names):
             return 0.0
         if last.is_complete and not self._has_changed(last, snapshot):
             return math.inf
@@ -85,7 +93,7 @@ class Fruitless:
         changes = self._changes_since(last.version)
         if changes is None or snapshot.nominated != last.nominated:
             return True
-        return any(_matters(change, last.names, snapshot) for change in changes)
+        return any(_matters(change, last, snapshot) for change in changes)
 
 
 def _key(pod: Pod, snapshot: Snapshot) -> Hashable:
@@ -94,14 +102,14 @@ def _key(pod: Pod, snapshot: Snapshot) -> Hashable:
     return kind_of(pod, snapshot), (pod.namespace, *named) if named else ()
 
 
-def _matters(change: Change, names: frozenset[str], now: Snapshot) -> bool:
-    """Whether others may be evicted for a pod that is asked about these nodes, or fewer devices be missing."""
+def _matters(change: Change, last: _Choice, now: Snapshot) -> bool:
+    """Whether others may be evicted, or fewer devices be missing, after a change."""
     match change.topic, change.key:
-        case Topic.NODE, name:
-            return name in names
+        case Topic.NODE, str() as name:
+            return last.concerns((name,))
         case Topic.POOL, PoolId() as pool:
             is_gone = pool not in now.inventory.pools
-            return is_gone or roams(pool, now, now) or not names.isdisjoint(local_nodes(pool, now, now))
+            return is_gone or roams(pool, now, now) or last.concerns(local_nodes(pool, now, now))
         case Topic.CLAIM, ObjectKey() as key:
             claim = now.claims.get(key)
             return claim is not None and bool(now.held_by(claim.claim.uid))

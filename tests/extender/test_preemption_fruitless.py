@@ -15,14 +15,14 @@ MINOR = runs("minor", "b/gpu-0", on="b", priority=1)
 
 
 def hopeless(*more: Object) -> Scene:
-    """The pod p waits for two devices; the nodes a and b have one each."""
-    return Scene.of(*waits("p", request(count=2)), *BOSS, *MINOR, *more, nodes="ab")
+    """The pod p waits for two devices; the nodes a, b and c have one each."""
+    return Scene.of(*waits("p", request(count=2)), *BOSS, *MINOR, *more, nodes="abc")
 
 
 async def rejected(scene: Scene, name: str = "p") -> int:
-    """A pod is rejected; returns how many searches for victims that has made."""
+    """A pod is rejected on the nodes a and b; returns how many searches for victims that has made."""
     before = scene.searches
-    scene.filter(name, names=[each for each in scene.cluster.state.snapshot.nodes if each != "c"])
+    scene.filter(name, names="ab")
     await scene.turns()
     return scene.searches - before
 
@@ -30,6 +30,15 @@ async def rejected(scene: Scene, name: str = "p") -> int:
 async def test_a_pod_that_no_eviction_helps_is_chosen_for_once() -> None:
     scene = hopeless()
     assert [await rejected(scene) for _ in range(3)] == [1, 0, 0]
+
+
+async def test_a_choice_among_more_nodes_is_made() -> None:
+    scene = hopeless()
+    assert await rejected(scene) == 1
+    scene.filter("p", names="abc")
+    await scene.turns()
+    assert scene.searches == 2
+    assert await rejected(scene) == 0
 
 
 async def test_pods_of_one_kind_are_chosen_for_once() -> None:
@@ -70,7 +79,7 @@ async def test_the_pod_is_chosen_for_again_after(change: Sequence[Object]) -> No
 
 
 MATTERS_NOT = {
-    "a node that is not asked about": [node("c"), local_slice("c", 2)],
+    "a node that is not asked about": [node("c", labels={"new": "label"}), local_slice("c", 2)],
     "a pod that waits": waits("other"),
     "a budget": [budget("all", {"app": "db"}, 0)],
 }
