@@ -132,11 +132,13 @@ async def test_a_nomination_by_a_scheduler_gives_kept_devices_to_pods_of_higher_
     assert bool(scene.filter("p").passed) != bool(passed)
 
 
-CORDONED = (NODES, "a", {"spec": {"unschedulable": True}}, "b")
-NOT_PUBLISHED = (SLICES, "slice-a", {"spec": {"devices": []}}, "ab")
+TAKEN_AWAY: dict[str, tuple[Resource, str, RawObject, str]] = {
+    "the node is cordoned": (NODES, "a", {"spec": {"unschedulable": True}}, "b"),
+    "the device is not published any more": (SLICES, "slice-a", {"spec": {"devices": []}}, "ab"),
+}
 
 
-@pytest.mark.parametrize(("kind", "name", "change", "asked"), [CORDONED, NOT_PUBLISHED], ids=["cordon", "no device"])
+@pytest.mark.parametrize(("kind", "name", "change", "asked"), TAKEN_AWAY.values(), ids=TAKEN_AWAY)
 async def test_victims_do_not_die_in_vain_if_others_have_taken_away_what_they_died_for(
     kind: Resource, name: str, change: RawObject, asked: str
 ) -> None:
