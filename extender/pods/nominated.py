@@ -69,8 +69,9 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
         return snapshot
     room = _Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
     is_kept = [other for other in others if other.kept.devices and (spares or _is_kept_from(other, pod))]
-    failed = {other.uid for other in room.share(is_kept) if not room.hold_kept(other)}
-    before = [other for other in others if _is_before(other, pod) and (other not in is_kept or other.uid in failed)]
+    for other in room.share(is_kept):
+        room.hold_kept(other)
+    before = [other for other in others if not other.kept.devices and _is_before(other, pod)]
     for other in room.share(before):
         room.hold_needed(other, pod)
     return room.held
@@ -123,11 +124,9 @@ class _Room:
             self._part = self.solver.share(len(pods) - place)
             yield each
 
-    def hold_kept(self, other: Pod) -> bool:
-        """Hold what is kept for a pod by name; False if the pod can't have it any more."""
-        found = self._kept(other, self.shared)
-        self._hold(found)
-        return found is not None
+    def hold_kept(self, other: Pod) -> None:
+        """Hold what is kept for a pod by name. A pod that can't have it any more will be chosen for again."""
+        self._hold(self._kept(other, self.shared))
 
     def hold_needed(self, other: Pod, pod: Pod) -> None:
         """Hold what a pod would get on its node, if possible beside what is kept by name for the pod that asks."""

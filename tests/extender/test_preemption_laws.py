@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Final
 
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.features import ALL_FEATURES
@@ -20,7 +20,7 @@ from extender.preemption.choice import choose
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from tests.extender.preempting import Scene
-from tests.extender.preemption_worlds import NODES, World, worlds
+from tests.extender.preemption_worlds import NODES, Holder, World, worlds
 from tests.kit import virtualtime
 from tests.kit.clusters import (
     Cluster,
@@ -226,8 +226,23 @@ async def played(scene: Scene, world: World, rounds: Sequence[Round]) -> tuple[D
     return devices, kept
 
 
+OVERTAKEN_HOLDERS = [
+    Holder("a", ("a/gpu-0",), 0, -5, 1),
+    Holder("b", ("b/gpu-0",), 1, -5, 1),
+    Holder("a", ("net/gpu-0",), 2, -5, 1),
+]
+OVERTAKEN = World(
+    {"a": [False], "b": [False], "net": [False]},
+    OVERTAKEN_HOLDERS,
+    {},
+    [(1, False, 4), (1, False, 1), (1, False, 1), (1, False, 3)],
+)
+"""A pod that has lost what was kept for it has a higher priority than one that waits for its own."""
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(histories())
+@example((OVERTAKEN, [Round([3, 1], set()), Round([0, 1], {0})]))
 def test_each_pod_has_the_devices_of_its_victims_unless_a_pod_of_higher_priority_has_what_was_kept(
     history: tuple[World, list[Round]],
 ) -> None:
