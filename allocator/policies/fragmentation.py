@@ -17,7 +17,7 @@ from allocator.policies.best_fit import by_waste
 from allocator.policies.policy import K, Policy, Range, in_bands, sorted_orders
 
 _SHOWN: Final = 0.005
-"""Losses that differ by less look equal in words."""
+"""Losses that differ by less than this are equal in words."""
 
 
 def fragmentation(reads: Sequence[str] = ()) -> Policy:
@@ -38,7 +38,7 @@ def fragmentation(reads: Sequence[str] = ()) -> Policy:
 
 
 def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
-    """Only the nodes with the least loss score highest: a rounded score would make others their equals."""
+    """Only the nodes with the least loss score highest: other nodes must not reach the same score by rounding."""
     losses = Range.of(each.loss for each in merits.values())
     width = losses.most - losses.least
     return in_bands(merits, lambda each: 1.0 - (each.loss - losses.least) / width if width > 0 else 1.0, floor)

@@ -1,9 +1,9 @@
 """Usable room: how much of what is left on a node other pods can use.
 
-A shape is what a pod asks for. The usable room of a node for a shape is the room that pods of this shape take if as
-many of them come as the node has devices and CPU for. CPU counts in parts of a pod, once there is enough for one pod.
-The usable room of a node is the mean over the shapes, weighted by how often each is asked. What a placement takes of it
-is its loss.
+A shape is what a pod asks for. Suppose that only pods of one shape come, until the node has no devices or no CPU for
+one more. The room that these pods take is the usable room of the node for the shape. CPU counts in parts of a pod, once
+there is enough for one pod. The usable room of a node is the mean over the shapes, weighted by how often each is asked.
+The loss of a placement is the usable room that it takes away.
 
 "Beware of Fragmentation" (USENIX ATC 2023) counts what shapes can not use, and CPU only decides whether one pod fits.
 With CPU in parts, nodes keep CPU and devices in proportion.
@@ -25,7 +25,7 @@ from allocator.outcome import DeviceModel, Leftover
 from allocator.recent import Recent
 
 _TOLERANCE: Final = 1e-6
-"""Of rooms, which are rounded."""
+"""Rooms are rounded, so they may be wrong by this."""
 
 _POINTS: Final = 2_000_000
 """The most pieces of tables that are remembered, about 50 MB."""

@@ -2,8 +2,8 @@
 
 libyaml reads such a document in a tenth of the time that PyYAML takes: the rest makes Python objects of its events.
 That counts for the manifests of a big cluster, so a regular expression reads such lines here. A document with anything
-else (comments, anchors, tags, block scalars, values of several lines, mistakes) is left to `YamlDocument`, which would
-give the same value for the others.
+else (comments, anchors, tags, block scalars, values of several lines, mistakes) is left to `YamlDocument`. For the
+documents that are read here, `YamlDocument` gives the same value.
 """
 
 import re
@@ -15,7 +15,7 @@ OTHER: Final = object()
 """Stands for a document that `read_lines` does not read."""
 
 _MOST_OPEN: Final = MAX_NESTING - 20
-"""Mappings and lists around a line. A line may begin ten more, and what is nested deeper is left to `YamlDocument`."""
+"""The most mappings and lists around a line. A line may begin ten more. `YamlDocument` reads deeper documents."""
 
 _FIRST: Final = "[A-Za-z0-9_./+=()]"
 _MORE: Final = "[A-Za-z0-9_./+=()-]"

@@ -29,16 +29,16 @@ from extender.decisions.verdict import Verdict
 from extender.state.objects import Pod
 
 _PODS: Final = 20_000
-"""After this many pods, all counts are halved."""
+"""After this number of pods, all counts are halved."""
 
 _SHAPES: Final = 2_000
 """The most shapes that are counted; those that are asked least often are dropped."""
 
 _GROWTH: Final = 1.25
-"""Counts are published when there are this many times as many pods as the last time."""
+"""Counts are published when the number of pods has grown by this factor."""
 
 _MOVED: Final = 0.05
-"""Sum over the shapes of how far their shares must move for a new value."""
+"""A new value is published if the shares of the shapes have moved by this in sum."""
 
 _WEIGHERS: Final = 32
 """The most amounts of CPU for which losses are remembered."""
@@ -56,7 +56,7 @@ class _Known:
 
     Attributes:
         policy: reads the attributes that the shapes read.
-        shares: of the shapes; their sum is 1.
+        shares: the share of each shape; their sum is 1.
         classes: by name, as the selectors of the shapes were read.
         weighers: by CPU.
     """
@@ -101,8 +101,8 @@ class Shapes:
         """Count a pod that asks for devices, unless it was counted before.
 
         Args:
-            pod: waits for a node.
-            claims: of the pod, those to be allocated.
+            pod: a pod that waits for a node.
+            claims: the claims of the pod that must be allocated.
             classes: all device classes, by name.
         """
         requests = tuple([request for claim in claims for request in claim.spec.requests])
@@ -157,7 +157,7 @@ class Weigher:
 
     Args:
         usable: for the shapes at one moment.
-        cpu: what the pod requests, in thousandths of a core.
+        cpu: the CPU that the pod requests, in thousandths of a core.
     """
 
     def __init__(self, usable: UsableRoom, cpu: int) -> None:
@@ -182,6 +182,6 @@ class Weigher:
     def _loss(self, merit: Merit, left: int | None) -> float:
         before, after = self._usable.table(merit.before), self._usable.table(merit.after)
         if left is not None and left < self._cpu:
-            # kube-scheduler rejects this node. A simulation does not, and there the node is not to look cheap.
+            # kube-scheduler rejects this node. A simulation does not reject it, so it must not look cheap there.
             return before.at(None)
         return before.at(left) - after.at(None if left is None else left - self._cpu)

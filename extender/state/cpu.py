@@ -1,6 +1,6 @@
 """The CPU of pods and nodes, in thousandths of a core, as kube-scheduler counts it.
 
-Only what policies prefer depends on it, never whether a pod fits. So an amount that is none counts as absent.
+Policies prefer nodes by CPU, but CPU never decides whether a pod fits. So an unreadable amount counts as absent.
 """
 
 from collections.abc import Iterator, Mapping
