@@ -68,8 +68,10 @@ def defragment_command(
     pod: Annotated[
         str, typer.Option(metavar="[NAMESPACE/]POD", help="Only for this pending pod, and those that ask for the same.")
     ] = "",
-    max_moves: Annotated[int, typer.Option(min=1, max=16, help="The most pods that one proposal moves.")] = MOVES,
-    seconds: Annotated[float, typer.Option(min=0, help="The most time for the search.")] = SECONDS,
+    max_moves: Annotated[
+        int, typer.Option(metavar="N", min=1, max=16, help="The most pods that one proposal moves.")
+    ] = MOVES,
+    seconds: Annotated[float, typer.Option(metavar="N", min=0, help="The most time for the search.")] = SECONDS,
     output: PlacementOutputOption = PlacementOutput.TABLE,
 ) -> None:
     """Say which few pods to move, so that pending pods get devices that are free now in pieces. Nothing is written.
@@ -148,17 +150,17 @@ def _advice(snapshot: Snapshot, settings: Settings, only: ObjectKey | None, boun
 
 
 def _print(advice: Advice, only: ObjectKey | None, output: PlacementOutput) -> None:
+    if not advice.shapes:
+        note(_nothing_to_do(advice, only))
     if output is PlacementOutput.NAME:
         print_lines(str(move.pod) for proposal in advice.proposals[:1] for move in proposal.moves)
     elif output in {PlacementOutput.JSON, PlacementOutput.YAML}:
         print_data(advice.as_json(), output)
     elif advice.shapes:
         print_table(_wide(advice) if output is PlacementOutput.WIDE else _table(advice), stdout())
-    if not advice.shapes:
-        note(_nothing_to_do(advice, only))
-    for each in advice.spared:
-        more = f" and {len(each.names) - _MOST_NAMES} more" if len(each.names) > _MOST_NAMES else ""
-        note(f"not moved: {', '.join(each.names[:_MOST_NAMES])}{more}: {each.reason}")
+        for each in advice.spared:
+            more = f" and {len(each.names) - _MOST_NAMES} more" if len(each.names) > _MOST_NAMES else ""
+            note(f"not moved: {', '.join(each.names[:_MOST_NAMES])}{more}: {each.reason}")
     if advice.unmodeled:
         warn(f"kube-scheduler also checks what is not looked at here: {', '.join(advice.unmodeled)}")
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from extender import Cluster
+from extender.config.sources import load
 from extender.defragmentation.defragment import LATE, SearchBounds, defragment
 from extender.defragmentation.search import TAKEN
 from tests.extender.defragmenting import FOREIGN, advice, moves, owned, runs, said, spared, waits
@@ -338,6 +340,16 @@ def test_a_pod_with_an_extended_resource_gets_room() -> None:
     found = advice(*world)
     assert said(found) == ["ns/p on a: move ns/x from a to b"]
     assert found.shapes[0].asks == ("2 example.com/gpu",)
+
+
+def test_a_pod_with_an_extended_resource_moves() -> None:
+    """Its special claim goes with it, and a new one is made."""
+    whole = device_class("whole", extended="example.com/gpu")
+    small = [owned([pod(name, resources={"example.com/gpu": "1"})])[0] for name in ("x", "y")]
+    cluster = Cluster.from_objects([whole, *nodes(a=2, b=2), *small], settings=load("scheduling: {policy: spread}"))
+    cluster.schedule()
+    cluster.add(pod("p", resources={"example.com/gpu": "2"}))
+    assert said(defragment(cluster.snapshot, solver())) == ["ns/p on a: move ns/x from a to b"]
 
 
 def test_conditions_that_are_not_looked_at_are_named() -> None:
