@@ -30,7 +30,7 @@ _SOME_LIST: Final = ("",)
 """Any list: while list-typed attributes are off, the elements of a list do not matter, and it may be empty."""
 
 _TAKEN: Final = DeviceUsage(holders=1)
-"""Of a device that is not offered: as if somebody had it, but its counters are not used up."""
+"""The usage of a device that is not offered: a claim seems to hold it, but its counters are not used up."""
 
 SUITS = Refusal(COUNT)
 """The verdict on a device that nothing speaks against; the search decides whether it is taken."""

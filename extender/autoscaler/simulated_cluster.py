@@ -186,7 +186,7 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
 
 
 def _ready(allocation: AllocationResult) -> AllocationResult:
-    """In a simulation nobody waits for binding conditions."""
+    """The allocation without binding conditions: a simulation does not wait for them."""
     if not any(each.binding_conditions for each in allocation.results):
         return allocation
     results = (replace(each, binding_conditions=None, binding_failure_conditions=None) for each in allocation.results)

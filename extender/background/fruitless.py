@@ -1,4 +1,4 @@
-"""Choices of victims that found nobody to evict, so that they are not made again for nothing.
+"""Choices of victims that found no pod to evict, so that they are not made again for nothing.
 
 A pod that no eviction helps is rejected again and again, and each choice may take half a second. So a choice is made
 again when something has changed that matters, and choices for pods of one kind take a small share of the time.
@@ -24,23 +24,23 @@ MOST_NAMES: Final = 200_000
 """Names of nodes that are remembered, for all kinds of pods together: about 10 MB."""
 
 PAUSE: Final = 20.0
-"""From one choice to the next, in the time that the first one took."""
+"""The pause after a choice, as a multiple of the time that the choice took."""
 
 LONGEST_SECONDS: Final = 300.0
-"""After which a choice is made again in any case."""
+"""After this time, a choice is made again in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A choice that found nobody.
+    """A choice that found no victims.
 
     Attributes:
-        names: the nodes that it was made among; None for all.
-        version: of the snapshot that it was made on.
+        names: the nodes that it was made among; None for all nodes.
+        version: the version of the snapshot that it was made on.
         nominated: the nominated pods of that snapshot.
-        ended: seconds.
-        pause: seconds, until it may be made again.
-        is_complete: all was tried; else time was up.
+        ended: when it ended, in seconds of the clock.
+        pause: the seconds after that until it may be made again.
+        is_complete: everything was tried; otherwise time was up.
     """
 
     names: frozenset[str] | None
@@ -60,11 +60,11 @@ class _Choice:
 
 
 class Fruitless:
-    """Remembers choices that found nobody.
+    """Remembers choices that found no victims.
 
     Args:
         changes_since: the changes of the cluster since a version; None if they are not known any more.
-        clock: seconds.
+        clock: measures durations, in seconds.
     """
 
     def __init__(self, changes_since: Callable[[int], Iterable[Change] | None], clock: Callable[[], float]) -> None:
@@ -73,14 +73,14 @@ class Fruitless:
         self._known: Recent[_Choice] = Recent(MOST_NAMES, lambda _, choice: 1 + len(choice.names or ()))
 
     def note(self, pod: Pod, names: Sequence[str], snapshot: Snapshot, began: float, *, is_complete: bool) -> None:
-        """A choice for a pod, made on a snapshot, has found nobody; began: seconds."""
+        """A choice for a pod has found no victims on a snapshot. ``began``: when it began, in seconds of the clock."""
         now = self._clock()
         own = None if len(names) >= len(snapshot.nodes) else frozenset(names)
         choice = _Choice(own, snapshot.version, snapshot.nominated, now, PAUSE * (now - began), is_complete)
         self._known.keep(_key(pod, snapshot), choice)
 
     def wait(self, pod: Pod, names: Sequence[str], snapshot: Snapshot) -> float:
-        """Seconds until a choice for a pod may find somebody; infinite if nothing has changed that matters."""
+        """Seconds until a choice for a pod may find victims; infinite if nothing has changed that matters."""
         now = self._clock()
         last = self._known.find(_key(pod, snapshot))
         if last is None or now >= last.ended + LONGEST_SECONDS or not last.is_among(names):
@@ -103,7 +103,7 @@ def _key(pod: Pod, snapshot: Snapshot) -> Hashable:
 
 
 def _matters(change: Change, last: _Choice, now: Snapshot) -> bool:
-    """Whether others may be evicted, or fewer devices be missing, after a change."""
+    """Whether other pods may be evicted after a change, or fewer devices may be missing."""
     match change.topic, change.key:
         case Topic.NODE, str() as name:
             return last.concerns((name,))

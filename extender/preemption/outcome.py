@@ -1,4 +1,4 @@
-"""What became of a preemption whose pod has not used the devices: whether the victims have died in vain."""
+"""The outcome of a preemption whose pod does not use the devices: whether victims were evicted in vain."""
 
 from collections.abc import Collection
 
@@ -10,15 +10,15 @@ from extender.state.snapshot import Snapshot
 
 
 def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:
-    """Whether those who died for a pod that does not use their devices have died for nothing.
+    """Whether the victims of a preemption were evicted in vain: the pod does not use their devices.
 
-    They have not if a pod of higher priority has one of the devices, or will: then they have died for that pod. They
-    have not if kube-scheduler rejects the node now, for example because it is drained, or if one of the devices is not
-    published any more: somebody else decided that.
+    They were not if a pod of higher priority has one of the devices, or will have one: then they were evicted for that
+    pod. They were not if kube-scheduler rejects the node now, for example because it is drained, or if one of the
+    devices is not published any more: dra-extender did not decide that.
 
     Args:
-        pod: does not use what was kept for it.
-        keeping: what was kept.
+        pod: a pod that does not use the devices that were kept for it.
+        keeping: these devices, and their node.
         snapshot: the cluster.
     """
     node = snapshot.nodes.get(keeping.node)

@@ -250,7 +250,7 @@ class Follower:
         return pause
 
     async def _recover_from_refusal(self, error: ApiError) -> None:
-        # The definition of an optional kind may come before the right to list its objects: nobody knows what they say.
+        # The definition of an optional kind may come before the right to list its objects: their content is not known.
         is_denied = error.status == HTTPStatus.FORBIDDEN and not self._listed
         if is_denied or (self._heard_at is None and not isinstance(error, UnreachableError)):
             # It stays until it works, and tells users why nothing is decided.

@@ -57,7 +57,7 @@ class Verb(Generic[_By, _Asked, _Answer]):
     Attributes:
         name: in its path, messages, metrics and traces.
         decode: the request's body to its value. Raises WireError or InvalidObjectError.
-        answer: what is asked, answered by whoever answers it.
+        answer: the answer of the service to a request.
         encode: the answer, and what was asked, to the reply's body.
         is_small: a request is a few names.
         has_whole_objects: a request holds many whole Pods or Nodes, and is decoded in a thread even if it is short.
