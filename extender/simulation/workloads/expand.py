@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from allocator import Fields, InvalidObjectError, Problem, raise_if_invalid
 from extender.fakekube.manifests import RawObject
-from extender.kube.api import NODES, PODS
+from extender.kube.api import PODS
 from extender.simulation.workloads import daemons, jobs, replicas
 from extender.simulation.workloads.workload import MOST_PODS, JsonObject, NotRunError, Workload
-from extender.state.objects import NodeObject, parse_node_object, parse_pod
+from extender.state.objects import NodeObject, parse_pod
 
 KINDS: Final[Mapping[tuple[str, str], Callable[[Workload], Iterator[JsonObject]]]] = {
     ("apps/v1", "Deployment"): replicas.of_deployment,
@@ -62,7 +62,7 @@ def expanded(documents: Sequence[RawObject], there: Iterable[NodeObject] = ()) -
         there: nodes that the cluster has besides those of the manifests.
     """
     found = Expansion()
-    nodes = [*there, *(parse_node_object(each.data) for each in documents if each.is_used and each.kind == NODES.kind)]
+    nodes = [*there, *(each.value for each in documents if isinstance(each.value, NodeObject))]
     children = _children(documents)
     for each in documents:
         if each.is_used:
