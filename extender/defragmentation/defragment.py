@@ -1,6 +1,6 @@
 """Finds out which few moves make room for which pending pods of a cluster. Nothing is written."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,6 @@ from extender.defragmentation.search import Search
 from extender.defragmentation.shapes import Shape, shapes_of, waiting_pods
 from extender.defragmentation.shortage import shortage
 from extender.defragmentation.trial import Trials
-from extender.explain.explanation import Spared
 from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
 from extender.pods.case import after_departures
@@ -75,6 +74,7 @@ def defragment(
     solver = solver.within(solver.clock() + bounds.seconds)
     names = sorted(snapshot.nodes)
     for name in names:
+        solver.look()
         snapshot = after_departures(snapshot, snapshot.nodes[name], solver.features)
     running = [pod for pod in map(snapshot.pods.__getitem__, sorted(snapshot.pods)) if _runs(pod, snapshot)]
     snapshot, queue = waiting_pods(snapshot, solver, schedulers)
@@ -93,7 +93,7 @@ def defragment(
     movers = [move.pod for each in found if each.proposal for move in each.proposal.moves]
     return Advice(
         shapes=tuple(sorted(found, key=_worth)),
-        spared=_spared(mobility, solver) if shapes else (),
+        spared=mobility.spared(solver) if shapes else (),
         fitting=tuple((str(each.pod), node) for each in queue if (node := settled.nodes.get(each.pod.uid))),
         unmodeled=tuple(sorted({what for pod in (*served, *movers) for what in pod.unmodeled})),
     )
@@ -151,13 +151,6 @@ class _Advisor:
 def _runs(pod: Pod, snapshot: Snapshot) -> bool:
     """The pod is on a node, will stay there, and holds devices."""
     return bool(pod.node_name) and not (pod.deleting or pod.is_finished) and held_devices(pod, snapshot) > 0
-
-
-def _spared(mobility: Mobility, solver: Solver) -> Sequence[Spared]:
-    try:
-        return mobility.spared(solver)
-    except TimeoutError:
-        return ()
 
 
 def _worth(advice: ShapeAdvice) -> tuple[object, ...]:

@@ -61,21 +61,22 @@ class Mobility:
         return len(takers) > (node in takers)
 
     def spared(self, solver: Solver) -> tuple[Spared, ...]:
-        """The pods that hold devices and cannot move, and claims that no pod uses; the most frequent reason first.
-
-        Raises:
-            TimeoutError: the solver's time is up.
-        """
+        """The pods that hold devices and cannot move, and claims that no pod uses; the most frequent reason first."""
         groups: dict[str, list[str]] = {}
         for pod in self.running:
-            if reason := self.protection(pod):
+            if reason := self.protection(pod) or self._staying(pod, solver):
                 groups.setdefault(reason, []).append(f"pod {pod}")
-            elif not self.can_leave(pod, pod.node_name, solver):
-                groups.setdefault("no other node takes it", []).append(f"pod {pod}")
         for reason, claim in self._consumers():
             groups.setdefault(reason, []).append(claim)
         ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
         return tuple(Spared(reason, tuple(sorted(names))) for reason, names in ordered)
+
+    def _staying(self, pod: Pod, solver: Solver) -> str:
+        """Why a pod that nothing protects does not leave its node; empty if it can leave."""
+        try:
+            return "" if self.can_leave(pod, pod.node_name, solver) else "no other node takes it"
+        except TimeoutError:
+            return "there was not enough time to look for another node"
 
     def _protecting(self, pod: Pod) -> Iterator[str]:
         if pod.controller is None:

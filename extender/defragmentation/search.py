@@ -105,6 +105,7 @@ class Search:
     def _least_moves(self, node: NodeObject, needed: int, solver: Solver) -> int:
         """Fewer pods do not hold as many devices as the node lacks."""
         if node.name not in self._offers:
+            solver.look()
             free = free_devices(self.trials.snapshot, node.name, solver.features)
             near = holders_near(node, self.trials.snapshot, solver.features)
             held = sorted((held_devices(pod, self.trials.snapshot) for pod in near), reverse=True)
@@ -139,6 +140,7 @@ class _Hunt:
         for least, node in search.nodes(self.shape, solver):
             if least > most or self.taken >= PATIENCE:
                 return
+            solver.look()
             near = tuple(holders_near(node, world, solver.features))
             evictions = Evictions.of(pod, node, (), near, world, solver, self._may_go(node))
             evictions = replace(evictions, candidates=evictions.candidates[: _most_candidates(most)])

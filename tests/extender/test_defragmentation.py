@@ -285,16 +285,19 @@ def test_room_that_a_pod_of_another_shape_takes_is_no_room() -> None:
 
 
 def test_a_search_without_time_says_so() -> None:
-    outcomes = []
+    outcomes, reasons = [], set()
     for most in range(0, 120, 4):
         slow = replace(solver(), clock=partial(next, count(0, 0.001)))
         bounds = SearchBounds(seconds=most / 1000)
         try:
-            outcomes += said(defragment(snapshot_of(*HALF_FULL, *waits("p", 2)), slow, bounds=bounds))
+            found = defragment(snapshot_of(*HALF_FULL, *waits("p", 2)), slow, bounds=bounds)
+            outcomes += said(found)
+            reasons |= {*spared(found)}
         except TimeoutError:
             outcomes.append("nothing")
     expected = ["nothing", f"ns/p: {LATE}", "ns/p on a: move ns/x from a to b"]
     assert list(dict.fromkeys(outcomes)) == expected
+    assert reasons == {"there was not enough time to look for another node"}
 
 
 # --- the cluster as it will be ------------------------------------------------------------------------------
