@@ -73,9 +73,7 @@ def defragment(
     """
     solver = solver.within(solver.clock() + bounds.seconds)
     names = sorted(snapshot.nodes)
-    for name in names:
-        solver.look()
-        snapshot = after_departures(snapshot, snapshot.nodes[name], solver.features)
+    snapshot = _after_all_departures(snapshot, solver)
     running = [pod for pod in map(snapshot.pods.__getitem__, sorted(snapshot.pods)) if _runs(pod, snapshot)]
     snapshot, queue = waiting_pods(snapshot, solver, schedulers)
     rehearsal = Rehearsal(Decider(solver, lambda _: None, signatures=_SIGNATURES))
@@ -146,6 +144,14 @@ class _Advisor:
         if pod.may_preempt:
             found = search.proposal(self.shape, self.solver, evicts=True)
         yield found
+
+
+def _after_all_departures(snapshot: Snapshot, solver: Solver) -> Snapshot:
+    """The cluster once pods that are gone or terminating have released their devices."""
+    for node in snapshot.nodes.values():
+        solver.look()
+        snapshot = after_departures(snapshot, node, solver.features)
+    return snapshot
 
 
 def _runs(pod: Pod, snapshot: Snapshot) -> bool:
