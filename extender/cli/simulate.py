@@ -57,7 +57,7 @@ def simulate(
         bool, typer.Option("--fail-on-pending", help="Exit with 1 if a pod stays pending.")
     ] = False,
 ) -> None:
-    """Schedule every pending pod of the manifests, oldest first, and print its node or why it has none.
+    """Schedule the pending pods of the manifests by priority, then oldest first; print each node, or why there is none.
 
     Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs (one run) and JobSets get their pods first.
 

@@ -5,6 +5,7 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import structlog
@@ -33,8 +34,10 @@ class EmbeddedCluster:
         counts_cpu: bool = False,
     ) -> None:
         """Load the manifests; ``counts_cpu`` as for `ClusterState`. Raises ApiError: an object is there twice."""
-        made = iter(range(2**63))
-        self.api = MemoryApi(now=now, new_uid=lambda: str(uuid.uuid5(_NAMESPACE, str(next(made)))))
+        self._given: set[str] = set()
+        """The uids that objects had when they were loaded."""
+        new = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in count())
+        self.api = MemoryApi(now=now, new_uid=lambda: next(uid for uid in new if uid not in self._given))
         self.state = ClusterState(counts_cpu=counts_cpu)
         self._controller = Controller(self.api)
         self._backlog = Backlog()
@@ -44,7 +47,9 @@ class EmbeddedCluster:
 
     def load(self, manifests: Iterable[Manifest]) -> None:
         """Add objects as they are. Raises ApiError: an object is there twice."""
-        for each in manifests:
+        objects = tuple(manifests)
+        self._given.update(each.uid for each in objects)
+        for each in objects:
             self.api.load(LOADED[each.kind], each.data, each.value)
 
     def has(self, manifest: Manifest) -> bool:

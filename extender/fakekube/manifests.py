@@ -53,6 +53,12 @@ class RawObject:
     value: object = field(default=None, compare=False, repr=False)
 
     @property
+    def uid(self) -> str:
+        """The uid; empty if the file names none."""
+        metadata = self.data.get("metadata")
+        return str(metadata.get("uid") or "") if isinstance(metadata, Mapping) else ""
+
+    @property
     def full_name(self) -> str:
         """The name, with the namespace if the object has one."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name

@@ -150,7 +150,7 @@ class Cluster:
         choice: NodeChoice | None = None,
         progress: Callable[[int, int], object] = lambda _done, _all: None,
     ) -> tuple[Placement, ...]:
-        """Schedule all pending pods, the oldest first; pods of equal age in the order in which they were added.
+        """Schedule all pending pods by priority, then the oldest first; equal ones in the order in which they came.
 
         Args:
             before: ``namespace/name`` of a pod: only the pods that come before it are scheduled.

@@ -33,7 +33,9 @@ async def schedule(
     before: ObjectKey | None = None,
     progress: Callable[[int, int], object] = lambda _done, _all: None,
 ) -> tuple[Placement, ...]:
-    """Schedule every pending or pinned pod, the oldest first; pods of equal age in the order of the manifests.
+    """Schedule every pending or pinned pod, as kube-scheduler sorts them: by priority, then the oldest first.
+
+    Pods of equal age have the order of the manifests.
 
     Args:
         service: over the cluster.
@@ -46,7 +48,7 @@ async def schedule(
     pods = map(parse_pod, (await cluster.api.list(PODS)).items)
     snapshot, features = cluster.state.snapshot, service.overview.features
     unserved = [pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot, features)]
-    pending = list(takewhile(lambda pod: pod.key != before, sorted(unserved, key=lambda pod: pod.created)))
+    pending = list(takewhile(lambda pod: pod.key != before, sorted(unserved, key=_turn)))
     choice = choice or FirstNode(snapshot.nodes, snapshot.pods.values())
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     placed: list[Placement] = []
@@ -62,6 +64,10 @@ async def schedule(
         placed += [Placement(str(pod), reason=fault) for fault in faults]
         progress(len(placed), len(pending))
     return tuple(placed)
+
+
+def _turn(pod: Pod) -> tuple[int, str]:
+    return -pod.priority, pod.created
 
 
 def _is_unserved(pod: Pod, snapshot: Snapshot, features: Features) -> bool:

@@ -46,6 +46,15 @@ def test_a_pending_pod_is_tried_again_once_another_is_gone() -> None:
     assert [(each.name, each.node_name) for each in cluster.pods] == [("q", "a")]
 
 
+def test_a_new_object_gets_no_uid_that_another_object_has_already() -> None:
+    new, old = pod("new"), pod("old")
+    del new["metadata"]["uid"]
+    (made,) = Cluster.from_objects([new]).pods
+    old["metadata"]["uid"] = made.uid
+    uids = {each.name: each.uid for each in Cluster.from_objects([new, old]).pods}
+    assert (uids["old"], uids["new"] == made.uid) == (made.uid, False)
+
+
 def test_an_explanation_is_of_the_cluster_as_it_is() -> None:
     cluster = Cluster.from_objects(WORLD)
     assert cluster.explain("ns/q").verdict.value == "fits"

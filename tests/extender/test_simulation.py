@@ -48,6 +48,13 @@ def test_pods_go_in_order_of_their_age_until_nothing_is_left() -> None:
     assert found["ns/third"].reason == "1 no free device for request gpu"
 
 
+def test_a_pod_of_higher_priority_goes_before_older_pods_as_in_the_queue_of_kube_scheduler() -> None:
+    urgent = pod("young", "d", created="2026-01-02T00:00:00Z", priority=7)
+    older = pod("old", "c", created="2026-01-01T00:00:00Z")
+    found = placed(GPU, node("a"), local_slice("a"), claim("c"), claim("d"), older, urgent)
+    assert [(name, each.node) for name, each in found.items()] == [("ns/young", "a"), ("ns/old", "")]
+
+
 def test_equal_reasons_of_nodes_are_counted() -> None:
     cordoned = {**node("d"), "spec": {"unschedulable": True}}
     found = placed(
