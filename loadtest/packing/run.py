@@ -32,7 +32,7 @@ class Run:
         seconds: of computing for the scheduling, without making the cluster.
         in_use: if pods leave, percent of the cluster that is allocated, the mean over time.
         bound: the most pods that could have been placed, if it was asked for.
-        strategy: of kube-scheduler, between nodes that score equally; None: the first of them was taken.
+        strategy: of kube-scheduler, between nodes that score equally; None: any of them was taken.
     """
 
     trace: str

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, cycle, islice, takewhile
+from itertools import accumulate, cycle, islice, repeat, takewhile
 from typing import Final
 
 from loadtest.packing.own.scenario import Machine, PodKind, Scenario
@@ -77,7 +77,7 @@ def _staying(scenario: Scenario, chance: random.Random, asked: float) -> Iterato
 def _passing(scenario: Scenario, chance: random.Random, asked: float) -> Iterator[OwnPod]:
     """By Little's law, what is asked for at any time is the rate times the mean size, as the mean life is 1."""
     rate = asked / scenario.mean_size
-    gaps = (chance.expovariate(rate) for _ in iter(int, 1))
+    gaps = (chance.expovariate(rate) for _ in repeat(None))
     times = takewhile(lambda time: time < LIVES, accumulate(gaps))
     for time, kind in zip(times, _kinds(scenario, chance), strict=False):
         yield OwnPod(kind, time, time + chance.expovariate(1.0))
