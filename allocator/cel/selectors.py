@@ -75,6 +75,10 @@ class Selectors:
             raise as_evaluation_error(expression, error) from error
         return value if value is True or value is False else as_bool(value)
 
+    def is_costly(self, expression: str) -> bool:
+        """Whether one evaluation of a selector may take long, so that its cost is counted. Raises CompileError."""
+        return self._compiled(self._selectors, expression, check_selector).costly
+
     def _costly(self, program: Program, device: Device, expired: Expired) -> bool:
         if program.reads.everything:
             return as_bool(program.evaluate_until(device, expired))

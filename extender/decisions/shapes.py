@@ -31,8 +31,14 @@ from extender.state.objects import Pod
 _PODS: Final = 20_000
 """After this number of pods, all counts are halved."""
 
-_SHAPES: Final = 2_000
+_SHAPES: Final = 500
 """The most shapes that are counted; those that are asked least often are dropped."""
+
+_LONGEST_SELECTORS: Final = 500
+"""The most characters of the selectors of a learned shape. The compiled selectors of all shapes are remembered."""
+
+_LONGEST: Final = 5_000
+"""The most characters that the requests of a learned shape have as text."""
 
 _GROWTH: Final = 1.25
 """Counts are published when the number of pods has grown by this factor."""
@@ -108,7 +114,8 @@ class Shapes:
         requests = tuple([request for claim in claims for request in claim.spec.requests])
         if self._learns and requests and self._seen.find(pod.uid) is None:
             self._seen.keep(pod.uid, pod.uid)
-            self._count(Shape(requests, pod.cpu))
+            if self._is_modest(requests):
+                self._count(Shape(requests, pod.cpu))
         if self._pods >= self._next or self._known.classes is not classes:
             self._publish(classes)
 
@@ -116,6 +123,16 @@ class Shapes:
         """Adds losses to the verdicts for pods that request this CPU, in thousandths of a core."""
         known = self._known
         return known.weighers.find(cpu) or known.weighers.keep(cpu, Weigher(known.usable, cpu))
+
+    def _is_modest(self, requests: Sequence[Request]) -> bool:
+        """Whether requests may be learned. All pods pay for what is learned, whoever has asked for it."""
+        texts = {text for request in requests for way in request.alternatives for text in way.selectors}
+        if sum(map(len, texts)) > _LONGEST_SELECTORS or len(repr(requests)) > _LONGEST:
+            return False
+        try:
+            return not any(self._selectors.is_costly(text) for text in texts)
+        except CompileError:
+            return False
 
     def _count(self, shape: Shape) -> None:
         self._counts[shape] = self._counts.get(shape, 0.0) + 1

@@ -1,4 +1,4 @@
-"""The outcome of a preemption whose pod does not use the devices: whether victims were evicted in vain."""
+"""Whether victims were evicted in vain: the pod for which they were evicted does not use their devices."""
 
 from collections.abc import Collection
 
@@ -10,11 +10,11 @@ from extender.state.snapshot import Snapshot
 
 
 def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:
-    """Whether the victims of a preemption were evicted in vain: the pod does not use their devices.
+    """Whether the victims of a preemption were evicted in vain.
 
-    They were not if a pod of higher priority has one of the devices, or will have one: then they were evicted for that
-    pod. They were not if kube-scheduler rejects the node now, for example because it is drained, or if one of the
-    devices is not published any more: dra-extender did not decide that.
+    Victims do not count if a pod of higher priority has one of the devices, or will have one: they were evicted for that
+    pod. Victims do not count if kube-scheduler rejects the node now, for example because the node is drained, or if one
+    of the devices is not published any more: dra-extender did not decide this.
 
     Args:
         pod: a pod that does not use the devices that were kept for it.

@@ -23,7 +23,7 @@ def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapsho
     Args:
         quota: of a namespace.
         totals: what the namespace is allocated, by the name of the limit.
-        snapshot: that of the totals.
+        snapshot: the snapshot that the totals were counted on.
     """
     counted = {uid for total in totals.values() for uid, part in total.parts.items() if part.amounts}
     users = [claim for uid in counted if (claim := snapshot.claim(uid)) is not None]

@@ -1,6 +1,6 @@
 """Pods of lower priority give their devices to a pod that lacks nothing else, on a real control plane.
 
-In the end of each test the audit finds nothing, nobody has lost anything, and no victim has died in vain.
+At the end of each test, the audit finds nothing, no pod has lost a claim, and no victim was evicted in vain.
 """
 
 from collections.abc import AsyncIterator

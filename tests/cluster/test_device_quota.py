@@ -143,7 +143,7 @@ class TestScheduled:
 class TestBorrowed:
     @pytest.fixture
     async def middling(self, client: Client, namespace: str) -> AsyncIterator[str]:
-        """A priority class between that of most pods and the important one."""
+        """A priority class above most pods and below the important pod."""
         name = f"{namespace}-middling"
         await client.create(PRIORITIES, priority_class(name, 500))
         yield name

@@ -154,7 +154,7 @@ def _claimed(name: str, holder: Holder, users: Sequence[str]) -> Object:
 
 @st.composite
 def worlds(draw: st.DrawFn, waiting: int = 1, *, departing: bool = True) -> World:
-    """Up to so many pods wait; departing: some holders may be terminating from the start."""
+    """Worlds with at most this number of waiting pods. ``departing``: holders may terminate from the start."""
     large: dict[str, Sequence[bool]] = {name: draw(st.lists(st.booleans(), min_size=1, max_size=2)) for name in NODES}
     large["net"] = draw(st.lists(st.booleans(), max_size=1))
     holders: list[Holder] = []

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from allocator import DeviceClass, Features, Selectors, Shape, parse_claim, parse_device_class
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
@@ -135,3 +137,20 @@ class TestLearning:
             self.see(shapes, "p", 1, classes)
             read.append(shapes.policy.reads)
         assert read == [(), (f"{DRIVER}/model",)]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [request(selectors=[f'device.driver != "{"x" * 500}"'])],
+        [request(selectors=["lists.range(1000).all(i, lists.range(1000).all(j, i * j >= 0))"])],
+        [request(selectors=["no expression"])],
+        [request(f"{number}-{'x' * 50}") for number in range(32)],
+    ],
+    ids=["a long selector", "a selector that may take long", "a mistake", "many long names"],
+)
+def test_what_costs_others_much_is_not_learned(asked: list[Object]) -> None:
+    shapes = Shapes(Selectors(), Features())
+    shapes.see(replace(POD, uid="costly"), [parse_claim(claim("c", *asked))], CLASSES)
+    shapes.see(POD, [ASKED[1]], CLASSES)
+    assert shapes.shares == {Shape(ASKED[1].spec.requests, 1000): 1.0}

@@ -1,6 +1,6 @@
 """The laws of fragmentation: the loss on each node is that of the plain reference, over random clusters.
 
-How many clusters are tried is up to ``FRAGMENTATION_EXAMPLES``; `make test-laws` tries 1,000.
+``FRAGMENTATION_EXAMPLES`` sets the number of clusters; `make test-laws` tries 1,000.
 """
 
 import os

@@ -82,7 +82,7 @@ def rank(evicted: Collection[int], world: World, name: str) -> tuple[Any, ...]:
 
 
 def best(asked: Pod, world: World, snapshot: Snapshot) -> tuple[Any, ...] | None:
-    """The lowest rank of all nodes; None if nobody is to be evicted.
+    """The lowest rank of all nodes; None if no pod has to be evicted.
 
     On each node, borrowers are evicted if they suffice, and as few pods as possible.
     """

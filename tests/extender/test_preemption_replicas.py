@@ -1,8 +1,8 @@
 """Two replicas that hear of rejections: of the same pod, or of two pods that want the same devices.
 
-Of the same pod they hear when the scheduler's leader changes. For a pod that needs one device, one pod dies at most;
-meanwhile a pod of still lower priority appears, of which the two replicas hear at different times. Of two pods of equal
-priority they hear if the scheduler asks both replicas. At most one of them evicts, so that nobody dies in vain.
+Both replicas hear of the same pod when the scheduler's leader changes. For a pod that needs one device, at most one pod
+is evicted. Meanwhile a pod of lower priority appears, and the replicas hear of it at different times. Both replicas
+hear of two pods of equal priority if the scheduler asks both. At most one replica evicts, so no pod is evicted in vain.
 
 Calls, faults of writes and news of watches come in any order.
 """
