@@ -12,9 +12,9 @@ from extender.state.snapshot import Snapshot
 def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:
     """Whether the victims of a preemption were evicted in vain.
 
-    Victims do not count if a pod of higher priority has one of the devices, or will have one: they were evicted for that
-    pod. Victims do not count if kube-scheduler rejects the node now, for example because the node is drained, or if one
-    of the devices is not published any more: dra-extender did not decide this.
+    Victims do not count if a pod of higher priority has one of the devices, or will have one: they were evicted for
+    that pod. Victims do not count if kube-scheduler rejects the node now, for example because the node is drained, or
+    if one of the devices is not published any more: dra-extender did not decide this.
 
     Args:
         pod: a pod that does not use the devices that were kept for it.
