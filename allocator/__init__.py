@@ -122,6 +122,7 @@ from allocator.model.quantity import Quantity as Quantity
 from allocator.model.rules import validate as validate
 from allocator.model.rules.names import dns_label as dns_label
 from allocator.model.rules.names import dns_subdomain as dns_subdomain
+from allocator.model.rules.names import driver_name as driver_name
 from allocator.model.rules.names import label_key as label_key
 from allocator.model.rules.schema import schema_problems as schema_problems
 from allocator.model.semver import Version as Version

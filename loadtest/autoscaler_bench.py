@@ -10,6 +10,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final
 
@@ -17,9 +18,11 @@ import yaml
 
 from allocator import Limits, Selectors
 from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.daemon_sets import DriverDaemonSets
 from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, estimate
 from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
@@ -71,7 +74,12 @@ def autoscaler(state: ClusterState) -> Autoscaler:
     sessions = Sessions(SessionLimits(count=SESSIONS), clock=time.monotonic, new_id=lambda: str(next(ids)))
     solver = Solver(Selectors(), time.monotonic, lambda: str(next(ids)), limits=Limits(seconds=60.0))
     decider = Decider(solver, state.changes_since)
-    return Autoscaler(state, decider, Catalog(load_templates(text, file="bench")), sessions, deadline_seconds=60.0)
+    catalog = Catalog(load_templates(text, file="bench"))
+    return Autoscaler(state, decider, catalog, sessions, deadline_seconds=60.0, expectations=_expectations)
+
+
+async def _expectations() -> Expectations:
+    return Expectations(DriverDaemonSets(), datetime.now(UTC), timedelta())
 
 
 def starts(subject: Autoscaler) -> float:

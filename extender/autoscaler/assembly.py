@@ -2,9 +2,12 @@
 
 import secrets
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.daemon_set_reader import DaemonSetReader
+from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
@@ -12,6 +15,7 @@ from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.kube.api import Api
 from extender.offload import Offload, in_thread
 from extender.state.state import ClusterState
 
@@ -32,11 +36,21 @@ def read_catalog(settings: Settings) -> Catalog:
 
 
 def make_autoscaler(
-    state: ClusterState, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
+    api: Api,
+    state: ClusterState,
+    solver: Solver,
+    settings: Settings,
+    catalog: Catalog,
+    off_loop: Offload = in_thread,
 ) -> Autoscaler:
     """The autoscaler's service. Ids of sessions can't be guessed."""
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
     decider = Decider(solver, state.changes_since)
-    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, off_loop)
+    daemon_sets, patience = DaemonSetReader(api, wanted.daemon_set_drivers, time.monotonic), wanted.publish_seconds
+
+    async def expectations() -> Expectations:
+        return Expectations(await daemon_sets.latest(), datetime.now(UTC), timedelta(seconds=patience))
+
+    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, expectations, off_loop)

@@ -1,11 +1,12 @@
 """What nodes of some labels bring: by a template, or learned from a real node of the same group."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from allocator import Features, Node
 from extender.autoscaler.blueprints import Blueprint, learned
 from extender.autoscaler.templates import NodeTemplate
+from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
 
 
@@ -39,18 +40,23 @@ class Supply:
         found = [template.blueprint for template in self.catalog.templates if template.matches(node)]
         if found:
             return found
-        group = node.labels.get(self.catalog.group_label) if self.catalog.group_label else None
+        group = self._group(node)
         if group is None:
             return []
         apart = node.name if node.name in self.snapshot.nodes else ""
         if (group, apart) not in self._models:
-            self._models[group, apart] = self._model(group, apart)
+            alike = (each.node for each in self.group_of(node))
+            self._models[group, apart] = learned(alike, self.snapshot, self.catalog.features)
         model = self._models[group, apart]
         return [] if model is None else [model]
 
-    def _model(self, group: str, apart: str) -> Blueprint | None:
-        """What the best node of a group publishes, one node left out."""
-        label = self.catalog.group_label
-        nodes = (each.node for each in self.snapshot.nodes.values())
-        alike = (node for node in nodes if node.labels.get(label) == group and node.name != apart)
-        return learned(alike, self.snapshot, self.catalog.features)
+    def group_of(self, node: Node) -> Iterator[NodeObject]:
+        """The other real nodes of a node's group; none if the catalog has no label for groups."""
+        group, label = self._group(node), self.catalog.group_label
+        if group is not None:
+            for each in self.snapshot.nodes.values():
+                if each.node.labels.get(label) == group and each.name != node.name:
+                    yield each
+
+    def _group(self, node: Node) -> str | None:
+        return node.labels.get(self.catalog.group_label) if self.catalog.group_label else None

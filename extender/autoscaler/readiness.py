@@ -1,10 +1,14 @@
 """Is a new node complete: has every driver published what it is expected to publish there?"""
 
 from dataclasses import dataclass
+from typing import Final
 
 from extender.autoscaler.blueprints import local_pools
+from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.verdict import UNKNOWN_NODE
+
+NOTHING_KNOWN: Final = "nothing is known of what it should have"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +23,11 @@ class Readiness:
         return not self.reason
 
 
-def node_readiness(name: str, world: World) -> Readiness:
-    """Whether the slices of a node are all there: of every driver that its blueprint has, all of the newest generation.
+def node_readiness(name: str, world: World, expectations: Expectations) -> Readiness:
+    """Whether the slices of a node are all there: of every driver that is expected, all of the newest generation.
 
-    If nothing is expected, a node is ready as soon as it is known and no pool of it is being published.
+    If nothing is known of the drivers, they have some time from the node's creation. A node that has slices then is
+    ready, and a node without slices never is.
     """
     if name in world.fictional:
         return Readiness("the node does not exist: it was made up in this session")
@@ -35,7 +40,17 @@ def node_readiness(name: str, world: World) -> Readiness:
             return Readiness(f"pool {pool}: slices of the newest generation are missing")
         if view.problem:
             return Readiness(f"pool {pool}: {view.problem}")
-    for blueprint in world.supply.blueprints(found.node):
-        for driver in sorted(blueprint.drivers - {pool.driver for pool in pools}):
-            return Readiness(f"driver {driver} has published nothing for the node yet ({blueprint.origin})")
-    return Readiness()
+    expected = expectations.of(found, world.supply)
+    if expected is not None:
+        missing = sorted(expected.keys() - {pool.driver for pool in pools})
+        return Readiness(_unpublished(missing[0], expected[missing[0]])) if missing else Readiness()
+    unread = expectations.daemon_sets.unread
+    reason = f"{NOTHING_KNOWN} ({unread})" if unread else NOTHING_KNOWN
+    end = expectations.ends(found)
+    if end is not None:
+        return Readiness(f"{reason}: its drivers have time until {end:%Y-%m-%dT%H:%M:%SZ}")
+    return Readiness() if pools else Readiness(reason)
+
+
+def _unpublished(driver: str, source: str) -> str:
+    return f"driver {driver} has published nothing for the node yet ({source})"

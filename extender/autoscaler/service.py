@@ -4,7 +4,7 @@ Work leaves the event loop, and calls of one session follow each other. A call t
 changed nothing: what a session has come to is kept when the answer is there. The cluster is only read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -12,6 +12,7 @@ from typing import TypeVar
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.estimate import Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.sessions import Sessions
 from extender.autoscaler.simulated_cluster import World
@@ -38,6 +39,7 @@ class Autoscaler:
     Attributes:
         decider: remembers decisions on the cluster; what holds in a session's world as well is not found out again.
         deadline_seconds: for one verb, everything included.
+        expectations: finds out what tells of the drivers of nodes, as things are now.
         off_loop: where the work is done.
     """
 
@@ -46,6 +48,7 @@ class Autoscaler:
     catalog: Catalog
     sessions: Sessions
     deadline_seconds: float
+    expectations: Callable[[], Awaitable[Expectations]]
     off_loop: Offload = in_thread
 
     @property
@@ -59,7 +62,7 @@ class Autoscaler:
         Raises:
             RefusedError: the cluster is not known well enough.
         """
-        return self.sessions.start(self._now()).id
+        return self.sessions.start(self._latest()).id
 
     async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
         """Which nodes, real or made up, will do for a pod.
@@ -99,7 +102,8 @@ class Autoscaler:
         Raises:
             RefusedError: there is no such session, or the cluster is not known well enough.
         """
-        return await self._within(session_id, lambda world: (world, node_readiness(name, world)))
+        expectations = await self.expectations()
+        return await self._within(session_id, lambda world: (world, node_readiness(name, world, expectations)))
 
     async def estimate(self, args: EstimateArgs, session_id: str | None) -> Plan:
         """A plan of nodes to add; nothing is booked.
@@ -119,7 +123,7 @@ class Autoscaler:
     async def _within(self, session_id: str | None, work: Callable[[World], tuple[World, _T]]) -> _T:
         """Do something in the world of a session, which is then what the work leaves; or in one for itself."""
         if session_id is None:
-            _, answer = await self.off_loop(partial(work, self._now()))
+            _, answer = await self.off_loop(partial(work, self._latest()))
             return answer
         session = self.sessions.find(session_id)
         async with session.turn:
@@ -128,7 +132,7 @@ class Autoscaler:
                 self.sessions.keep(session, world, self.state.snapshot)
         return answer
 
-    def _now(self) -> World:
+    def _latest(self) -> World:
         if self.state.not_ready:
             raise RefusedError(f"not ready: {self.state.not_ready}")
         snapshot = self.state.snapshot

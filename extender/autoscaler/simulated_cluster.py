@@ -18,6 +18,7 @@ from extender.kube.api import ObjectKey
 from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claim_from_template, claims_of, unready, waits, without_pods
 from extender.pods.nominated import found_on
+from extender.scheduler.plugins import PluginCapacity
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
@@ -103,7 +104,10 @@ class World:
             snapshot = snapshot.with_node(node)
         pod, snapshot = with_claims(pod, snapshot)
         solver = decider.solver.within(until)
-        return filter_nodes(pod, names, snapshot, solver, decider=decider, bounds=Bounds(until))
+        short = {name: reason for name in names if (reason := _shortage(pod, snapshot.nodes.get(name), snapshot))}
+        left = [name for name in names if name not in short]
+        found = filter_nodes(pod, left, snapshot, solver, decider=decider, bounds=Bounds(until))
+        return replace(found, unresolvable={**found.unresolvable, **short}) if short else found
 
     def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
         """The world with a pod on a node, where it holds its devices; or why the pod can't be there.
@@ -113,7 +117,10 @@ class World:
         if not pod.needs_devices:
             return self
         pod, before = with_claims(pod, self.snapshot)
-        found = place(pod, node.name, before.with_node(node), solver)
+        before_on_node = before.with_node(node)
+        if shortage := _shortage(pod, node, before_on_node):
+            return No(shortage)
+        found = place(pod, node.name, before_on_node, solver)
         if isinstance(found, No):
             return found
         is_new = self.snapshot.pod(pod.uid) is self.supply.snapshot.pod(pod.uid)
@@ -183,6 +190,15 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
     bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=needs.status)
     snapshot = snapshot.with_pod(bound)
     return Placed(snapshot, frozenset(r.device.pool_id for each in results for r in each.results))
+
+
+def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> str:
+    """What the device plugins of a node have too little of for a pod, as `estimate` says it; empty if they suffice."""
+    if node is None or not pod.containers:
+        return ""
+    others = (each for each in snapshot.pods_on(node.name) if each.uid != pod.uid)
+    lacking = PluginCapacity(others).lacking(pod, node)
+    return f"insufficient {lacking}" if lacking else ""
 
 
 def _ready(allocation: AllocationResult) -> AllocationResult:

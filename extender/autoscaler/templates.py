@@ -96,8 +96,8 @@ def _template(fields: Fields) -> NodeTemplate | None:
     labels = fields.text_mapping("labels")
     if not labels and not fields.data.get("labels"):
         fields.problem("labels", "is required: the labels that tell such nodes")
-    if not fields.children("slices") and not fields.data.get("slices"):
-        fields.problem("slices", "is required: the spec of each slice that such a node publishes")
+    if not fields.has("slices"):
+        fields.problem("slices", "is required: the spec of each slice that such a node publishes; [] for none")
     if len(fields.problems) > before:
         return None
     own = Fields(fields.data, f"template {name}", fields.problems)
@@ -125,7 +125,7 @@ def _blueprint(name: str, specs: list[Fields]) -> Blueprint:
         if not problems:
             slices.append(parse_slice(_object(f"{index:04}", complete)))
     blueprint = Blueprint(f"template {name}", NODE_NAME, is_placeholder=True, slices=tuple(slices))
-    if len(slices) == len(specs):
+    if specs and len(slices) == len(specs):
         specs[0].problems += (Problem(f"template {name}", each) for each in _whole_problems(blueprint))
     return blueprint
 

@@ -20,6 +20,9 @@ from allocator import (
     Quantity,
     Request,
     Shape,
+    dns_label,
+    dns_subdomain,
+    driver_name,
     label_key,
     read_claim_spec,
     shown,
@@ -74,6 +77,17 @@ def _label(text: str) -> str:
     if text and (wrong := label_key(text)):
         raise ValueError(f'"{text}" {wrong}')
     return text
+
+
+def _daemon_set_drivers(found: dict[str, list[str]]) -> dict[str, list[str]]:
+    for key, drivers in found.items():
+        namespace, _, name = key.partition("/")
+        if dns_label(namespace) or dns_subdomain(name):
+            raise ValueError(f"{shown(key)} is not namespace/name of a DaemonSet")
+        for driver in drivers:
+            if wrong := driver_name(driver):
+                raise ValueError(f"{key}: {shown(driver)} {wrong}")
+    return found
 
 
 def _receiver(text: str) -> str:
@@ -240,6 +254,15 @@ class AutoscalerSettings(Section):
     learn_from_label: Annotated[str, AfterValidator(_label)] = Field(
         default="",
         description="Label that names a node's group: a new node gets the devices of its group's nodes; empty: off.",
+    )
+    daemon_set_drivers: Annotated[dict[str, list[str]], AfterValidator(_daemon_set_drivers)] = Field(
+        default_factory=dict,
+        description="Drivers of DaemonSets without the annotation dra-extender.dev/drivers, by namespace/name.",
+    )
+    publish_seconds: float = Field(
+        default=300.0,
+        description="Time of drivers to publish on a new node, if it is not known which drivers it should have.",
+        ge=0,
     )
     deadline_seconds: float = Field(default=30.0, description="Time for one verb.", gt=0)
     sessions: int = Field(

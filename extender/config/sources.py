@@ -192,7 +192,7 @@ _GATES = ("featureGates",)
 _LISTS = frozenset({("server", "allowedHosts"), ("scheduling", "schedulerNames")})
 """Settings whose variables hold values with commas between them."""
 
-_TREES = frozenset({("scheduling", "shapes")})
+_TREES = frozenset({("autoscaler", "daemonSetDrivers"), ("scheduling", "shapes")})
 """Settings whose variables hold JSON."""
 
 

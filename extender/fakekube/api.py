@@ -13,6 +13,7 @@ from allocator import Slice
 from extender.fakekube.quota import QuotaAdmission
 from extender.kube.api import (
     CLAIMS,
+    DAEMON_SETS,
     EVENTS,
     LEASES,
     NAMESPACES,
@@ -40,6 +41,7 @@ from extender.state.kinds import Kind, all_kinds
 from extender.state.objects import NodeObject
 from extender.state.state import Sink
 
+_UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, QUOTAS)
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
@@ -56,7 +58,7 @@ class MemoryApi:
         self._new_uid = new_uid
         self._kinds: Mapping[str, Kind[object]] = all_kinds()
         self._objects: dict[str, dict[ObjectKey, bytes]] = {
-            kind: {} for kind in (*RESOURCES, EVENTS.kind, LEASES.kind, NAMESPACES.kind, QUOTAS.kind)
+            kind: {} for kind in (*RESOURCES, *(each.kind for each in _UNWATCHED))
         }
         self._quota = QuotaAdmission(self._objects)
         self._revision = 0

@@ -75,6 +75,9 @@ EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced
 LEASES: Final = Resource("Lease", "leases", "coordination.k8s.io", ("v1",), namespaced=True)
 """One is read and written while there are pinned pods, so that one replica at a time serves them."""
 
+DAEMON_SETS: Final = Resource("DaemonSet", "daemonsets", "apps", ("v1",), namespaced=True)
+"""Listed when an autoscaler asks whether a node is complete: some are drivers."""
+
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS, DEVICE_QUOTAS)
 }

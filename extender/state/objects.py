@@ -207,12 +207,14 @@ class NodeObject:
         allocatable: extended resource to the amount that device plugins of the node offer.
         taints: those that keep pods off; `CORDON` is the first if the node is unschedulable.
         cpu: what pods may request, in thousandths of a core; None: not known.
+        created: when it was created; empty if that is not known; not compared.
     """
 
     node: Node
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
     taints: tuple[DeviceTaint, ...] = ()
     cpu: int | None = None
+    created: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -231,9 +233,8 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     allocatable = read_amounts(status, "allocatable")
     taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
-    return NodeObject(
-        parse_node({"apiVersion": "v1", **obj}), allocatable, taints, cpu_of(status.mapping("allocatable"))
-    )
+    node, cpu = parse_node({"apiVersion": "v1", **obj}), cpu_of(status.mapping("allocatable"))
+    return NodeObject(node, allocatable, taints, cpu, reader.created)
 
 
 # --- claims -------------------------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
 """Node templates, node groups, pods with claims from templates, and worlds over small clusters, in few words."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
 import yaml
 
 from extender.autoscaler.catalog import Catalog, Supply
+from extender.autoscaler.daemon_sets import DRIVERS, DriverDaemonSets, read_daemon_sets
 from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod
+from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
@@ -17,6 +20,7 @@ from extender.decisions.evaluate import Decider
 from extender.state.objects import NodeObject, parse_node_object
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
+    CREATED,
     DRIVER,
     GPU,
     Object,
@@ -88,4 +92,25 @@ def autoscaler_over(
     ids = count(first)
     sessions = Sessions(limits or SessionLimits(), clock=lambda: clock[0], new_id=lambda: f"session-{next(ids)}")
     decider = Decider(solver(), state.changes_since)
-    return Autoscaler(state, decider, Catalog(templates_of(*entries)), sessions, deadline_seconds=30.0)
+    catalog = Catalog(templates_of(*entries))
+
+    async def expected() -> Expectations:
+        return expectations()
+
+    return Autoscaler(state, decider, catalog, sessions, deadline_seconds=30.0, expectations=expected)
+
+
+def expectations(
+    *daemon_sets: Object, seconds: float = 300.0, named: dict[str, list[str]] | None = None
+) -> Expectations:
+    """What tells of drivers, this number of seconds after the nodes of `tests.kit.clusters` were made."""
+    found, problems = read_daemon_sets(daemon_sets, named or {})
+    now = datetime.fromisoformat(CREATED) + timedelta(seconds=seconds)
+    return Expectations(DriverDaemonSets(found, "; ".join(problems)), now, patience=timedelta(minutes=5))
+
+
+def daemon_set(name: str = "gpu-driver", *drivers: str, **spec: Any) -> Object:
+    """A DaemonSet in namespace "kube-system", whose pods run these drivers."""
+    annotations = {DRIVERS: ", ".join(drivers)} if drivers else {}
+    metadata = {"name": name, "namespace": "kube-system", "annotations": annotations}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": {"spec": spec}}}

@@ -1,4 +1,4 @@
-"""Sessions: which are kept, for how long, how large they may get; and whether new nodes are complete."""
+"""Sessions: which are kept, for how long, and how large they may get."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from itertools import count
 import pytest
 
 from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.readiness import node_readiness
 from extender.autoscaler.sessions import (
     OBJECT_BYTES,
     Session,
@@ -19,7 +18,6 @@ from extender.autoscaler.sessions import (
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No
 from tests.extender.autoscaling import (
-    GROUP,
     machine,
     made_up,
     node_template,
@@ -27,12 +25,8 @@ from tests.extender.autoscaling import (
     world_of,
 )
 from tests.kit.clusters import (
-    DRIVER,
     GPU,
-    Object,
-    claim_template,
     local_slice,
-    network_slice,
     parsed,
     snapshot_of,
     solver,
@@ -188,77 +182,3 @@ def test_booking_takes_the_same_effort_for_each_pod_however_many_there_are() -> 
         world = after
         effort.append(next(reads) - before)
     assert effort[-2:] == effort[:2]
-
-
-# --- readiness ----------------------------------------------------------------------------------------------
-
-
-def publishing(name: str) -> Object:
-    raw = local_slice(name)
-    raw["spec"]["pool"]["resourceSliceCount"] = 2
-    return raw
-
-
-def renewing(name: str) -> tuple[Object, Object]:
-    old, new = publishing(name), local_slice("other")
-    new["spec"] |= {"nodeName": "other"}
-    new["spec"]["pool"] = {"name": name, "generation": 2, "resourceSliceCount": 2}
-    return old, new
-
-
-NIC = {"name": "nic", "labels": {GROUP: "g"}, "slices": [{"driver": "nic.example.com", "devices": [{"name": "n"}]}]}
-READY: dict[str, tuple[tuple[Object, ...], tuple[Object, ...], str]] = {
-    "all that is expected": ((machine("n", "g"), local_slice("n")), (node_template("g"),), ""),
-    "nothing expected": ((machine("n", "g"),), (), ""),
-    "nothing yet": (
-        (machine("n", "g"),),
-        (node_template("g"),),
-        f"driver {DRIVER} has published nothing for the node yet (template g)",
-    ),
-    "one driver of two": (
-        (machine("n", "g"), local_slice("n")),
-        (node_template("g"), NIC),
-        "driver nic.example.com has published nothing for the node yet (template nic)",
-    ),
-    "one slice of two": (
-        (machine("n", "g"), publishing("n")),
-        (node_template("g"),),
-        f"pool {DRIVER}/n: 1 of 2 slices are there",
-    ),
-    "one slice of two, of a driver that was not expected": (
-        (machine("n", "g"), publishing("n")),
-        (),
-        f"pool {DRIVER}/n: 1 of 2 slices are there",
-    ),
-    "one slice of two, which are being replaced": (
-        (machine("n", "g"), *renewing("n")),
-        (node_template("g"),),
-        f"pool {DRIVER}/n: slices of the newest generation are missing",
-    ),
-    "devices of the network do not count": (
-        (machine("n", "g"), network_slice("net")),
-        (node_template("g"),),
-        f"driver {DRIVER} has published nothing for the node yet (template g)",
-    ),
-    "not there": ((), (node_template("g"),), "node not yet known"),
-}
-
-
-@pytest.mark.parametrize(("objects", "templates", "reason"), READY.values(), ids=READY)
-def test_a_node_is_ready_when_all_is_there(
-    objects: tuple[Object, ...], templates: tuple[Object, ...], reason: str
-) -> None:
-    found = node_readiness("n", world_of(objects, *templates))
-    assert (found.ready, found.reason) == (not reason, reason)
-
-
-def test_a_node_is_expected_to_have_what_others_of_its_group_have() -> None:
-    objects = (machine("a", "g"), local_slice("a"), machine("n", "g"))
-    reason = f"driver {DRIVER} has published nothing for the node yet (learned from node a)"
-    assert node_readiness("n", world_of(objects, learn=GROUP)).reason == reason
-    assert node_readiness("a", world_of(objects, learn=GROUP)).ready
-
-
-def test_a_made_up_node_is_never_ready() -> None:
-    world = world_of((claim_template("x"),), node_template("g")).with_nodes(made_up(machine("n", "g")))
-    assert node_readiness("n", world).reason == "the node does not exist: it was made up in this session"

@@ -92,7 +92,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "no slices": (
         edited(lambda e: e.pop("slices")),
-        "nodeTemplates[0].slices: is required: the spec of each slice that such a node publishes",
+        "nodeTemplates[0].slices: is required: the spec of each slice that such a node publishes; [] for none",
     ),
     "a misspelt key": (edited(lambda e: e.update(lables={})), 'lables: unknown key, did you mean "labels"?'),
     "no driver": (edited(lambda e: spec(e).pop("driver")), "template g.slices[0].driver: "),

@@ -329,3 +329,33 @@ def test_booking_on_made_up_nodes_gives_what_binding_on_a_cluster_of_those_nodes
     wishes: list[tuple[str, str]],
 ) -> None:
     assert _simulated(wishes) == asyncio.run(_bound(wishes))
+
+
+# --- device plugins -----------------------------------------------------------------------------------------
+
+PLUGIN = "example.com/fpga"
+
+
+def test_what_pods_hold_of_device_plugins_counts_in_a_session() -> None:
+    node, running = machine("n", **{PLUGIN: "3"}), pod("running", on="n", resources={PLUGIN: "1"})
+    world = world_of((node, running))
+    (there,) = made_up(node)
+    asked = [parsed(pod(f"p{index}", resources={PLUGIN: "2"})) for index in range(2)]
+    booked = world.with_pod(asked[0], there, solver())
+    assert isinstance(booked, World)
+    refused = booked.with_pod(asked[1], there, solver())
+    assert isinstance(refused, No)
+    assert refused.reason == f"insufficient {PLUGIN}"
+    deciding = Decider(solver(), lambda _: None)
+    assert booked.filter(asked[1], ["n"], deciding).unresolvable == {"n": f"insufficient {PLUGIN}"}
+    assert booked.filter(asked[0], ["n"], deciding).passed == ("n",), "the pod itself does not count"
+    assert world.filter(asked[1], ["n"], deciding).passed == ("n",)
+
+
+def test_a_node_that_is_sent_as_a_whole_has_the_device_plugins_that_were_sent() -> None:
+    asked = parsed(pod("p", resources={PLUGIN: "2"}))
+    world = world_of()
+    for amount, reasons in (("1", {"new": f"insufficient {PLUGIN}"}), ("2", {})):
+        sent = made_up(machine("new", **{PLUGIN: amount}))
+        found = world.with_nodes(sent).filter(asked, ["new"], Decider(solver(), lambda _: None), sent=sent)
+        assert found.unresolvable == reasons

@@ -245,7 +245,9 @@ class Cluster:
 def app_over(service: Service, state: ClusterState, settings: Settings | None = None) -> FastAPI:
     """The application over a service, with an autoscaler's verbs over its cluster."""
     found = settings or Settings()
-    return create_app(service, make_autoscaler(state, solver(), found, read_catalog(found)), found)
+    return create_app(
+        service, make_autoscaler(service.overview.api, state, solver(), found, read_catalog(found)), found
+    )
 
 
 def client_of(app: FastAPI) -> AsyncClient:

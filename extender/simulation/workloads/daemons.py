@@ -4,28 +4,18 @@ Source: the daemon controller of kube-controller-manager, Kubernetes 1.36.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from extender.scheduler.checks import rejection
+from extender.scheduler.daemons import tolerating
 from extender.simulation.workloads.workload import JsonObject, Workload
 from extender.state.objects import parse_pod
-
-_TOLERATED: Final = (
-    ("not-ready", "NoExecute"),
-    ("unreachable", "NoExecute"),
-    ("disk-pressure", "NoSchedule"),
-    ("memory-pressure", "NoSchedule"),
-    ("pid-pressure", "NoSchedule"),
-    ("unschedulable", "NoSchedule"),
-)
-"""Taints of nodes (``node.kubernetes.io/...``) that every pod of a DaemonSet tolerates."""
-
-_ON_HOST_NETWORK: Final = ("network-unavailable", "NoSchedule")
 
 
 def of_daemon_set(workload: Workload) -> Iterator[JsonObject]:
     """A pod for each node that its node selection and tolerations allow, and that has none."""
-    pod = _tolerating(workload.pod(workload.name))
+    made = workload.pod(workload.name)
+    pod = {**made, "spec": tolerating(made["spec"])}
     parsed = parse_pod(pod)
     there = {child.get("spec", {}).get("nodeName") for child in workload.living()}
     for node in workload.nodes:
@@ -33,13 +23,6 @@ def of_daemon_set(workload: Workload) -> Iterator[JsonObject]:
         if is_meant and node.name not in there and not rejection(parsed.requirements, node):
             name = workload.suffixed(f"{workload.name}-", node.name)
             yield {**pod, "metadata": {**pod["metadata"], "name": name}, "spec": _on(pod["spec"], node.name)}
-
-
-def _tolerating(pod: JsonObject) -> JsonObject:
-    spec = pod["spec"]
-    taints = (*_TOLERATED, _ON_HOST_NETWORK) if spec.get("hostNetwork") else _TOLERATED
-    added = [{"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect} for name, effect in taints]
-    return {**pod, "spec": {**spec, "tolerations": [*(spec.get("tolerations") or []), *added]}}
 
 
 def _on(spec: dict[str, Any], node: str) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""DaemonSets that are drivers: which drivers a node is expected to have, because a DaemonSet puts them there.
+
+Kubernetes does not say which driver a DaemonSet runs. An annotation says so, or the settings.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator import Fields, InvalidObjectError, driver_name
+from extender.kube.api import ObjectKey
+from extender.kube.raw import key_of
+from extender.scheduler.checks import rejection
+from extender.scheduler.daemons import tolerating
+from extender.state.node_requirements import NodeRequirements, read_requirements
+from extender.state.objects import NodeObject
+
+DRIVERS: Final = "dra-extender.dev/drivers"
+"""Annotation of a DaemonSet: the names of the drivers that its pods run, with commas between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverDaemonSet:
+    """A DaemonSet whose pods run drivers.
+
+    Attributes:
+        node_name: ``spec.nodeName`` of its pods; empty: the other requirements decide.
+    """
+
+    key: ObjectKey
+    drivers: tuple[str, ...]
+    requirements: NodeRequirements
+    node_name: str = ""
+
+    def runs_on(self, node: NodeObject) -> bool:
+        """Whether the daemon controller puts a pod on the node."""
+        return self.node_name in {"", node.name} and not rejection(self.requirements, node)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverDaemonSets:
+    """All DaemonSets that are known to run drivers.
+
+    Attributes:
+        unread: why DaemonSets are missing here; empty if none is.
+    """
+
+    known: tuple[DriverDaemonSet, ...] = ()
+    unread: str = ""
+
+    def on(self, node: NodeObject) -> Mapping[str, str]:
+        """Each driver that is expected on the node, with the DaemonSet that runs it."""
+        running = (each for each in self.known if each.runs_on(node))
+        return {driver: f"DaemonSet {each.key}" for each in running for driver in each.drivers}
+
+
+def read_daemon_sets(
+    objects: Iterable[Mapping[str, Any]], named: Mapping[str, Sequence[str]]
+) -> tuple[tuple[DriverDaemonSet, ...], tuple[str, ...]]:
+    """The DaemonSets of a list that run drivers, and what is wrong with the others that say so.
+
+    Args:
+        objects: apps/v1 DaemonSets.
+        named: namespace/name of a DaemonSet to its drivers; it goes before the annotation.
+    """
+    found: list[DriverDaemonSet] = []
+    problems: list[str] = []
+    for each in objects:
+        try:
+            found += _read(each, named)
+        except InvalidObjectError as error:
+            problems.append(str(error))
+    return tuple(found), tuple(problems)
+
+
+def _read(obj: Mapping[str, Any], named: Mapping[str, Sequence[str]]) -> Iterator[DriverDaemonSet]:
+    key = key_of(dict(obj))
+    top = Fields(obj, "", [])
+    drivers = tuple(named.get(str(key), ())) or _annotated(top)
+    if drivers:
+        pod = top.child("spec").child("template").child("spec")
+        spec = Fields(tolerating(dict(pod.data)), "spec.template.spec", top.problems)
+        found = DriverDaemonSet(key, drivers, read_requirements(spec), spec.text("nodeName"))
+        if not top.problems:
+            yield found
+    if top.problems:
+        raise InvalidObjectError("DaemonSet", str(key), tuple(top.problems))
+
+
+def _annotated(top: Fields) -> tuple[str, ...]:
+    value = top.child("metadata").text_mapping("annotations").get(DRIVERS, "")
+    names = tuple(name for name in map(str.strip, value.split(",")) if name)
+    for name in names:
+        if wrong := driver_name(name):
+            top.problem(f"metadata.annotations[{DRIVERS}]", f'"{name}" {wrong}')
+    return names
