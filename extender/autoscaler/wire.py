@@ -57,7 +57,15 @@ def decode_simulated(body: bytes) -> SimulatedArgs:
     Raises:
         WireError: the body is something else.
     """
-    asked = wire.decode_filter(body)
+    return simulated(wire.decode_filter(body))
+
+
+def simulated(asked: wire.FilterArgs) -> SimulatedArgs:
+    """A scheduler's call, asked in a simulation.
+
+    Raises:
+        WireError: a node can't be read.
+    """
     sent = asked.nodes or {}
     nodes = tuple(_node(item, f"Nodes.items[{index}]") for index, item in enumerate(sent.values()))
     return SimulatedArgs(replace(asked, pod=_identified(asked.pod)), nodes)

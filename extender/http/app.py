@@ -54,7 +54,7 @@ def create_app(
     app = _app(Callers((settings.server.host, *settings.server.allowed_hosts)))
     bodies = Bodies(settings.server.body_limit_bytes)
     endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
-    add_scheduler_verbs(app, service, endpoints, settings)
+    add_scheduler_verbs(app, service, autoscaler, endpoints, settings)
     of_autoscaler = replace(endpoints, deadline=settings.autoscaler.deadline_seconds)
     add_autoscaler_verbs(app, autoscaler, of_autoscaler)
     add_explain(app, service, bodies)

@@ -1,11 +1,19 @@
-"""kube-scheduler's verbs: filter, prioritize, preempt, bind. One entry each; a new verb is another entry."""
+"""kube-scheduler's verbs: filter, prioritize, preempt, bind. One entry each; a new verb is another entry.
 
-from collections.abc import Callable
+Filter and prioritize have no side effects if a call is simulated (`extender.autoscaler.simulated_calls`): then the
+autoscaler's service answers it.
+"""
+
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import Any, Final
 
 from allocator import JSON
+from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.simulated_calls import is_simulated
+from extender.autoscaler.wire import simulated
 from extender.config.settings import Settings
 from extender.http.endpoint import Application, Endpoints
 from extender.observe.decision_log import Draft
@@ -13,6 +21,7 @@ from extender.service import Service
 from extender.state.objects import Pod
 from extender.verbs import wire
 from extender.verbs.filter import FilterResult
+from extender.verbs.preempt import Victims
 from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts
 
 _NO_USE: Final = "evicting pods would not suffice"
@@ -25,6 +34,30 @@ POD: Final[JSON] = {
 
 _ASKED: Final[JSON] = {"Pod": POD, "Nodes": None, "NodeNames": ["node-0", "node-1"]}
 _VICTIMS: Final[JSON] = {"node-0": {"Pods": [{"UID": "b6aaf8a2-b536-4f56-b606-dcc6d0957570"}], "NumPDBViolations": 0}}
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Who answers the calls of schedulers: the service, and the autoscaler's service if a call is simulated."""
+
+    service: Service
+    autoscaler: Autoscaler
+
+    def is_simulated(self, args: wire.FilterArgs) -> bool:
+        """Whether the call must have no side effect."""
+        return is_simulated(args, self.autoscaler.state)
+
+    async def filter(self, args: wire.FilterArgs) -> FilterResult:
+        """As `Service.filter`. Nodes that do not exist have what their templates bring."""
+        if self.is_simulated(args):
+            return await self.autoscaler.filter(simulated(args), None)
+        return await self.service.filter(args)
+
+    async def prioritize(self, args: wire.FilterArgs) -> Sequence[int]:
+        """As `Service.prioritize`. Nodes that do not exist have what their templates bring."""
+        if self.is_simulated(args):
+            return await self.autoscaler.prioritize(simulated(args), None)
+        return await self.service.prioritize(args)
 
 
 def filter_facts(result: FilterResult) -> Facts:
@@ -42,23 +75,28 @@ def _deciding(
     return log.deciding(verb, pod.key, pod.uid, node) if needs_devices else nullcontext(Draft())
 
 
-def _deciding_pod(verb: str) -> Callable[[Service, wire.FilterArgs | wire.PreemptArgs], AbstractContextManager[Draft]]:
-    return lambda service, args: _deciding(verb, service, args.pod, needs_devices=args.pod.needs_devices)
+def _deciding_filter(by: Answering, args: wire.FilterArgs) -> AbstractContextManager[Draft]:
+    is_logged = args.pod.needs_devices and not by.is_simulated(args)
+    return _deciding("filter", by.service, args.pod, needs_devices=is_logged)
+
+
+def _deciding_preempt(by: Answering, args: wire.PreemptArgs) -> AbstractContextManager[Draft]:
+    return _deciding("preempt", by.service, args.pod, needs_devices=args.pod.needs_devices)
 
 
 def _bound(args: wire.BindArgs) -> Pod:
     return Pod(args.namespace, args.name, args.uid)
 
 
-def _deciding_bind(service: Service, args: wire.BindArgs) -> AbstractContextManager[Draft]:
-    needs_devices = service.overview.state.snapshot.pod(args.uid) is not None
-    return _deciding("bind", service, _bound(args), args.node, needs_devices=needs_devices)
+def _deciding_bind(by: Answering, args: wire.BindArgs) -> AbstractContextManager[Draft]:
+    needs_devices = by.service.overview.state.snapshot.pod(args.uid) is not None
+    return _deciding("bind", by.service, _bound(args), args.node, needs_devices=needs_devices)
 
 
-_FILTER: Final = Verb(
+_FILTER: Final[Verb[Answering, wire.FilterArgs, FilterResult]] = Verb(
     "filter",
     wire.decode_filter,
-    Service.filter,
+    Answering.filter,
     lambda args, result: wire.encode_filter(args, result.passed, result.failed, result.unresolvable),
     Doc(
         "Which of these nodes can have the pod, as far as its devices go? (ExtenderArgs)",
@@ -67,16 +105,16 @@ _FILTER: Final = Verb(
     ),
     asked=lambda args: {**pod_facts(args.pod), **count_facts("nodes", asked=len(args.names))},
     answered=filter_facts,
-    deciding=_deciding_pod("filter"),
+    deciding=_deciding_filter,
     found=lambda draft, _, result: draft.nodes(
         len(result.passed), chain(result.failed.values(), result.unresolvable.values()), result.pending_reason
     ),
 )
 
-_PRIORITIZE: Final = Verb(
+_PRIORITIZE: Final[Verb[Answering, wire.FilterArgs, Sequence[int]]] = Verb(
     "prioritize",
     wire.decode_filter,
-    Service.prioritize,
+    Answering.prioritize,
     lambda args, scores: wire.encode_scores(args.names, scores),
     Doc(
         "How well does each node suit, from 0 to 10? (ExtenderArgs)",
@@ -86,10 +124,10 @@ _PRIORITIZE: Final = Verb(
     asked=_FILTER.asked,
 )
 
-_PREEMPT: Final = Verb(
+_PREEMPT: Final[Verb[Answering, wire.PreemptArgs, Mapping[str, Victims]]] = Verb(
     "preempt",
     wire.decode_preempt,
-    Service.preempt,
+    lambda by, args: by.service.preempt(args),
     lambda _, victims: wire.encode_victims(victims),
     Doc(
         "Whom to evict for the pod, per node: nodes that would not help are left out. (ExtenderPreemptionArgs)",
@@ -98,14 +136,14 @@ _PREEMPT: Final = Verb(
     ),
     asked=lambda args: {**pod_facts(args.pod), **count_facts("nodes", asked=len(args.victims))},
     answered=lambda victims: count_facts("nodes", passed=len(victims)),
-    deciding=_deciding_pod("preempt"),
+    deciding=_deciding_preempt,
     found=lambda draft, args, victims: draft.nodes(len(victims), repeat(_NO_USE, len(args.victims) - len(victims))),
 )
 
-_BIND: Final = Verb(
+_BIND: Final[Verb[Answering, wire.BindArgs, None]] = Verb(
     "bind",
     wire.decode_bind,
-    Service.bind,
+    lambda by, args: by.service.bind(args),
     lambda _, __: wire.encode_bound(),
     Doc(
         "Allocate and reserve the pod's claims, then bind it; may be repeated. (ExtenderBindingArgs)",
@@ -126,11 +164,14 @@ _BIND: Final = Verb(
     found=lambda draft, _, __: draft.nodes(1, ()),
 )
 
-VERBS: Final[tuple[Verb[Service, Any, Any], ...]] = (_FILTER, _PRIORITIZE, _PREEMPT, _BIND)
+VERBS: Final[tuple[Verb[Answering, Any, Any], ...]] = (_FILTER, _PRIORITIZE, _PREEMPT, _BIND)
 
 
-def add_scheduler_verbs(app: Application, service: Service, endpoints: Endpoints, settings: Settings) -> None:
+def add_scheduler_verbs(
+    app: Application, service: Service, autoscaler: Autoscaler, endpoints: Endpoints, settings: Settings
+) -> None:
     """All of them, under the prefix of the settings."""
+    by = Answering(service, replace(autoscaler, deadline_seconds=settings.scheduling.deadline_seconds))
     for verb in VERBS:
         path = f"{settings.server.prefix}/{verb.name}"
-        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: service, "verbs"))
+        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: by, "verbs"))

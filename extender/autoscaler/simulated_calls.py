@@ -1,0 +1,23 @@
+"""Simulated calls: a filter or prioritize of the scheduler's protocol that cannot come from a scheduler's own work.
+
+A Cluster Autoscaler that calls scheduler extenders (kubernetes/autoscaler#9786) sends whole nodes, and some of them are
+made up. A kube-scheduler with ``nodeCacheCapable: false`` sends whole nodes as well, but only those that exist. So the
+objects tell. An object that our watch does not know may just be new: then its resourceVersion is newer than everything
+that the watch has shown.
+"""
+
+from extender.kube.api import NODES, PODS
+from extender.kube.raw import revision, revision_of
+from extender.state.state import ClusterState
+from extender.verbs.wire import FilterArgs
+
+
+def is_simulated(args: FilterArgs, state: ClusterState) -> bool:
+    """Whether whole nodes were sent, and the pod or one of the nodes does not exist."""
+    if args.nodes is None or not args.pod.needs_devices or state.not_ready:
+        return False
+    snapshot, pod = state.snapshot, args.pod
+    if snapshot.pod(pod.uid) is None and revision(pod.resource_version) <= state.seen(PODS):
+        return True
+    unknown = (node for name, node in args.nodes.items() if name not in snapshot.nodes)
+    return any(revision_of(dict(node)) <= state.seen(NODES) for node in unknown)
