@@ -21,7 +21,7 @@ from immutables import Map
 from extender.autoscaler.counts import free_devices, least_devices, typical_devices
 from extender.autoscaler.demand import Demand, Room
 from extender.autoscaler.expander import Expander, Offer
-from extender.autoscaler.simulated_cluster import Placed, World, place, with_claims
+from extender.autoscaler.simulated_cluster import Placed, World, place
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.device_quota import PodQuota, Refusal
@@ -175,6 +175,7 @@ class _Estimate:
     """One call: the pods that wait, by shape, and what the groups have been filled with."""
 
     def __init__(self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver) -> None:
+        self._world = world
         self._snapshot = world.snapshot
         self._groups = groups
         self._solver = solver
@@ -224,7 +225,7 @@ class _Estimate:
                 continue
             block = partial(self._blocked.__setitem__, each.pod.uid)
             with self._solver.faults.of(f"pod {each.pod}", block):
-                pod, self._snapshot = with_claims(each.pod, self._snapshot)
+                pod, self._snapshot = self._world.with_claims(each.pod, self._snapshot, self._solver)
                 claims = claims_of(pod, self._snapshot)
                 if isinstance(claims, Blocked):
                     self._blocked[pod.uid] = claims.reason

@@ -26,15 +26,17 @@ class Readiness:
 def node_readiness(name: str, world: World, expectations: Expectations) -> Readiness:
     """Whether the slices of a node are all there: of every driver that is expected, all of the newest generation.
 
-    If nothing is known of the drivers, they have some time from the node's creation. A node that has slices then is
-    ready, and a node without slices never is.
+    Only the drivers that the world judges count. If nothing is known of the drivers, they have some time from the
+    creation of the node. A node that has slices then is ready, and a node without slices never is.
     """
     if name in world.fictional:
         return Readiness("the node does not exist: it was made up in this session")
     found = world.snapshot.nodes.get(name)
     if found is None:
         return Readiness(UNKNOWN_NODE)
-    pools = local_pools(found.node, world.snapshot, world.supply.catalog.features)
+    judged = None if world.scope is None else world.scope.drivers
+    published = local_pools(found.node, world.snapshot, world.supply.catalog.features)
+    pools = {pool: view for pool, view in published.items() if judged is None or pool.driver in judged}
     for pool, view in pools.items():
         if view is None:
             return Readiness(f"pool {pool}: slices of the newest generation are missing")
@@ -42,7 +44,8 @@ def node_readiness(name: str, world: World, expectations: Expectations) -> Readi
             return Readiness(f"pool {pool}: {view.problem}")
     expected = expectations.of(found, world.supply)
     if expected is not None:
-        missing = sorted(expected.keys() - {pool.driver for pool in pools})
+        ours = expected.keys() if judged is None else expected.keys() & judged
+        missing = sorted(ours - {pool.driver for pool in pools})
         return Readiness(_unpublished(missing[0], expected[missing[0]])) if missing else Readiness()
     unread = expectations.daemon_sets.unread
     reason = f"{NOTHING_KNOWN} ({unread})" if unread else NOTHING_KNOWN

@@ -5,7 +5,7 @@ changed nothing: what a session has come to is kept when the answer is there. Th
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from extender.autoscaler.estimate import Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.readiness import Readiness, node_readiness
+from extender.autoscaler.scope import Scope
 from extender.autoscaler.sessions import Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
@@ -56,13 +57,18 @@ class Autoscaler:
         """The decider's."""
         return self.decider.solver
 
-    def start(self) -> str:
+    def start(self, drivers: frozenset[str] | None = None) -> str:
         """The id of a new session on the cluster as it is now.
+
+        Args:
+            drivers: those that the session judges; None: all.
 
         Raises:
             RefusedError: the cluster is not known well enough.
         """
-        return self.sessions.start(self._latest()).id
+        world = self._latest()
+        scope = None if drivers is None else Scope(drivers, world.supply)
+        return self.sessions.start(replace(world, scope=scope)).id
 
     async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
         """Which nodes, real or made up, will do for a pod.

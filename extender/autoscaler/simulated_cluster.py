@@ -12,6 +12,7 @@ from immutables import Map
 from allocator import AllocationResult, Consumer, InvalidClaimError, PoolId, SelectorError, printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
+from extender.autoscaler.scope import Scope
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
@@ -42,10 +43,12 @@ class World:
         supply: what nodes that do not exist bring.
         fictional: name of a made-up node to what it was made from.
         weight: bytes that the world takes beyond the snapshot that it began with, about.
+        scope: the drivers that are judged; None: all.
     """
 
     snapshot: Snapshot
     supply: Supply
+    scope: Scope | None = None
     fictional: Map[str, Sequence[Blueprint]] = field(default_factory=Map)
     weight: int = 0
 
@@ -102,8 +105,8 @@ class World:
         snapshot = self.snapshot
         for node in sent:
             snapshot = snapshot.with_node(node)
-        pod, snapshot = with_claims(pod, snapshot)
         solver = decider.solver.within(until)
+        pod, snapshot = self.with_claims(pod, snapshot, solver)
         short = {name: reason for name in names if (reason := _shortage(pod, snapshot.nodes.get(name), snapshot))}
         left = [name for name in names if name not in short]
         found = filter_nodes(pod, left, snapshot, solver, decider=decider, bounds=Bounds(until))
@@ -116,7 +119,7 @@ class World:
         """
         if not pod.needs_devices:
             return self
-        pod, before = with_claims(pod, self.snapshot)
+        pod, before = self.with_claims(pod, self.snapshot, solver)
         before_on_node = before.with_node(node)
         if shortage := _shortage(pod, node, before_on_node):
             return No(shortage)
@@ -126,6 +129,17 @@ class World:
         is_new = self.snapshot.pod(pod.uid) is self.supply.snapshot.pod(pod.uid)
         after = found.snapshot._replace(nodes=before.nodes)
         return replace(self, snapshot=after, weight=self.weight + is_new * CLAIM_BYTES * len(pod.claims))
+
+    def with_claims(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[Pod, Snapshot]:
+        """The pod with the names of its claims, as far as they are judged, and the cluster with these claims.
+
+        Args:
+            pod: as it was sent.
+            snapshot: a fork of the world's.
+            solver: evaluates selectors.
+        """
+        pod, snapshot = with_claims(pod, snapshot)
+        return (pod, snapshot) if self.scope is None else self.scope.narrowed(pod, snapshot, solver)
 
 
 @dataclass(frozen=True, slots=True)

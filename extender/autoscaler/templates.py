@@ -96,7 +96,7 @@ def _template(fields: Fields) -> NodeTemplate | None:
     labels = fields.text_mapping("labels")
     if not labels and not fields.data.get("labels"):
         fields.problem("labels", "is required: the labels that tell such nodes")
-    if not fields.has("slices"):
+    if not fields.children("slices") and not fields.has("slices"):
         fields.problem("slices", "is required: the spec of each slice that such a node publishes; [] for none")
     if len(fields.problems) > before:
         return None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import JSON, InvalidObjectError
+from allocator import JSON, InvalidObjectError, driver_name, shown
 from extender.autoscaler.demand import Room, parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan
 from extender.autoscaler.expander import EXPANDERS
@@ -16,9 +16,12 @@ from extender.autoscaler.readiness import Readiness
 from extender.config.wording import suggestion
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.verbs import wire
-from extender.verbs.body import WireError, as_object, as_pod, name_of, optional, required, root_of, text
+from extender.verbs.body import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
 
 DEFAULT_EXPANDER: Final = "least-waste"
+
+MOST_DRIVERS: Final = 64
+"""Drivers in the scope of one session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +96,18 @@ def decode_ready(body: bytes) -> str:
     return text(root_of(body), "NodeName")
 
 
-def decode_start(body: bytes) -> None:
-    """Start: an empty body, or an object whose fields are not read.
+def decode_start(body: bytes) -> frozenset[str] | None:
+    """Start: an empty body, or an object; ``Drivers`` names the drivers that the session judges. None: all drivers.
 
     Raises:
-        WireError: the body is something else.
+        WireError: the body is something else; there is no driver, or too many; a name is not one of a driver.
     """
-    if body:
-        root_of(body)
+    names = optional(root_of(body), "Drivers", list) if body else None
+    if names is None:
+        return None
+    if not 0 < len(names) <= MOST_DRIVERS:
+        raise WireError("Drivers", f"expected 1 to {MOST_DRIVERS} drivers, not {len(names)}; without it, all count")
+    return frozenset(_driver(name, f"Drivers[{index}]") for index, name in enumerate(names))
 
 
 def decode_estimate(body: bytes) -> EstimateArgs:
@@ -150,6 +157,14 @@ def encode_plan(plan: Plan) -> bytes:
         for group in plan.groups
     ]
     return wire.as_line({"NodeGroups": groups, "FailedPods": {str(pod): reason for pod, reason in plan.failed}})
+
+
+def _driver(value: JSON, where: str) -> str:
+    if not isinstance(value, str):
+        raise mismatch(where, str, value)
+    if wrong := driver_name(value):
+        raise WireError(where, f"{shown(value)} {wrong}")
+    return value
 
 
 def _pending(value: JSON, where: str) -> PendingPod:

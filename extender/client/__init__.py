@@ -2,16 +2,19 @@
 
 from extender.client.aio import AsyncAutoscalerClient, AsyncSession
 from extender.client.errors import AutoscalerError, ProtocolError, UnknownSessionError, UnreachableError
+from extender.client.joint import AsyncJointSession, JointSession
 from extender.client.sync import AutoscalerClient, Session
 from extender.client.values import AddedNodes, Filtered, NodeGroup, Plan, Readiness
 
 __all__ = [
     "AddedNodes",
     "AsyncAutoscalerClient",
+    "AsyncJointSession",
     "AsyncSession",
     "AutoscalerClient",
     "AutoscalerError",
     "Filtered",
+    "JointSession",
     "NodeGroup",
     "Plan",
     "ProtocolError",

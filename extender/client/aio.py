@@ -1,6 +1,6 @@
 """The client for asyncio; `extender.client.sync` is the same without ``await``."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -58,9 +58,9 @@ class AsyncAutoscalerClient:
         """The service at a URL, such as ``http://127.0.0.1:8888``."""
         return cls(httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS))
 
-    async def start(self) -> AsyncSession:
-        """A session on the cluster as it is now."""
-        session_id = await self.latest.call(calls.start())
+    async def start(self, drivers: Iterable[str] | None = None) -> AsyncSession:
+        """A session on the cluster as it is now, which judges some drivers; None: all."""
+        session_id = await self.latest.call(calls.start(drivers))
         return AsyncSession(self._http, session_id)
 
     async def __aenter__(self) -> Self:

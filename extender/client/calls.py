@@ -68,9 +68,10 @@ class Call(Generic[_T]):
             ) from error
 
 
-def start() -> Call[str]:
-    """The id of a new session."""
-    return Call("start", {}, lambda reply: _text(reply["Session"]))
+def start(drivers: Iterable[str] | None = None) -> Call[str]:
+    """The id of a new session, which judges some drivers; None: all."""
+    body = {} if drivers is None else {"Drivers": list(drivers)}
+    return Call("start", body, lambda reply: _text(reply["Session"]))
 
 
 def filter_nodes(pod: RawObject, nodes: Iterable[RawObject]) -> Call[Filtered]:

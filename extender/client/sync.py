@@ -1,6 +1,6 @@
 """The client that blocks; `extender.client.aio` is the same with ``await``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -66,9 +66,9 @@ class AutoscalerClient:
         """The service at a URL, such as ``http://127.0.0.1:8888``."""
         return cls(httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS))
 
-    def start(self) -> Session:
-        """A session on the cluster as it is now."""
-        return Session(self._http, self.latest.call(calls.start()))
+    def start(self, drivers: Iterable[str] | None = None) -> Session:
+        """A session on the cluster as it is now, which judges some drivers; None: all."""
+        return Session(self._http, self.latest.call(calls.start(drivers)))
 
     def __enter__(self) -> Self:
         return self

@@ -36,22 +36,22 @@ class InSession:
     session: str | None
 
 
-async def _started(by: InSession, _: None) -> str:
-    return by.autoscaler.start()
+async def _started(by: InSession, drivers: frozenset[str] | None) -> str:
+    return by.autoscaler.start(drivers)
 
 
 def _simulated_facts(args: wire.SimulatedArgs) -> Facts:
     return {**pod_facts(args.asked.pod), **count_facts("nodes", asked=len(args.asked.names))}
 
 
-_START: Final[Verb[InSession, None, str]] = Verb(
+_START: Final[Verb[InSession, frozenset[str] | None, str]] = Verb(
     "start",
     wire.decode_start,
     _started,
     lambda _, session: wire.encode_started(session),
     Doc(
         "Begin a session on a snapshot of the cluster. Later calls carry its id as the header session.",
-        {},
+        {"Drivers": ["gpu.example.com"]},
         {"Session": "lk6RqTZ8tR0BzQ8FmXyB4oTnJ1yZ0m7bYwG2cUeVh5s"},
     ),
     is_small=True,

@@ -262,6 +262,11 @@ GROUP: Object = {"Name": "g", "Template": {}, "Limit": 1}
 BROKEN: list[tuple[str, object, str]] = [
     ("start", b"[1]", "expected an object, not [1]"),
     ("start", b"{", "the body is not JSON"),
+    ("start", {"Drivers": "gpu.example.com"}, 'Drivers: expected a list, not "gpu.example.com"'),
+    ("start", {"Drivers": []}, "Drivers: expected 1 to 64 drivers, not 0; without it, all count"),
+    ("start", {"Drivers": [f"d{index}.example.com" for index in range(65)]}, "expected 1 to 64 drivers, not 65"),
+    ("start", {"Drivers": ["a.example.com", 7]}, "Drivers[1]: expected a string, not 7"),
+    ("start", {"Drivers": ["a driver"]}, 'Drivers[0]: "a driver" is not a driver\'s name'),
     ("filter", b"", "the body is empty"),
     ("filter", {"Pod": pod("p")}, "NodeNames: missing, and so is Nodes"),
     ("filter", nodes(pod("p"), {}), "Nodes.items[0].metadata.name: missing"),
