@@ -99,7 +99,7 @@ def make_service(
     replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
     lease, status_lease = (SharedLease(api, key, replica, now, solver.clock) for key in (PINNED_PODS, QUOTA_STATUS))
     schedulers = settings.scheduling.scheduler_names
-    preemptor = Preemptor(state, solver, Evictor(api, now), binder.is_binding, tell, metrics.preemption, off_loop)
+    preemptor = Preemptor(state, decider, Evictor(api, now), binder.is_binding, tell, metrics.preemption, off_loop)
     tasks = (
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),

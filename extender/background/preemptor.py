@@ -5,7 +5,8 @@ A preemption has four steps. A step begins when the snapshot shows what the step
 1. The node and the victims are chosen.
 2. The pod is nominated, so that its devices are kept from pods of equal or lower priority. The nomination names the
    devices and the victims.
-3. The choice is checked on the newest snapshot, and the victims that are still needed are evicted.
+3. The choice is checked on the newest snapshot, and the victims that are still needed are evicted. If the pod fits
+   without evictions meanwhile, the nomination ends, and no pod is evicted.
 4. The nomination ends when the pod is bound or gone, or `KEPT_SECONDS` after its victims have gone.
 
 A process that starts knows only the nomination, and nothing else of earlier steps. When the pod is rejected again, the
@@ -15,6 +16,7 @@ pod.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -22,8 +24,10 @@ from typing import Final
 import structlog
 
 from allocator import AllocatorError, Recent
+from extender.background.fitting import UndecidedError, fitting_node
 from extender.background.fruitless import Fruitless
 from extender.background.task import BackgroundTask, Rejection
+from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.kube.raw import revision
@@ -39,7 +43,7 @@ from extender.preemption.choice import (
     without_rivals,
 )
 from extender.preemption.outcome import is_in_vain
-from extender.state.objects import Pod
+from extender.state.objects import NodeObject, Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -79,6 +83,18 @@ class _Asked:
     due: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A preemption that is nominated, and none of whose victims are evicted yet.
+
+    Attributes:
+        names: the nodes that filter was asked about.
+    """
+
+    found: Preemption
+    names: Sequence[str]
+
+
 @dataclass(slots=True)
 class _Kept:
     """A pod for which devices are kept.
@@ -102,7 +118,8 @@ class Preemptor(BackgroundTask):
 
     Args:
         state: the cluster.
-        solver: decides which pods are evicted. It also has the faults, which get unexpected errors.
+        decider: remembers where pods fit. Its solver decides which pods are evicted, and has the faults, which get
+            unexpected errors.
         evictor: writes nominations and evictions.
         is_binding: whether a bind of the pod with this uid is running.
         tell: writes an Event on a victim.
@@ -113,7 +130,7 @@ class Preemptor(BackgroundTask):
     def __init__(
         self,
         state: ClusterState,
-        solver: Solver,
+        decider: Decider,
         evictor: Evictor,
         is_binding: Callable[[str], bool],
         tell: Callable[[Pod, Note], None],
@@ -121,7 +138,8 @@ class Preemptor(BackgroundTask):
         off_loop: Offload,
     ) -> None:
         self._state = state
-        self._solver = solver
+        self._decider = decider
+        self._solver = solver = decider.solver
         self._evictor = evictor
         self._is_binding = is_binding
         self._tell = tell
@@ -130,7 +148,7 @@ class Preemptor(BackgroundTask):
         self._off_loop = off_loop
         self._fruitless = Fruitless(state.changes_since, solver.clock)
         self._asked: dict[str, _Asked] = {}
-        self._chosen: dict[str, Preemption] = {}
+        self._chosen: dict[str, _Chosen] = {}
         self._waiting: dict[str, Preemption] = {}
         self._kept: dict[str, _Kept] = {}
         self._ended: Recent[int] = Recent(_MOST_ENDED)
@@ -143,9 +161,9 @@ class Preemptor(BackgroundTask):
             self._asked[rejection.sent.uid] = _Asked(rejection.sent, rejection.names, due)
 
     def on_passed(self, pod: Pod) -> None:
-        """The pod has a node."""
-        self._asked.pop(pod.uid, None)
-        self._waiting.pop(pod.uid, None)
+        """The pod has a node. No more pods are evicted for it."""
+        for each in (self._asked, self._waiting, self._chosen):
+            each.pop(pod.uid, None)
 
     def on_victims(self, pod: Pod) -> None:
         """The pod's scheduler makes room itself."""
@@ -159,9 +177,9 @@ class Preemptor(BackgroundTask):
                 del self._asked[asked.pod.uid]
                 with self._faults.of(f"pod {asked.pod}"):
                     await self._choose(asked, solver)
-        for found in list(self._chosen.values()):
-            with self._faults.of(f"pod {found.pod}"):
-                await self._evict(found)
+        for chosen in list(self._chosen.values()):
+            with self._faults.of(f"pod {chosen.found.pod}"):
+                await self._evict(chosen)
         for kept in self._all_kept():
             with self._faults.of(f"pod {kept.pod}"):
                 await self._look_after(kept)
@@ -193,14 +211,30 @@ class Preemptor(BackgroundTask):
 
     async def _choose_anew(self, pod: Pod, names: Sequence[str], planned: Snapshot, solver: Solver) -> None:
         began = self._solver.clock()
-        found = await self._off_loop(partial(choose, pod, names, planned, solver))
+        found = await self._off_loop(partial(self._choice, pod, names, planned, self._state.snapshot, solver))
         if found is None:
             self._fruitless.note(pod, names, planned, began, is_complete=not solver.is_late)
         elif not found.victims:
             self._waiting[pod.uid] = found
         elif await self._is_kept(found):
-            self._chosen[pod.uid] = found
+            self._chosen[pod.uid] = _Chosen(found, names)
             self._kept[pod.uid] = _Kept(pod, found.keeping, self._solver.clock())
+
+    def _choice(
+        self, pod: Pod, names: Sequence[str], planned: Snapshot, present: Snapshot, solver: Solver
+    ) -> Preemption | None:
+        """The best preemption, without victims if a node takes the pod without evictions."""
+        node = self._taking(pod, names, planned, present, solver.until)
+        return choose(pod, names, planned, solver) if node is None else Preemption(pod, node, ())
+
+    def _taking(
+        self, pod: Pod, names: Sequence[str], planned: Snapshot, present: Snapshot, until: float
+    ) -> NodeObject | None:
+        """A node that takes the pod without evictions; None if there is none, or if that is not known in time."""
+        self._decider.follow(present)
+        with suppress(TimeoutError, UndecidedError):
+            return fitting_node(pod, names, planned, self._decider, until)
+        return None
 
     async def _carry_on(self, pod: Pod, names: Sequence[str]) -> None:
         """Go on with a preemption that was begun before, if kube-scheduler takes its node now."""
@@ -208,7 +242,7 @@ class Preemptor(BackgroundTask):
         if found is None:
             await self._give_up(pod, f"kube-scheduler takes no pod like this on node {pod.kept.node} any more")
         elif found.node.name in names:
-            self._chosen[pod.uid] = found
+            self._chosen[pod.uid] = _Chosen(found, names)
             self._kept.setdefault(pod.uid, _Kept(pod, pod.kept, self._solver.clock()))
 
     def _planned(self, until: str = "") -> Snapshot:
@@ -218,10 +252,10 @@ class Preemptor(BackgroundTask):
             until: uid of a pod. Its own preemption, and preemptions that were chosen later, are left out.
         """
         snapshot = self._state.snapshot
-        for uid, found in self._chosen.items():
+        for uid, chosen in self._chosen.items():
             if uid == until:
                 break
-            snapshot = carried_out(found, snapshot)
+            snapshot = carried_out(chosen.found, snapshot)
         self._waiting = {uid: found for uid, found in self._waiting.items() if self._pending(uid) is not None}
         for found in self._waiting.values():
             snapshot = carried_out(found, snapshot)
@@ -237,19 +271,25 @@ class Preemptor(BackgroundTask):
 
     # --- evict ----------------------------------------------------------------------------------------------
 
-    async def _evict(self, found: Preemption) -> None:
+    async def _evict(self, chosen: _Chosen) -> None:
         """Evict the victims that are still needed, once the watch shows the nomination."""
-        uid = found.pod.uid
+        found, uid = chosen.found, chosen.found.pod.uid
         pod = self._pending(uid)
         if pod is not None and not pod.kept.node and self._solver.clock() < self._kept[uid].since + _SEEN_SECONDS:
             return
         planned = self._planned(uid)
-        del self._chosen[uid]
         if pod is None or pod.kept.node != found.node.name:
+            self._chosen.pop(uid, None)
             return
         found = replace(found, pod=pod)
+        present, until = self._state.snapshot, self._solver.clock() + _CHOOSING_SECONDS
+        taking = await self._off_loop(partial(self._taking, pod, chosen.names, planned, present, until))
         victims = await self._still_needed(found, planned)
-        if victims is None:
+        if self._chosen.pop(uid, None) is None:
+            return  # Filter has let the pod pass meanwhile.
+        if taking is not None and taking.name != pod.kept.node:
+            await self._give_up(pod, f"the pod fits on node {taking.name} without evictions")
+        elif victims is None:
             if self._kept[uid].victims and await self._still_needed(found, without_rivals(pod, planned)) is not None:
                 return  # The rival has evicted no pod yet, and gives up.
             await self._give_up(pod, f"evictions can't free enough devices on node {pod.kept.node} any more")

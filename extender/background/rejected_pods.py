@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from allocator import Allocation
+from extender.background.fitting import UndecidedError, fitting_node
 from extender.background.pod_kinds import kind_of
 from extender.background.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
@@ -16,10 +17,8 @@ from extender.decisions.solver import Solver
 from extender.pods.case import NOTHING_TO_ALLOCATE, holding
 from extender.pods.claims import claim_keys
 from extender.pods.nominated import found_on
-from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.filter import Bounds, filter_nodes
 
 MOST_AT_ONCE: Final = 10
 """Pods woken in one look."""
@@ -35,10 +34,6 @@ AGAIN_SECONDS: Final = 2.0
 
 LONGEST_SECONDS: Final = 300.0
 """Between two such looks: as long as kube-scheduler itself leaves a pod that it knows no hope for."""
-
-
-_CHUNK: Final = 512
-"""Nodes judged before asking whether one of them would do."""
 
 
 class Attention(Enum):
@@ -85,10 +80,6 @@ class RejectedPod:
 
 Candidate: TypeAlias = tuple[RejectedPod, Pod, Sequence[str]]
 """A rejected pod, as it is now, and nodes that may take it."""
-
-
-class _UndecidedError(Exception):
-    """A search was stopped, and no other node will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +142,7 @@ class _Judging:
             return
         try:
             found = _found(pod, names, self.snapshot, self.decider, self.until)
-        except _UndecidedError:
+        except UndecidedError:
             self.judged.undecided.append(rejected)
             self.too_hard.add(kind)
         except TimeoutError:
@@ -177,25 +168,16 @@ class _Judging:
 
 
 def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:
-    """What the pod would get on the first of the nodes that filter lets pass; a pod that needs nothing new, nothing.
+    """What the pod would get on the first of the nodes that takes it; a pod that needs nothing new, nothing.
 
     A node that kube-scheduler itself rejects does not count: to wake the pod for it would help no pod.
 
     Raises:
         TimeoutError: not all nodes were judged in time.
-        _UndecidedError: the search on one of them was stopped.
+        UndecidedError: the search on one of them was stopped.
     """
-    solver, bounds, undecided = decider.solver, Bounds(until), False
-    for start in range(0, len(names), _CHUNK):
-        result = filter_nodes(pod, names[start : start + _CHUNK], snapshot, solver, decider=decider, bounds=bounds)
-        taken = (snapshot.nodes[name] for name in result.passed)
-        suiting = next((node for node in taken if not rejection(pod.requirements, node)), None)
-        if suiting is not None:
-            return _gets(pod, suiting, snapshot, solver)
-        undecided = undecided or result.undecided
-    if undecided:
-        raise _UndecidedError
-    return None
+    node = fitting_node(pod, names, snapshot, decider, until)
+    return None if node is None else _gets(pod, node, snapshot, decider.solver)
 
 
 def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation:

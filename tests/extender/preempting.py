@@ -1,6 +1,6 @@
 """Clusters in which pods of lower priority hold the devices that others wait for, and the task that evicts them."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
+from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, ObjectKey, RawObject
 from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import at_once
@@ -59,6 +60,7 @@ class Scene:
         binding: uids of pods whose bind runs.
         searches: searches for victims.
         search_seconds: how long each of them takes.
+        meanwhile: what happens after a search, before the task goes on.
     """
 
     cluster: Cluster
@@ -68,6 +70,7 @@ class Scene:
     binding: set[str] = field(default_factory=set)
     searches: int = 0
     search_seconds: float = 0.0
+    meanwhile: Callable[[], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self.solver = replace(solver(), clock=lambda: self.now)
@@ -84,7 +87,7 @@ class Scene:
         self.transport = transport
         self.task = Preemptor(
             self.cluster.state,
-            self.solver,
+            Decider(self.solver, self.cluster.state.changes_since),
             Evictor(transport, lambda: NOW),
             self.binding.__contains__,
             self._tell,
@@ -95,7 +98,10 @@ class Scene:
     async def _search(self, work: Callable[[], T]) -> T:
         self.searches += 1
         self.now += self.search_seconds
-        return await at_once(work)
+        found = await at_once(work)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return found
 
     def _tell(self, told: Pod, note: Note) -> None:
         self.told.append((told.name, note.text))

@@ -23,6 +23,7 @@ from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
+from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import at_once
@@ -99,7 +100,7 @@ class Replica:
         metrics = PreemptionMetrics(CollectorRegistry())
         evictor = Evictor(self.gate, lambda: NOW)
         arguments = (lambda _: False, lambda pod, _note: self.evicted.add(pod.name), metrics, at_once)
-        self.task = Preemptor(self.state, self._solver, evictor, *arguments)
+        self.task = Preemptor(self.state, Decider(self._solver, self.state.changes_since), evictor, *arguments)
         self.work = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:
