@@ -7,7 +7,7 @@ A preemption has four steps. A step begins when the snapshot shows what the step
    devices and the victims.
 3. The choice is checked on the newest snapshot, and the victims that are still needed are evicted. If the pod fits
    without evictions meanwhile, the nomination ends, and no pod is evicted.
-4. The nomination ends when the pod is bound or gone, or `KEPT_SECONDS` after its victims have gone.
+4. The nomination ends in time (`extender.background.nominations`).
 
 A process that starts knows only the nomination, and nothing else of earlier steps. When the pod is rejected again, the
 process carries on with the victims that the nomination names. So two processes never choose different victims for one
@@ -23,28 +23,18 @@ from typing import Final
 
 import structlog
 
-from allocator import AllocatorError, Recent
+from allocator import AllocatorError
 from extender.background.fitting import UndecidedError, fitting_node
 from extender.background.fruitless import Fruitless
+from extender.background.nominations import Nominations
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
-from extender.kube.raw import revision
 from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import Offload
-from extender.preemption.choice import (
-    Preemption,
-    begun,
-    carried_out,
-    choose,
-    holders_near,
-    still_needed,
-    without_rivals,
-)
-from extender.preemption.outcome import is_in_vain
+from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.state.objects import NodeObject, Pod
-from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
@@ -53,17 +43,11 @@ from extender.writes.evictions import Evictor
 
 logger = structlog.get_logger()
 
-KEPT_SECONDS: Final = 60.0
-"""A nomination lasts this time after the victims have gone: by then a scheduler has tried the pod, or never will."""
-
 PATIENCE_SECONDS: Final = 0.5
 """Time from filter's answer to the choice. Meanwhile kube-scheduler may say that it evicts pods on another node."""
 
 _CHOOSING_SECONDS: Final = 0.5
 """The longest time of all choices in one turn, and of one check of a choice: the turns of other tasks wait."""
-
-_MOST_ENDED: Final = 1024
-"""At most this number of nominations is remembered that dra-extender has ended, until the watch shows their end."""
 
 _SEEN_SECONDS: Final = 10.0
 """If the watch does not show a nomination within this time, another process has ended it."""
@@ -93,24 +77,6 @@ class _Chosen:
 
     found: Preemption
     names: Sequence[str]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A pod for which devices are kept.
-
-    Attributes:
-        keeping: the devices that are kept, their node, and the victims.
-        since: when the victims were chosen, in seconds of the clock.
-        victims: how many pods were evicted for it.
-        free_since: since when no terminating pod holds devices that the node reaches; None while one does.
-    """
-
-    pod: Pod
-    keeping: Keeping
-    since: float
-    victims: int = 0
-    free_since: float | None = None
 
 
 class Preemptor(BackgroundTask):
@@ -150,8 +116,7 @@ class Preemptor(BackgroundTask):
         self._asked: dict[str, _Asked] = {}
         self._chosen: dict[str, _Chosen] = {}
         self._waiting: dict[str, Preemption] = {}
-        self._kept: dict[str, _Kept] = {}
-        self._ended: Recent[int] = Recent(_MOST_ENDED)
+        self._nominations = Nominations(state, solver, evictor, is_binding, metrics, self._planned)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others."""
@@ -180,9 +145,7 @@ class Preemptor(BackgroundTask):
         for chosen in list(self._chosen.values()):
             with self._faults.of(f"pod {chosen.found.pod}"):
                 await self._evict(chosen)
-        for kept in self._all_kept():
-            with self._faults.of(f"pod {kept.pod}"):
-                await self._look_after(kept)
+        await self._nominations.look_after(self._chosen)
 
     def _due(self) -> list[_Asked]:
         """The pods that were rejected long enough ago, the most important first."""
@@ -199,7 +162,7 @@ class Preemptor(BackgroundTask):
         if pod is None or uid in self._chosen:
             return
         if pod.kept.node:
-            if revision(pod.resource_version) > (self._ended.find(uid) or 0):
+            if not self._nominations.is_ended(pod):
                 await self._carry_on(pod, asked.names)
         elif not pod.nominated_node:
             planned = self._planned()
@@ -218,7 +181,7 @@ class Preemptor(BackgroundTask):
             self._waiting[pod.uid] = found
         elif await self._is_kept(found):
             self._chosen[pod.uid] = _Chosen(found, names)
-            self._kept[pod.uid] = _Kept(pod, found.keeping, self._solver.clock())
+            self._nominations.of(pod, found.keeping)
 
     def _choice(
         self, pod: Pod, names: Sequence[str], planned: Snapshot, present: Snapshot, solver: Solver
@@ -240,10 +203,12 @@ class Preemptor(BackgroundTask):
         """Go on with a preemption that was begun before, if kube-scheduler takes its node now."""
         found = begun(pod, self._state.snapshot)
         if found is None:
-            await self._give_up(pod, f"kube-scheduler takes no pod like this on node {pod.kept.node} any more")
+            await self._nominations.give_up(
+                pod, f"kube-scheduler takes no pod like this on node {pod.kept.node} any more"
+            )
         elif found.node.name in names:
             self._chosen[pod.uid] = _Chosen(found, names)
-            self._kept.setdefault(pod.uid, _Kept(pod, pod.kept, self._solver.clock()))
+            self._nominations.of(pod, pod.kept)
 
     def _planned(self, until: str = "") -> Snapshot:
         """The cluster after all chosen preemptions, and after the terminations that other pods wait for.
@@ -275,7 +240,8 @@ class Preemptor(BackgroundTask):
         """Evict the victims that are still needed, once the watch shows the nomination."""
         found, uid = chosen.found, chosen.found.pod.uid
         pod = self._pending(uid)
-        if pod is not None and not pod.kept.node and self._solver.clock() < self._kept[uid].since + _SEEN_SECONDS:
+        nomination = self._nominations.of(found.pod, found.keeping)
+        if pod is not None and not pod.kept.node and self._solver.clock() < nomination.since + _SEEN_SECONDS:
             return
         planned = self._planned(uid)
         if pod is None or pod.kept.node != found.node.name:
@@ -288,11 +254,13 @@ class Preemptor(BackgroundTask):
         if self._chosen.pop(uid, None) is None:
             return  # Filter has let the pod pass meanwhile.
         if taking is not None and taking.name != pod.kept.node:
-            await self._give_up(pod, f"the pod fits on node {taking.name} without evictions")
+            await self._nominations.give_up(pod, f"the pod fits on node {taking.name} without evictions")
         elif victims is None:
-            if self._kept[uid].victims and await self._still_needed(found, without_rivals(pod, planned)) is not None:
+            if nomination.victims and await self._still_needed(found, without_rivals(pod, planned)) is not None:
                 return  # The rival has evicted no pod yet, and gives up.
-            await self._give_up(pod, f"evictions can't free enough devices on node {pod.kept.node} any more")
+            await self._nominations.give_up(
+                pod, f"evictions can't free enough devices on node {pod.kept.node} any more"
+            )
         elif victims and self._pending(uid) is not None:
             await self._evict_all(victims, pod)
 
@@ -309,74 +277,13 @@ class Preemptor(BackgroundTask):
         text = f"preempted by pod {pod} of priority {pod.priority}, which needs the devices on node {pod.kept.node}"
         for victim in evicted:
             self._tell(victim, Note("Preempted", text, "Preempting"))
-        kept = self._kept[pod.uid]
-        if evicted and not kept.victims:
+        nomination = self._nominations.of(pod, pod.kept)
+        if evicted and not nomination.victims:
             self._metrics.preempted()
         self._metrics.evicted(len(evicted))
-        kept.victims += len(evicted)
+        nomination.victims += len(evicted)
         left = [f"pod {victim}: {failed[victim.uid]}" for victim in victims if victim.uid in failed]
         logger.info("preempted", pod=str(pod), node=pod.kept.node, victims=list(map(str, evicted)), left=left)
-
-    # --- until the pod is bound -------------------------------------------------------------------------------
-
-    def _all_kept(self) -> list[_Kept]:
-        """All pods for which devices are kept, also pods that another process has nominated."""
-        snapshot = self._state.snapshot
-        for name in snapshot.nominated:
-            for pod in snapshot.nominated_to(name):
-                if pod.kept.node and pod.uid not in self._kept:
-                    self._kept[pod.uid] = _Kept(pod, pod.kept, self._solver.clock())
-        return list(self._kept.values())
-
-    async def _look_after(self, kept: _Kept) -> None:
-        snapshot, uid, now = self._state.snapshot, kept.pod.uid, self._solver.clock()
-        pod = snapshot.pod(uid)
-        if pod is None or not pod.is_pending:
-            del self._kept[uid]
-            if pod is not None and kept.victims:
-                self._count_outcome(kept, pod)
-            return
-        if uid in self._chosen or self._is_binding(uid):
-            return
-        if not pod.kept.node:
-            self._forget(uid)
-        elif self._is_waiting(pod, snapshot):
-            kept.free_since = None
-        elif kept.free_since is None:
-            kept.free_since = now
-        elif now - kept.free_since > KEPT_SECONDS:
-            await self._give_up(pod, "the pod was not bound in time")
-
-    def _is_waiting(self, pod: Pod, snapshot: Snapshot) -> bool:
-        """Whether a pod near the kept node is terminating."""
-        node = snapshot.nodes.get(pod.kept.node)
-        return node is not None and any(each.deleting for each in holders_near(node, snapshot, self._solver.features))
-
-    def _count_outcome(self, kept: _Kept, pod: Pod) -> None:
-        if pod.node_name == kept.keeping.node:
-            self._metrics.took(self._solver.clock() - kept.since)
-        elif pod.node_name:
-            self._count_unused(kept)
-
-    def _count_unused(self, kept: _Kept) -> None:
-        if is_in_vain(kept.pod, kept.keeping, self._planned()):
-            self._metrics.in_vain(kept.victims)
-
-    async def _give_up(self, pod: Pod, why: str) -> None:
-        """End the nomination. The write wakes the pod's scheduler. Once the pod is rejected, it may preempt again."""
-        self._forget(pod.uid)
-        try:
-            before = await self._evictor.end(pod, why)
-            if before is not None:
-                self._ended.keep(pod.uid, revision(before.resource_version))
-        except (WriteRefusedError, OutcomeUnknownError) as error:
-            logger.info("nomination not ended", pod=str(pod), error=str(error))
-
-    def _forget(self, uid: str) -> None:
-        """Count that the pod does not take the devices of its victims."""
-        kept = self._kept.pop(uid, None)
-        if kept is not None:
-            self._count_unused(kept)
 
     def _pending(self, uid: str) -> Pod | None:
         """The pod as it is now, if it waits for a node and no bind of it is running."""

@@ -75,7 +75,12 @@ class RejectedPod:
         is_open = self.attention is Attention.NOW or news.everywhere or pod.namespace in news.namespaces
         if is_open or (news.claims and not news.claims.isdisjoint(claim_keys(pod))):
             return tuple(snapshot.nodes) if self.names is None else self.names
-        return [name for name in news.nodes if self.names is None or _has(self.names, name)]
+        found = [name for name in news.nodes if self.is_among(name)]
+        return [*found, pod.kept.node] if found and pod.kept.node and self.is_among(pod.kept.node) else found
+
+    def is_among(self, name: str) -> bool:
+        """Whether the scheduler has asked about a node."""
+        return self.names is None or _has(self.names, name)
 
 
 Candidate: TypeAlias = tuple[RejectedPod, Pod, Sequence[str]]

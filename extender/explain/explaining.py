@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allocator import AllocatorError, hint, pod_findings
@@ -19,7 +20,7 @@ from extender.pods.claims import Blocked, bound_pod, claim_keys, unready
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
-from extender.pods.nominated import found_on, held_for_nominated
+from extender.pods.nominated import awaits_kept, found_on, held_for_nominated
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
@@ -101,7 +102,7 @@ class Explainer:
             found = _blocked(pod, "no node is known")
         elif case.claims.is_empty and not rejected:
             found = Explanation(str(pod), Verdict.NEEDS_NOTHING, needs_no_devices(pod.key))
-        elif hindrance := self._hindrance(case):
+        elif hindrance := self._hindrance(case) or self._wait(case, [name for name in names if name not in rejected]):
             found = hindrance
         else:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
@@ -128,6 +129,16 @@ class Explainer:
         quota = PodQuota.of(case.pod, case.snapshot, self.solver)
         refusal = None if quota is None else quota.refusal(case.claims)
         return None if refusal is None else _blocked(case.pod, str(refusal), refusal.advice)
+
+    def _wait(self, case: Case, names: Sequence[str]) -> Explanation | None:
+        """What a pod waits for for which other pods are evicted."""
+        pod, solver = case.pod, self.solver
+        if pod.kept.node in names:
+            with suppress(AllocatorError, TimeoutError):
+                if awaits_kept(pod, held_for_nominated(pod, case.snapshot, solver), solver):
+                    where = f"node {pod.kept.node}, until terminating pods have gone"
+                    return _blocked(pod, f"it waits for the devices that are kept for it on {where}")
+        return None
 
     def _unknown(self, pod: Pod, found: Explanation) -> Iterator[str]:
         """What may still keep a pod off the nodes where it fits."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from allocator import Allocation, Claim, Features, Merit
 from extender.decisions.solver import No, Solver
+from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import NO_SPECIAL
 from extender.pods.policy import policy_of, unknown_policy
@@ -77,11 +78,15 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
 
 
 def refreshed(pod: Pod, snapshot: Snapshot) -> Pod:
-    """The pod with the claims that were made for it since the scheduler read it."""
+    """The pod with the claims that were made and the devices that were kept for it since the scheduler read it."""
     known = snapshot.pod(pod.uid)
-    if known is None or known.claim_statuses == pod.claim_statuses:
+    if known is None:
         return pod
-    return replace(pod, claim_statuses={**pod.claim_statuses, **known.claim_statuses})
+    if known.claim_statuses != pod.claim_statuses:
+        pod = replace(pod, claim_statuses={**pod.claim_statuses, **known.claim_statuses})
+    if known.kept != pod.kept and revision(known.resource_version) > revision(pod.resource_version):
+        pod = replace(pod, kept=known.kept, nominated_node=known.nominated_node)
+    return pod
 
 
 def fits(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool:

@@ -9,14 +9,18 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from allocator import Allocation, AllocatorError
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
-from extender.pods.case import Case, after_departures, holding, open_case
+from extender.pods.case import Case, after_departures, fits, holding, open_case
 from extender.pods.claims import Blocked, claim_keys, without_pods
 from extender.state.objects import NodeObject, Pod
+from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
+
+WAITING: Final = "waiting for devices of terminating pods"
 
 
 def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:
@@ -43,9 +47,40 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
     if pod.kept.devices:
         if pod.kept.node == node.name:
             yield open_case(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
+            if awaits_kept(pod, held, solver):
+                yield Blocked(WAITING)
+                return
     elif any(other.kept.devices and other.priority < pod.priority for other in _nominated(snapshot)):
         yield open_case(pod, held_for_nominated(pod, snapshot, solver, spares=True), solver)
     yield open_case(pod, held, solver)
+
+
+def awaits_kept(pod: Pod, held: Snapshot, solver: Solver) -> bool:
+    """Whether a pod waits for the devices that are kept for it: it gets them once terminating pods have gone.
+
+    Its victims are gone or terminating, so the pod spares none of them if it takes other devices. It leaves these to
+    the pods for which no devices are kept: other preemptions were chosen on the assumption that each pod takes its own.
+
+    Args:
+        pod: a pending pod.
+        held: the cluster in which nominated pods have what they need (`held_for_nominated`).
+        solver: the allocator.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can run on no node.
+        TimeoutError: the solver's time is up.
+    """
+    node = held.nodes.get(pod.kept.node)
+    if node is None or not (pod.kept.devices and pod.kept.victims and are_leaving(pod.kept, held)):
+        return False
+    own = replace(solver, among=frozenset(pod.kept.devices))
+    return not fits(pod, node, held, own) and fits(pod, node, after_departures(held, node, solver.features), own)
+
+
+def are_leaving(keeping: Keeping, snapshot: Snapshot) -> bool:
+    """Whether all victims of a nomination are gone or terminating."""
+    victims = (snapshot.pod(uid) for uid in keeping.victims)
+    return all(each is None or each.deleting or each.is_finished for each in victims)
 
 
 def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: bool = False) -> Snapshot:

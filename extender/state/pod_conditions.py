@@ -27,7 +27,7 @@ class Keeping(NamedTuple):
     Attributes:
         node: the node of the devices; empty if nothing is kept.
         devices: the devices that the pod gets there.
-        victims: uids of the pods that are evicted for it.
+        victims: uids of the pods that are evicted for it, and for whose devices it waits; empty once it need not wait.
     """
 
     node: str = ""
@@ -37,13 +37,14 @@ class Keeping(NamedTuple):
     @property
     def message(self) -> str:
         """The message of a condition `KEPT`."""
-        return f"node {self.node}{_KEPT}{', '.join(map(str, self.devices))}{_EVICTED}{', '.join(self.victims)}"
+        kept = f"node {self.node}{_KEPT}{', '.join(map(str, self.devices))}"
+        return f"{kept}{_EVICTED}{', '.join(self.victims)}" if self.victims else kept
 
     @classmethod
     def of(cls, conditions: Iterable["PodCondition"]) -> "Keeping":
         """What the conditions of a pod say."""
         for each in conditions:
-            if each.type == KEPT and each.status == "True" and _EVICTED in each.message:
+            if each.type == KEPT and each.status == "True" and _KEPT in each.message:
                 node, _, rest = each.message.partition(_KEPT)
                 devices, _, victims = rest.partition(_EVICTED)
                 return cls(node.removeprefix("node "), tuple(map(_device, _listed(devices))), _listed(victims))

@@ -5,11 +5,12 @@ its dry run does not know devices. The exception is the node that a pod is nomin
 
 The words of a reason stand in the module where the reason arises: `allocator.causes` and each check in
 `allocator.checks` (devices), `extender.pods.claims` (the pod's claims), `extender.decisions.verdict` (an unknown node,
-no time), and here (waiting, a selector that fails).
+no time), `extender.pods.nominated` (waiting), and here (devices that are kept elsewhere, a selector that fails).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from allocator import JSON, Allocation, InvalidClaimError, Merit, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
@@ -21,14 +22,14 @@ from extender.pods.claims import Blocked, unready, waits
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.nominated import held_for_nominated
+from extender.pods.nominated import WAITING, awaits_kept, held_for_nominated
 from extender.quota.device_quota import Overrun
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
 from extender.verbs.merits import Merits
 from extender.verbs.ranking import Ranking
 
-WAITING = "waiting for devices of terminating pods"
+KEPT_ELSEWHERE: Final = "devices are kept for the pod on node {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +268,12 @@ class Question:
         return self.decider.lookup(pending, names, world, sent=self.sent, policy=solver.policy, weigher=weigher)
 
     def _answer(self) -> FilterResult:
-        nominated = self.case.pod.nominated_node
+        pod = self.case.pod
+        if pod.kept.node in self.names and awaits_kept(pod, self.case.snapshot, self.case.solver):
+            elsewhere = dict.fromkeys(self.names, KEPT_ELSEWHERE.format(pod.kept.node))
+            del elsewhere[pod.kept.node]
+            return FilterResult((), failed={pod.kept.node: WAITING}, unresolvable=elsewhere)
+        nominated = pod.nominated_node
         if nominated and nominated in self.names:
             # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
             there = self.evaluate(self.lookup((nominated,)))

@@ -71,6 +71,21 @@ class Evictor:
 
         return await patch_status(self.api, pod.key, patch)
 
+    async def let_go(self, pod: Pod) -> None:
+        """Write that a pod need not wait for its victims any more. What is kept for it is still kept.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the pod may still wait.
+        """
+
+        def patch(raw: RawObject, now: Pod) -> RawObject | None:
+            if now.uid != pod.uid or not now.kept.victims:
+                return None
+            message = now.kept._replace(victims=()).message
+            return condition_patch(raw, KEPT, "Terminating", message, self.now())
+
+        await patch_status(self.api, pod.key, patch)
+
     async def evict(self, victims: Sequence[Pod], preemptor: Pod) -> Mapping[str, str]:
         """Mark and delete pods, all at the same time. Returns why some of them were not deleted, by uid."""
         outcomes = await asyncio.gather(*(self._outcome(victim, preemptor) for victim in victims))

@@ -131,6 +131,14 @@ class Scene:
                 await self.cluster.api.patch(PODS, ObjectKey(namespace, name), {"metadata": {"finalizers": None}})
         await self.cluster.settle()
 
+    async def end(self, names: Collection[str]) -> None:
+        """Pods end by themselves, and controllers release their devices. Pods that are terminating still do."""
+        for each in list(self.cluster.state.snapshot.pods.values()):
+            if each.name in names and not each.deleting:
+                await self.cluster.api.patch(PODS, each.key, {"metadata": {"finalizers": None}})
+                await self.cluster.api.delete(PODS, each.key)
+        await self.cluster.settle()
+
     async def pods(self) -> list[str]:
         return sorted(each["metadata"]["name"] for each in (await self.cluster.api.list(PODS)).items)
 

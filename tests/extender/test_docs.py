@@ -16,7 +16,8 @@ from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.http.scheduler_verbs import VERBS
-from extender.verbs.filter import WAITING
+from extender.pods.nominated import WAITING
+from extender.verbs.filter import KEPT_ELSEWHERE
 from tests.extender.exported import Exported, exported
 from tests.kit.clusters import Cluster, client_of
 
@@ -38,7 +39,9 @@ def test_reasons_of_devices_are_listed_in_their_order() -> None:
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING, AT_LIMIT, NO_GROUPS])
+@pytest.mark.parametrize(
+    "reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING, KEPT_ELSEWHERE.format("gpu-7"), AT_LIMIT, NO_GROUPS]
+)
 def test_every_reason_of_nodes_is_explained(reason: str) -> None:
     assert f"`{reason}`" in REFERENCE
 

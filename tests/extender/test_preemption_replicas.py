@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry
 
 from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
+from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
-from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import at_once

@@ -1,6 +1,5 @@
 """No pod is evicted for a pod that fits without evictions, however late that turns out."""
 
-from extender.kube.api import PODS, ObjectKey
 from tests.extender.preempting import MARK, Scene, runs, waits
 from tests.kit.servers.memory import Fault
 
@@ -11,16 +10,10 @@ def two_nodes() -> Scene:
     return Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"), *boss, nodes="ab")
 
 
-async def free(scene: Scene) -> None:
-    """The device of node b becomes free."""
-    await scene.cluster.api.delete(PODS, ObjectKey("ns", "boss"))
-    await scene.cluster.settle()
-
-
 async def test_a_device_that_becomes_free_before_the_choice_spares_the_victim() -> None:
     scene = two_nodes()
     assert not scene.filter("p").passed
-    await free(scene)
+    await scene.end({"boss"})
     await scene.turns()
     assert await scene.pods() == ["p", "v"]
     assert scene.known("p").kept.node == ""
@@ -28,7 +21,7 @@ async def test_a_device_that_becomes_free_before_the_choice_spares_the_victim() 
 
 async def test_a_device_that_becomes_free_after_the_nomination_spares_the_victim_and_ends_the_nomination() -> None:
     scene = two_nodes()
-    scene.transport.script(MARK, Fault(before=lambda: free(scene)))
+    scene.transport.script(MARK, Fault(before=lambda: scene.end({"boss"})))
     scene.filter("p")
     await scene.turns()
     assert await scene.pods() == ["p", "v"]
@@ -39,7 +32,7 @@ async def test_a_device_that_becomes_free_after_the_nomination_spares_the_victim
 async def test_a_device_on_a_node_that_the_scheduler_was_not_asked_about_spares_no_victim() -> None:
     scene = two_nodes()
     scene.filter("p", names="a")
-    await free(scene)
+    await scene.end({"boss"})
     await scene.turns()
     assert await scene.pods() == ["p"]
 
@@ -49,7 +42,7 @@ async def test_a_pod_that_filter_lets_pass_while_its_victims_are_checked_evicts_
 
     async def passes() -> None:
         if scene.known("p").kept.node:
-            await free(scene)
+            await scene.end({"boss"})
             assert scene.filter("p").passed == ("b",)
 
     scene.meanwhile = passes

@@ -1,0 +1,172 @@
+"""Nominations: pods for which devices are kept, from the choice of their victims until they are bound.
+
+A nomination ends when the pod is bound or gone, or `KEPT_SECONDS` after its victims have gone. Until then the pod waits
+for its devices, but at most `WAITING_SECONDS`: some victims take hours to terminate, or are on a node that is down.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from allocator import Recent
+from extender.decisions.solver import Solver
+from extender.kube.api import OutcomeUnknownError
+from extender.kube.raw import revision
+from extender.observe.preemption_metrics import PreemptionMetrics
+from extender.pods.nominated import are_leaving
+from extender.preemption.choice import holders_near
+from extender.preemption.outcome import is_in_vain
+from extender.state.objects import Pod
+from extender.state.pod_conditions import Keeping
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.evictions import Evictor
+
+logger = structlog.get_logger()
+
+KEPT_SECONDS: Final = 60.0
+"""A nomination lasts this time after the victims have gone: by then a scheduler has tried the pod, or never will."""
+
+WAITING_SECONDS: Final = 60.0
+"""The longest time that a pod waits for its own devices although it might get others."""
+
+_MOST_ENDED: Final = 1024
+"""At most this number of nominations is remembered that dra-extender has ended, until the watch shows their end."""
+
+
+@dataclass(slots=True)
+class Nomination:
+    """A pod for which devices are kept.
+
+    Attributes:
+        keeping: the devices that are kept, their node, and the victims.
+        since: when the victims were chosen, in seconds of the clock.
+        victims: how many pods were evicted for it.
+        free_since: since when no terminating pod holds devices that the node reaches; None while one does.
+        leaving_since: since when all victims are gone or terminating; None while one is not.
+    """
+
+    pod: Pod
+    keeping: Keeping
+    since: float
+    victims: int = 0
+    free_since: float | None = None
+    leaving_since: float | None = None
+
+
+class Nominations:
+    """The nominations of a cluster, also those that another process has written.
+
+    Args:
+        state: the cluster.
+        solver: its clock and its features count.
+        evictor: writes nominations.
+        is_binding: whether a bind of the pod with this uid is running.
+        metrics: counts what victims were good for.
+        planned: the cluster after all chosen preemptions.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        solver: Solver,
+        evictor: Evictor,
+        is_binding: Callable[[str], bool],
+        metrics: PreemptionMetrics,
+        planned: Callable[[], Snapshot],
+    ) -> None:
+        self._state = state
+        self._solver = solver
+        self._evictor = evictor
+        self._is_binding = is_binding
+        self._metrics = metrics
+        self._planned = planned
+        self._known: dict[str, Nomination] = {}
+        self._ended: Recent[int] = Recent(_MOST_ENDED)
+
+    def of(self, pod: Pod, keeping: Keeping) -> Nomination:
+        """The nomination of a pod. It begins now if it is not known."""
+        return self._known.setdefault(pod.uid, Nomination(pod, keeping, self._solver.clock()))
+
+    def is_ended(self, pod: Pod) -> bool:
+        """Whether dra-extender has ended the nomination of this pod, and the watch does not show that yet."""
+        return revision(pod.resource_version) <= (self._ended.find(pod.uid) or 0)
+
+    async def look_after(self, chosen: Collection[str]) -> None:
+        """End the nominations whose time is up. ``chosen``: uids of pods whose victims are being checked."""
+        snapshot = self._state.snapshot
+        for name in snapshot.nominated:
+            for pod in snapshot.nominated_to(name):
+                if pod.kept.node:
+                    self.of(pod, pod.kept)
+        for nomination in list(self._known.values()):
+            with self._solver.faults.of(f"pod {nomination.pod}"):
+                await self._look_after(nomination, chosen)
+
+    async def give_up(self, pod: Pod, why: str) -> None:
+        """End a nomination. The write wakes the pod's scheduler. Once the pod is rejected, it may preempt again."""
+        self._forget(pod.uid)
+        try:
+            before = await self._evictor.end(pod, why)
+            if before is not None:
+                self._ended.keep(pod.uid, revision(before.resource_version))
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("nomination not ended", pod=str(pod), error=str(error))
+
+    async def _look_after(self, nomination: Nomination, chosen: Collection[str]) -> None:
+        snapshot, uid, now = self._state.snapshot, nomination.pod.uid, self._solver.clock()
+        pod = snapshot.pod(uid)
+        if pod is None or not pod.is_pending:
+            del self._known[uid]
+            if pod is not None and nomination.victims:
+                self._count_outcome(nomination, pod)
+            return
+        if uid in chosen or self._is_binding(uid):
+            return
+        if not pod.kept.node:
+            self._forget(uid)
+            return
+        if self._is_waiting(pod, snapshot):
+            nomination.free_since = None
+        elif nomination.free_since is None:
+            nomination.free_since = now
+        elif now - nomination.free_since > KEPT_SECONDS:
+            await self.give_up(pod, "the pod was not bound in time")
+            return
+        if not pod.kept.victims or not are_leaving(pod.kept, snapshot):
+            nomination.leaving_since = None
+        elif nomination.leaving_since is None:
+            nomination.leaving_since = now
+        elif now - nomination.leaving_since > WAITING_SECONDS:
+            await self._let_go(pod)
+
+    def _is_waiting(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether a pod near the kept node is terminating."""
+        node = snapshot.nodes.get(pod.kept.node)
+        return node is not None and any(each.deleting for each in holders_near(node, snapshot, self._solver.features))
+
+    async def _let_go(self, pod: Pod) -> None:
+        """From now on, the pod may take other devices. The write wakes the pod's scheduler."""
+        try:
+            await self._evictor.let_go(pod)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("pod not let go", pod=str(pod), error=str(error))
+
+    def _count_outcome(self, nomination: Nomination, pod: Pod) -> None:
+        if pod.node_name == nomination.keeping.node:
+            self._metrics.took(self._solver.clock() - nomination.since)
+        elif pod.node_name:
+            self._count_unused(nomination)
+
+    def _count_unused(self, nomination: Nomination) -> None:
+        if is_in_vain(nomination.pod, nomination.keeping, self._planned()):
+            self._metrics.in_vain(nomination.victims)
+
+    def _forget(self, uid: str) -> None:
+        """Count that the pod does not take the devices of its victims."""
+        nomination = self._known.pop(uid, None)
+        if nomination is not None:
+            self._count_unused(nomination)

@@ -1,0 +1,86 @@
+"""A pod for which others are evicted waits for their devices: it takes no other ones, and no victim dies in vain."""
+
+from dataclasses import replace
+
+from extender.background.nominations import WAITING_SECONDS
+from extender.kube.api import CLAIMS, ObjectKey
+from extender.pods.case import refreshed
+from tests.extender.preempting import Scene, runs, slow, waits
+from tests.kit.binders import devices_of
+
+ON_A = "devices are kept for the pod on node a"
+
+
+async def evicted(other: str = "b/gpu-0") -> Scene:
+    """Pod p has evicted v, which had device gpu-0 of node a and is terminating. Pod boss holds the other device."""
+    node, _, device = other.partition("/")
+    held = [*slow(runs("v", "a/gpu-0", on="a")), *runs("boss", other, on=node, priority=200)]
+    nodes, devices = sorted({"a", node}), 1 + int(device[-1])
+    scene = Scene.of(*waits("p"), *waits("equal"), *held, nodes="".join(nodes), devices=devices)
+    scene.filter("p")
+    await scene.turns()
+    assert "deletionTimestamp" in (await scene.pod("v"))["metadata"]
+    return scene
+
+
+async def test_a_device_that_becomes_free_on_another_node_is_left_to_another_pod() -> None:
+    scene = await evicted()
+    await scene.end({"boss"})
+    found = scene.filter("p")
+    assert (found.passed, found.unresolvable) == ((), {"b": ON_A})
+    assert list(found.failed) == ["a"]
+    assert scene.filter("equal").passed == ("b",)
+    await scene.terminate()
+    assert scene.filter("p").passed == ("a",)
+    assert await scene.bind("p", "a") == await scene.bind("equal", "b") == ""
+
+
+async def test_a_device_that_becomes_free_on_the_same_node_is_left_to_another_pod() -> None:
+    scene = await evicted("a/gpu-1")
+    await scene.end({"boss"})
+    assert scene.filter("p").passed == ()
+    assert "waiting for devices of terminating pods" in await scene.bind("p", "a")
+    assert await scene.bind("equal", "a") == ""
+    await scene.terminate()
+    assert await scene.bind("p", "a") == ""
+    assert devices_of(await scene.cluster.api.get(CLAIMS, ObjectKey("ns", "p-c"))) == ["a/gpu-0"]
+
+
+async def test_a_pod_takes_another_device_if_its_victims_take_long_to_terminate() -> None:
+    scene = await evicted()
+    await scene.end({"boss"})
+    await scene.turns(1)
+    scene.now += WAITING_SECONDS - 1
+    await scene.turns(1)
+    assert scene.filter("p").passed == ()
+    scene.now += 1
+    await scene.turns(1)
+    assert scene.filter("p").passed == ("b",)
+    assert not scene.filter("equal", names="a").passed, "the device is still kept"
+    assert await scene.bind("p", "b") == ""
+    await scene.turns(1)
+    assert scene.counted("preemption_victims_in_vain_total") == 1
+
+
+async def test_a_pod_that_waits_no_longer_still_gets_its_own_device_if_nothing_else_is_free() -> None:
+    scene = await evicted()
+    await scene.turns(1)
+    scene.now += WAITING_SECONDS + 1
+    await scene.turns(1)
+    assert scene.filter("p").passed == ()
+    await scene.terminate()
+    assert scene.filter("p").passed == ("a",)
+
+
+async def test_a_pod_does_not_wait_for_a_node_that_the_scheduler_does_not_ask_about() -> None:
+    scene = await evicted()
+    await scene.end({"boss"})
+    assert scene.filter("p", names="b").passed == ("b",)
+
+
+async def test_a_pod_waits_also_if_its_scheduler_has_not_heard_of_the_nomination() -> None:
+    scene = await evicted()
+    old = replace(scene.known("p"), kept=scene.known("equal").kept, nominated_node="", resource_version="1")
+    assert refreshed(old, scene.cluster.state.snapshot).kept.node == "a"
+    new = replace(old, resource_version="1000000")
+    assert refreshed(new, scene.cluster.state.snapshot) is new
