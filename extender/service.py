@@ -30,6 +30,7 @@ from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
+from extender.pods.device_quota import is_counted
 from extender.pods.policy import policy_of
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
@@ -305,6 +306,7 @@ class Service:
         bounds = Bounds(solver.until, self._most(len(args.names)))
         is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
         is_long |= policy is not None and policy.weighs_leftover
+        is_long = is_long or not is_counted(pod, snapshot, solver)
         if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
             return await self._solve(partial(self._filtered_anew, pod, args, snapshot, solver, bounds))
         decider.follow(snapshot)

@@ -149,7 +149,7 @@ def _with_twin(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
         entries.append(replace(entry, claim_name=name))
     statuses = {name: claim_name for name, claim_name in pod.claim_statuses.items() if claim_name is None}
     twin = replace(unbound(pod), name=f"{pod.name}/twin", uid=f"{pod.uid}/twin", claim_statuses=statuses)
-    return replace(twin, claims=tuple(entries)), snapshot._replace(device_quotas=Map())
+    return replace(twin, claims=tuple(entries)), snapshot._replace(device_quotas=Map(), quotas_in=Map())
 
 
 def held_devices(pod: Pod, snapshot: Snapshot) -> int:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from allocator import Allocation, AllocationMode, SearchBudget, SearchLimitError, TimedSelectors
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
-from extender.quota.device_quota import Overrun, Use, overrun, quotas_of, unreadable
+from extender.quota.device_quota import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
 from extender.quota.device_usage import Measure, Meter, Taken, in_flight, least, total
 from extender.quota.totals import Total
 from extender.state.device_quotas import Amounts, DeviceLimit, DeviceQuota
@@ -107,6 +107,13 @@ class PodQuota:
 
     def _total(self, quota: DeviceQuota, limit: DeviceLimit) -> Total:
         return total_of(quota, limit, self.snapshot, self.solver)
+
+
+def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
+    """Whether the use of the quotas of a pod is remembered. Otherwise all claims of a namespace have to be measured."""
+    own = quotas_of(pod.namespace, snapshot)
+    lenders = (each for quota in own if quota.borrowing for each in cohort_of(quota, snapshot))
+    return all(solver.totals.knows(each) for each in (*own, *lenders))
 
 
 def total_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> Total:

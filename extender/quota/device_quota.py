@@ -63,11 +63,8 @@ class Overrun(NamedTuple):
 
 def quotas_of(namespace: str, snapshot: Snapshot) -> tuple[DeviceQuota, ...]:
     """The quotas of a namespace, by name."""
-    if not snapshot.device_quotas:
-        return ()
-    return tuple(
-        sorted((each for key, each in snapshot.device_quotas.items() if key.namespace == namespace), key=_name)
-    )
+    found = snapshot.quotas_in.get(namespace)
+    return () if found is None else tuple(sorted(found.values(), key=_name))
 
 
 def unreadable(namespace: str, snapshot: Snapshot) -> str:

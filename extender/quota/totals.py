@@ -3,7 +3,7 @@
 They are remembered: on a later snapshot, only claims that have changed are measured again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -24,11 +24,11 @@ class Part(NamedTuple):
     """What a claim takes of a limit.
 
     Attributes:
-        pools: the pools of the allocated devices; None: not published. The amounts depend on nothing else that changes.
+        pools: the pools of the allocated devices. The amounts depend on nothing else that changes.
     """
 
     allocation: AllocationResult
-    pools: Mapping[PoolId, Pool | None]
+    pools: frozenset[PoolId]
     amounts: Amounts
 
 
@@ -40,6 +40,7 @@ class Total:
         held: the allocated claims of the namespace, by uid.
         inventory: has the devices.
         parts: by uid of the claim.
+        pools: the pools of all parts as they were when the parts were measured; None: not published.
         amounts: the sum.
     """
 
@@ -47,6 +48,7 @@ class Total:
     held: Map[str, AllocationResult] = _NO_CLAIMS
     inventory: Inventory = field(default_factory=Inventory)
     parts: Mapping[str, Part] = field(default_factory=dict)
+    pools: Mapping[PoolId, Pool | None] = field(default_factory=dict)
     amounts: Amounts = field(default_factory=dict)
 
 
@@ -55,6 +57,11 @@ class Totals:
 
     def __init__(self) -> None:
         self._known: Recent[Total] = Recent(_MOST_PARTS, lambda _, total: 1 + len(total.parts))
+
+    def knows(self, quota: DeviceQuota) -> bool:
+        """Whether the totals of all limits of a quota are remembered, so that only changes have to be measured."""
+        found = ((limit, self._known.find((quota.key, limit.name))) for limit in quota.limits)
+        return all(known is not None and known.limit == limit for limit, known in found)
 
     def of(self, quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, meter: Meter) -> Total:
         """What the namespace of a quota is allocated of one of its limits.
@@ -74,30 +81,41 @@ class Totals:
 
 def _moved(old: Total, held: Map[str, AllocationResult], snapshot: Snapshot, meter: Meter) -> Total:
     """The total of other claims. Only claims whose allocation or pools have changed are measured."""
-    inventory, gone, parts = snapshot.inventory, dict(old.parts), {}
+    published, changed = snapshot.inventory.pools, _changed(old, snapshot.inventory)
+    parts, pools = dict(old.parts), {**old.pools, **changed}
     nano = {name: amount.nano for name, amount in old.amounts.items()}
-    for uid, allocation in held.items():
-        part = gone.get(uid)
-        if part is None or not _holds(part, allocation, inventory, is_same=inventory is old.inventory):
+    for uid in _stale(old, held, changed):
+        if uid in parts:
+            _add(nano, parts.pop(uid).amounts, -1)
+        if (allocation := held.get(uid)) is not None:
             claim = snapshot.claim(uid)
             taken = Taken(NO_SPEC if claim is None else claim.claim.spec, allocation)
-            pools = {each.device.pool_id: inventory.pools.get(each.device.pool_id) for each in allocation.results}
-            part = Part(allocation, pools, meter.measured(old.limit, [taken]))
+            own = frozenset(each.device.pool_id for each in allocation.results)
+            parts[uid] = part = Part(allocation, own, meter.measured(old.limit, [taken]))
+            pools.update((each, published.get(each)) for each in own)
             _add(nano, part.amounts, 1)
-        else:
-            del gone[uid]
-        parts[uid] = part
-    for part in gone.values():
-        _add(nano, part.amounts, -1)
+    if None in changed.values():
+        pools = {each: pools[each] for part in parts.values() for each in part.pools}
     amounts = {name: Quantity(nano.get(name, 0), hard.format) for name, hard in old.limit.hard.items()}
-    return Total(old.limit, held, inventory, parts, amounts)
+    return Total(old.limit, held, snapshot.inventory, parts, pools, amounts)
 
 
-def _holds(part: Part, allocation: AllocationResult, inventory: Inventory, *, is_same: bool) -> bool:
-    """Whether a claim takes the same amounts as before. ``is_same``: the inventory has not changed."""
-    if part.allocation is not allocation:
-        return False
-    return is_same or all(inventory.pools.get(pool_id) is pool for pool_id, pool in part.pools.items())
+def _changed(old: Total, inventory: Inventory) -> Mapping[PoolId, Pool | None]:
+    """The pools that are not what they were, as they are now."""
+    if inventory is old.inventory:
+        return {}
+    now = ((pool_id, pool, inventory.pools.get(pool_id)) for pool_id, pool in old.pools.items())
+    return {pool_id: new for pool_id, pool, new in now if new is not pool}
+
+
+def _stale(old: Total, held: Map[str, AllocationResult], changed: Collection[PoolId]) -> set[str]:
+    """The claims whose parts are missing, or not what they were."""
+    stale = {uid for uid, part in old.parts.items() if not part.pools.isdisjoint(changed)} if changed else set()
+    if held is not old.held:
+        before = old.held.get
+        stale |= {uid for uid, allocation in held.items() if before(uid) is not allocation}
+        stale |= {uid for uid in old.parts if uid not in held}
+    return stale
 
 
 def _add(nano: dict[str, int], amounts: Amounts, sign: int) -> None:

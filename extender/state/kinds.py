@@ -145,7 +145,9 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             DEVICE_QUOTAS,
             partial(parse_device_quota, check_expression=check_expression),
             Topic.DEVICE_QUOTA,
-            "device_quotas",
+            *("device_quotas", "quotas_in"),
+            put=Snapshot.with_device_quota,
+            drop=Snapshot.without_device_quota,
         ),
     )
     return {kind.resource.kind: kind for kind in kinds}

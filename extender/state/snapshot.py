@@ -70,6 +70,7 @@ class Snapshot(NamedTuple):
         nominated: node name to the uids of the pending pods that are nominated to it.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
         others: if CPU is counted, the pods without devices that have a node: the node and the CPU.
+        quotas_in: namespace to its DeviceQuotas, by name.
         usage: what claims hold, by allocations and assumed allocations.
         holders: pool to the uids of the claims that hold something of it, also by assumed allocations.
         extended: extended resource name to the device class that serves it.
@@ -93,6 +94,7 @@ class Snapshot(NamedTuple):
     others: Map[ObjectKey, tuple[str, int]] = Map()
     budgets: Map[ObjectKey, Budget] = Map()
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
+    quotas_in: Map[str, Map[str, DeviceQuota]] = Map()
     inventory: Inventory = Inventory()
     rules: Map[str, TaintRule] = Map()
     taint_rules: TaintRules = NO_RULES
@@ -272,6 +274,18 @@ class Snapshot(NamedTuple):
             return self
         after = self._replace(assumed=self.assumed.delete(claim_uid))
         return after._moved(claim_uid, self.held_by(claim_uid))
+
+    def with_device_quota(self, quota: DeviceQuota) -> "Snapshot":
+        """With a DeviceQuota added or replaced."""
+        quotas_in = _put(self.quotas_in, quota.namespace, quota.name, quota)
+        return self._replace(device_quotas=self.device_quotas.set(quota.key, quota), quotas_in=quotas_in)
+
+    def without_device_quota(self, key: ObjectKey) -> "Snapshot":
+        """With a DeviceQuota removed, if it exists."""
+        if key not in self.device_quotas:
+            return self
+        quotas_in = _removed(self.quotas_in, key.namespace, key.name)
+        return self._replace(device_quotas=self.device_quotas.delete(key), quotas_in=quotas_in)
 
     def with_problem(self, kind: str, key: ObjectKey, text: str) -> "Snapshot":
         """With an object noted that can't be read."""
