@@ -93,7 +93,9 @@ from allocator.model.devices import Placement as Placement
 from allocator.model.devices import PoolId as PoolId
 from allocator.model.devices import Slice as Slice
 from allocator.model.devices import Toleration as Toleration
+from allocator.model.features import DEFAULTS_OF as DEFAULTS_OF
 from allocator.model.features import GATES as GATES
+from allocator.model.features import NO_FEATURES as NO_FEATURES
 from allocator.model.features import Features as Features
 from allocator.model.features import with_gates as with_gates
 from allocator.model.json import text as text

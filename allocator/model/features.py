@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Final
+
+DEFAULTS_OF: Final = (1, 37)
+"""The version of Kubernetes whose defaults `Features` has: major and minor."""
 
 
 def _gate(name: str, *, on: bool) -> bool:
@@ -11,7 +15,7 @@ def _gate(name: str, *, on: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Which features are on. Defaults are those of Kubernetes 1.37."""
+    """Which features are on. Defaults are those of Kubernetes `DEFAULTS_OF`."""
 
     admin_access: bool = _gate("DRAAdminAccess", on=True)
     prioritized_list: bool = _gate("DRAPrioritizedList", on=True)

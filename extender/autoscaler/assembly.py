@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def read_catalog(settings: Settings) -> Catalog:
         text = read_text(Path(path)) if path else ""
     except UnreadableError as error:
         raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
-    return Catalog(load_templates(text, file=path), wanted.learn_from_label, settings.features)
+    return Catalog(load_templates(text, file=path), wanted.learn_from_label)
 
 
 def make_autoscaler(
@@ -47,7 +48,7 @@ def make_autoscaler(
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-    decider = Decider(solver, state.changes_since)
+    decider, catalog = Decider(solver, state.changes_since), replace(catalog, features=solver.features)
     daemon_sets, patience = DaemonSetReader(api, wanted.daemon_set_drivers, time.monotonic), wanted.publish_seconds
 
     async def expectations() -> Expectations:

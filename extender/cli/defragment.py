@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from extender.assembly import make_solver
-from extender.cli.audit import listed_live
+from extender.cli.audit import listed
 from extender.cli.messages import FOUND_PROBLEMS, fail, note, print_data, print_lines, say, stdout, warn
 from extender.cli.options import (
     ConfigOption,
@@ -25,18 +26,19 @@ from extender.cli.options import (
     examples,
 )
 from extender.cli.progress import Bar, shown_progress
-from extender.cli.reading import check_pod_name, settings_of
+from extender.cli.reading import check_pod_name, settings_of, settings_on
 from extender.config.settings import Settings
 from extender.defragmentation.advice import Advice, ShapeAdvice
 from extender.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment
 from extender.explain.absence import unknown_pod
 from extender.kube.api import RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
-from extender.kube.credentials import find_origin
+from extender.kube.credentials import Origin, find_origin
 from extender.observe.tables.terminal import Table, print_table
 from extender.scheduler.attempts import no_attempt
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
 from extender.simulation.quiet import log_quietly
+from extender.state.live import connect
 from extender.state.snapshot import Snapshot
 
 DEFRAGMENTED: Final = tuple(RESOURCES.values())
@@ -91,7 +93,10 @@ def defragment_command(
     problems: list[str] = []
     with shown_progress("reading manifests" if given else "reading the cluster") as bar:
         with undisturbed():
-            snapshot = _simulated(given, settings, problems, bar) if given else _listed_now(kubeconfig, context)
+            if given:
+                snapshot = _simulated(given, settings, problems, bar)
+            else:
+                snapshot, settings = _read_now(kubeconfig, context, settings)
         only = _key(pod, snapshot, settings) if pod else None
         advice = _advice(snapshot, settings, only, SearchBounds(max_moves, seconds), bar)
     say(*problems)
@@ -110,14 +115,19 @@ def _simulated(paths: Sequence[Path], settings: Settings, problems: list[str], b
     return cluster.snapshot
 
 
-def _listed_now(kubeconfig: Path | None, context: str) -> Snapshot:
-    """The live cluster as it is now."""
+def _read_now(kubeconfig: Path | None, context: str, settings: Settings) -> tuple[Snapshot, Settings]:
+    """The live cluster as it is now, and the settings with the feature gates of its API server."""
     try:
-        return asyncio.run(listed_live(find_origin(kubeconfig, context, os.environ), DEFRAGMENTED))
+        return asyncio.run(_read_live(find_origin(kubeconfig, context, os.environ), settings))
     except ConnectError as error:
         fail(*error.problems)
     except (ApiError, OutcomeUnknownError) as error:
         fail(str(error))
+
+
+async def _read_live(origin: Origin, settings: Settings) -> tuple[Snapshot, Settings]:
+    async with connect(origin, random=random.random, listing=DEFRAGMENTED) as cluster:
+        return await listed(cluster.api, DEFRAGMENTED), await settings_on(cluster.api, settings)
 
 
 def _key(pod: str, snapshot: Snapshot, settings: Settings) -> ObjectKey:

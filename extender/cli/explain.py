@@ -25,7 +25,7 @@ from extender.cli.options import (
     command_app,
     examples,
 )
-from extender.cli.reading import check_pod_name, settings_of
+from extender.cli.reading import check_pod_name, settings_of, settings_on
 from extender.config.settings import Settings
 from extender.explain.absence import unknown_pod
 from extender.explain.admission import read_admission
@@ -154,6 +154,7 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -
                 raise InquiryError(unknown_pod(inquiry.pod, pods))
             pod = parse_pod(pods[inquiry.pod])
         admission = await read_admission(pod, snapshot, cluster.api)
+        settings = await settings_on(cluster.api, settings)
     scheduling = settings.scheduling
     explainer = Explainer.alone(
         snapshot, make_solver(settings), scheduling.scheduler_names, preempts=scheduling.preemption

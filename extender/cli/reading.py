@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from allocator import JSON
-from extender.cli.messages import fail, refuse
+from allocator import DEFAULTS_OF, JSON
+from extender.cli.messages import fail, note, refuse
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
 from extender.config.sources import load as load_settings
@@ -13,6 +13,8 @@ from extender.config.text_file import UnreadableError, read_text
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import Loaded
 from extender.fakekube.manifests import load as load_manifests
+from extender.kube.feature_gates import server_gates
+from extender.kube.remote import RemoteApi
 from extender.state.device_expressions import check_expression
 
 
@@ -31,6 +33,16 @@ def read_settings(config: Path | None, flags: dict[str, JSON]) -> Settings:
     except UnreadableError as error:
         fail(f"{config}: {error}")
     return load_settings(text, file=str(config), environment=os.environ, flags=flags)
+
+
+async def settings_on(api: RemoteApi, settings: Settings) -> Settings:
+    """The settings with the API server's feature gates; a note says if it does not tell them."""
+    told = await server_gates(api.transport)
+    if told.problem:
+        version = ".".join(map(str, DEFAULTS_OF))
+        why = f"the API server does not tell its own: {told.problem}"
+        note(f"feature gates are the defaults of Kubernetes {version}: {why}")
+    return settings.over(told.gates)
 
 
 def manifests_of(paths: Sequence[Path]) -> Loaded:

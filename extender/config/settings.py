@@ -310,13 +310,17 @@ class Settings(Section):
     tracing: TracingSettings = TracingSettings()
     feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(
         default_factory=dict,
-        description="Kubernetes' DRA feature gates; a gate that is not named has its default of Kubernetes 1.37.",
+        description="Kubernetes' DRA feature gates; a gate that is not named is as on the API server.",
     )
 
     @property
     def features(self) -> Features:
         """The allocator's features with the gates applied."""
         return with_gates(Features(), self.feature_gates)
+
+    def over(self, gates: Mapping[str, bool]) -> "Settings":
+        """The same settings, with a value for each of these feature gates that the settings do not name."""
+        return self.model_copy(update={"feature_gates": {**gates, **self.feature_gates}})
 
     def as_yaml(self) -> str:
         """The settings as the text of a settings file."""

@@ -7,9 +7,9 @@ import random
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final
 
@@ -19,6 +19,7 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
+from allocator import DEFAULTS_OF
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.autoscaler.catalog import Catalog
@@ -28,7 +29,9 @@ from extender.http.app import create_app, create_operations_app
 from extender.http.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
+from extender.kube.feature_gates import server_gates
 from extender.kube.permissions import EVICTS, WRITES
+from extender.kube.remote import RemoteApi
 from extender.observe import logs
 from extender.observe.gauges import LogGauges
 from extender.observe.metrics import Metrics
@@ -53,11 +56,13 @@ class Cluster:
 
     Attributes:
         live: follows the API server; None for a cluster in this process.
+        gates: the feature gates of the API server; empty: the defaults of `allocator.Features`.
     """
 
     api: Api
     state: ClusterState
     live: LiveCluster | None = None
+    gates: Mapping[str, bool] = field(default_factory=dict)
 
 
 class ListenError(Exception):
@@ -86,8 +91,24 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
     ):
         state = ClusterState(counts_cpu=settings.scheduling.counts_cpu)
         following = tasks.create_task(cluster.run(state))
-        yield Cluster(cluster.api, state, cluster)
+        yield Cluster(cluster.api, state, cluster, await _gates(cluster.api, settings))
         following.cancel()
+
+
+async def _gates(api: RemoteApi, settings: Settings) -> Mapping[str, bool]:
+    """The feature gates of an API server, logged: what each is, and where that comes from."""
+    told = await server_gates(api.transport)
+    if told.problem:
+        version = ".".join(map(str, DEFAULTS_OF))
+        logger.warning(
+            "feature gates not told",
+            problem=told.problem,
+            instead=f"the defaults of Kubernetes {version}",
+            settings=settings.feature_gates,
+        )
+    else:
+        logger.info("feature gates told", gates=told.gates, settings=settings.feature_gates)
+    return told.gates
 
 
 def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, tracing: Tracing = UNTRACED) -> None:
@@ -145,6 +166,7 @@ async def serve(
         ConnectError: we cannot connect to the cluster.
     """
     async with opening as cluster, asyncio.TaskGroup() as tasks:
+        settings = settings.over(cluster.gates)
         searches = Searches()
         service = _service_over(cluster, settings, searches, tracing)
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)

@@ -29,7 +29,7 @@ from tests.kit.servers.canned import (
     kubeconfig,
     read_request,
 )
-from tests.kit.servers.transport import FakeApi
+from tests.kit.servers.transport import DEFAULT_GATES, HEALTHY, FakeApi, Fault, gate_metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
 
@@ -110,6 +110,29 @@ async def test_the_setting_says_after_how_much_silence_nothing_is_relied_on(
         for follower in cluster.live.followers:
             follower.check(now() + 80)
         assert (cluster.state.doubt_of(CLAIMS) == "") is is_ready
+
+
+async def test_feature_gates_are_as_on_the_server(tmp_path: Path) -> None:
+    gates = DEFAULT_GATES | {"DRADerivedAttributes": True}
+    async with (
+        served_over_http(FakeApi(metrics=gate_metrics(gates))) as url,
+        live(kubeconfig(tmp_path, url, {"token": "t"}), load()) as cluster,
+    ):
+        assert cluster.gates == gates
+
+
+async def test_without_the_right_to_read_metrics_a_command_says_which_gates_it_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forbidden = Fault(403, reason="Forbidden", message='cannot get path "/metrics"')
+    fake = FakeApi(fault_for=lambda request: forbidden if request.path == "/metrics" else HEALTHY)
+    fake.put(PODS, {"metadata": {"namespace": "default", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}})
+    async with served_over_http(fake) as url:
+        await explained_live(kubeconfig(tmp_path, url, {"token": "t"}), load(), Inquiry(default("plain")))
+    assert capsys.readouterr().err == (
+        "note: feature gates are the defaults of Kubernetes 1.37: "
+        'the API server does not tell its own: cannot get path "/metrics"\n'
+    )
 
 
 async def test_an_unknown_pod_of_a_live_cluster_is_told_from_one_without_devices(tmp_path: Path) -> None:

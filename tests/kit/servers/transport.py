@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from allocator import GATES, Features
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import key_of
 from extender.kube.transport import NotSentError, Reply, Request, TransportError
@@ -32,6 +33,9 @@ ALL_VERSIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
 }
 """Group to version to what is in it: a server without taint rules."""
+
+
+DEFAULT_GATES: dict[str, bool] = {gate: getattr(Features(), name) for gate, name in GATES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class FakeApi:
         requests: that were made.
         denied: verb and plural (with subresource) that the account may not.
         version: what the server says of itself.
+        metrics: what the server has at ``/metrics``.
     """
 
     served: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=lambda: ALL_VERSIONS)
@@ -111,6 +116,7 @@ class FakeApi:
     chunk_sizes: tuple[int, ...] = (64 * 1024,)
     denied: frozenset[tuple[str, str]] = frozenset()
     version: RawObject = field(default_factory=lambda: {"major": "1", "minor": "36"})
+    metrics: bytes = field(default_factory=lambda: gate_metrics(DEFAULT_GATES))
     requests: list[Request] = field(default_factory=list)
     revision: int = 100
     compacted: int = 0
@@ -177,6 +183,9 @@ class FakeApi:
     async def stream(self, request: Request) -> AsyncIterator[FakeStream]:
         """Answer bit by bit."""
         fault = await self._begin(request)
+        if request.path == "/metrics" and not fault.status:
+            yield FakeStream(200, 0.0, _cut(_chunks(_once(self.metrics), self.chunk_sizes), fault))
+            return
         refused = self._refuse_watch(request)
         status = fault if fault.status else refused
         if status is not None:
@@ -200,6 +209,8 @@ class FakeApi:
     def _answer(self, request: Request, fault: Fault) -> Reply:
         if request.path.endswith("/selfsubjectaccessreviews"):
             return _json(self._review(orjson.loads(request.body or b"")))
+        if request.path == "/metrics":
+            return Reply(200, self.metrics)
         discovered = self._discovery(request.path)
         if discovered is not None:
             return _json(discovered)
@@ -310,6 +321,13 @@ async def _until(changed: asyncio.Event, deadline: float) -> None:
             await changed.wait()
     except TimeoutError:
         return
+
+
+def gate_metrics(gates: Mapping[str, bool]) -> bytes:
+    """Metrics of an API server: its feature gates, between other metrics."""
+    told = [f'kubernetes_feature_enabled{{name="{name}",stage="BETA"}} {on:d}' for name, on in gates.items()]
+    head = ["# HELP go_threads OS threads", "go_threads 12", "# TYPE kubernetes_feature_enabled gauge"]
+    return "\n".join([*head, *told, "# TYPE process_open_fds gauge", "process_open_fds 40", ""]).encode()
 
 
 def _line(kind: str, obj: RawObject) -> bytes:
