@@ -1,8 +1,8 @@
 """Counter groups: devices that have counter sets in common, and the devices that a group still offers.
 
-The partitions of one GPU are a counter group. Which kinds of devices a group offers depends on which of its devices
-are held. That is worked out once for each set of held devices, and shared by all groups that are equal but for the
-names of pools and counter sets.
+The partitions of one GPU are a counter group. Which kinds of devices a group offers, and what is left of it, depends
+on which of its devices are held. That is worked out once for each set of held devices, and shared by all groups that
+are equal but for the names of pools and counter sets.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -31,6 +31,7 @@ class Facts(NamedTuple):
         refused: what speaks against the device if it is free; None: nothing.
         if_held: what speaks against the device if it is held.
         is_part: the device consumes counters.
+        tally: of the device, if it counts in what is left (`allocator.equivalence.tallies`), else 0.
         draws: the counters that it consumes, and how much, in units of 10**-9.
     """
 
@@ -38,7 +39,20 @@ class Facts(NamedTuple):
     refused: Cause | None
     if_held: Cause
     is_part: bool = False
+    tally: int = 0
     draws: tuple[tuple[CounterKey, int], ...] = ()
+
+
+class GroupState(NamedTuple):
+    """A counter group while some of its devices are held.
+
+    Attributes:
+        offers: which kinds of devices it offers.
+        tally: of the free devices whose counters suffice.
+    """
+
+    offers: Offers
+    tally: int
 
 
 class DeviceKinds:
@@ -68,7 +82,8 @@ class CounterGroup:
         firsts: for each device, the number of the first device in the group that is equal to it; None: refused.
         full: counter to its full value.
         _states: picks the states of the group's devices from those of all devices.
-        _known: what the group offers, by these states; shared with equal groups.
+        _known: the states of the group, by these states of its devices; shared with equal groups.
+        _losses: what the group loses of its tally, by these states and the device taken; shared with equal groups.
     """
 
     positions: tuple[int, ...]
@@ -77,10 +92,11 @@ class CounterGroup:
     full: Mapping[CounterKey, int]
     kinds: DeviceKinds
     _states: Callable[[States], Hashable]
-    _known: dict[Hashable, Offers | None]
+    _known: dict[Hashable, GroupState | None]
+    _losses: dict[Hashable, int]
 
-    def offers(self, states: States) -> Offers | None:
-        """What the group offers, given the states of all devices; None: a counter is overdrawn, so a search decides."""
+    def state(self, states: States) -> GroupState | None:
+        """The state of the group, given the states of all devices; None: a counter is overdrawn, a search decides."""
         key = self._states(states)
         try:
             return self._known[key]
@@ -91,11 +107,25 @@ class CounterGroup:
         found = self._known[key] = self._computed([bool(states[position]) for position in self.positions])
         return found
 
-    def _computed(self, held: Sequence[bool]) -> Offers | None:
-        left = dict(self.full)
-        for device, is_held in zip(self.devices, held, strict=True):
-            for key, amount in device.draws if is_held else ():
-                left[key] -= amount
+    def taken_by(self, position: int, states: States) -> int:
+        """What the group loses of its tally if one more device is held.
+
+        Args:
+            position: of the free device, which is in the group, among all devices.
+            states: of all devices; no counter is overdrawn.
+        """
+        key = self._states(states), self.positions.index(position)
+        found = self._losses.get(key)
+        if found is None:
+            if len(self._losses) >= _MAX_KNOWN:
+                self._losses.clear()
+            held = [bool(states[each]) for each in self.positions]
+            later = [is_held or each == position for each, is_held in zip(self.positions, held, strict=True)]
+            found = self._losses[key] = self._tally(held, self._left(held)) - self._tally(later, self._left(later))
+        return found
+
+    def _computed(self, held: Sequence[bool]) -> GroupState | None:
+        left = self._left(held)
         if min(left.values()) < 0:
             return None
         free: dict[int, int] = {}
@@ -105,20 +135,37 @@ class CounterGroup:
         found: dict[DeviceKind, int] = {}
         for first, number in free.items():
             found.setdefault(self.kinds.of(self.devices[first], left, self.full), number)
-        return tuple((number, kind) for kind, number in found.items())
+        return GroupState(tuple((number, kind) for kind, number in found.items()), self._tally(held, left))
+
+    def _left(self, held: Sequence[bool]) -> Mapping[CounterKey, int]:
+        """What is left of the counters."""
+        left = dict(self.full)
+        for device, is_held in zip(self.devices, held, strict=True):
+            for key, amount in device.draws if is_held else ():
+                left[key] -= amount
+        return left
+
+    def _tally(self, held: Sequence[bool], left: Mapping[CounterKey, int]) -> int:
+        return sum(
+            [
+                device.tally
+                for device, is_held in zip(self.devices, held, strict=True)
+                if device.tally and not is_held and all(left[key] >= amount for key, amount in device.draws)
+            ]
+        )
 
 
 def counter_groups(
     devices: Sequence[Facts], full: Mapping[CounterKey, int], kinds: DeviceKinds
 ) -> Iterator[CounterGroup]:
     """The counter groups of some devices; a device that consumes no counters is in none."""
-    known: dict[Hashable, dict[Hashable, Offers | None]] = {}
+    known: dict[Hashable, tuple[dict[Hashable, GroupState | None], dict[Hashable, int]]] = {}
     for positions in _related(devices):
         members = tuple([devices[position] for position in positions])
         firsts = tuple([None if device.refused is not None else members.index(device) for device in members])
         own = {key: full[key] for device in members for key, _ in device.draws}
-        offers = known.setdefault(_without_names(members, own), {})
-        yield CounterGroup(positions, members, firsts, own, kinds, itemgetter(*positions), offers)
+        states, losses = known.setdefault(_without_names(members, own), ({}, {}))
+        yield CounterGroup(positions, members, firsts, own, kinds, itemgetter(*positions), states, losses)
 
 
 def _related(devices: Sequence[Facts]) -> list[tuple[int, ...]]:

@@ -16,11 +16,12 @@ from allocator.checks.in_use import IN_USE
 from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
 from allocator.equivalence.counter_groups import DeviceKinds, Facts, States, counter_groups
+from allocator.equivalence.tallies import Tallies
 from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
 from allocator.model.devices import Device
 from allocator.model.problems import AllocatorError
-from allocator.outcome import Merit, Reason, Unsatisfiable
+from allocator.outcome import NOTHING_LEFT, Leftover, Merit, Reason, Unsatisfiable
 from allocator.policies.policy import DeviceKind, Policy, Sizes, sizes_of
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.limits import SearchBudget, TimedSelectors
@@ -36,11 +37,15 @@ class Found(NamedTuple):
     sizes: Sizes
     broken: int
     free: float
+    before: Leftover = NOTHING_LEFT
+    after: Leftover = NOTHING_LEFT
 
     @property
     def merit(self) -> Merit:
         """The merit of the allocation."""
-        return Merit(capacity=dict(self.sizes), free=self.free, broken=self.broken)
+        return Merit(
+            capacity=dict(self.sizes), free=self.free, broken=self.broken, before=self.before, after=self.after
+        )
 
 
 class NotFound(NamedTuple):
@@ -76,6 +81,7 @@ class Single:
         reached: pool by pool, how many devices the node can reach.
         full: counter to its full value.
         choose: as `Policy.single`.
+        tallies: the device models; None: the policy does not weigh what is left.
     """
 
     def __init__(
@@ -85,9 +91,11 @@ class Single:
         reached: Sequence[int],
         full: Mapping[CounterKey, int],
         choose: Callable[[Mapping[DeviceKind, int]], DeviceKind | None],
+        tallies: Tallies | None = None,
     ) -> None:
         self._request = request
         self._choose = choose
+        self._tallies = tallies
         self._devices = tuple(chain.from_iterable(devices))
         self._all_free = tuple([(0,) * len(of_pool) for of_pool in devices])
         ends = [sum(map(len, devices[:number])) + count for number, count in enumerate(reached)]
@@ -98,6 +106,8 @@ class Single:
         for position, device in enumerate(self._devices):
             if not device.draws and device.refused is None:
                 self._independent.setdefault(kinds.of(device, {}, {}), []).append(position)
+        self._alone = [(p, each.tally) for p, each in enumerate(self._devices) if each.tally and not each.draws]
+        self._group_of = {position: group for group in self._groups for position in group.positions}
 
     def answer(self, states: Sequence[States]) -> Found | NotFound | None:
         """The answer of `allocate`; None: only a search can tell.
@@ -114,18 +124,29 @@ class Single:
             position = next((position for position in positions if held[position] == 0), None)
             if position is not None:
                 firsts[kind] = position
+        tally = 0
         for group in self._groups:
-            offers = group.offers(held)
-            if offers is None:
+            state = group.state(held)
+            if state is None:
                 return None
-            for number, kind in offers:
+            tally += state.tally
+            for number, kind in state.offers:
                 position = group.positions[number]
                 if position < firsts.get(kind, position + 1):
                     firsts[kind] = position
         chosen = self._choose(firsts)
         if chosen is None:
             return NotFound(self._request, frozenset(self._causes(held)))
-        return Found(chosen.sizes, chosen.broken, self._free_without(firsts[chosen], held))
+        position = firsts[chosen]
+        found = Found(chosen.sizes, chosen.broken, self._free_without(position, held))
+        return found if self._tallies is None else self._with_leftovers(found, self._tallies, tally, position, held)
+
+    def _with_leftovers(self, found: Found, tallies: Tallies, grouped: int, position: int, held: States) -> Found:
+        """What is left before and after a device is taken; ``grouped``: the tally of all counter groups."""
+        before = grouped + sum([tally for place, tally in self._alone if held[place] == 0])
+        group = self._group_of.get(position)
+        taken = self._devices[position].tally if group is None else group.taken_by(position, held)
+        return found._replace(before=tallies.leftover(before), after=tallies.leftover(before - taken))
 
     def _free_without(self, position: int, held: States) -> float:
         """The share of a pool's devices that is free when one more is taken."""
@@ -149,15 +170,18 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
     """
     if policy.single is None or any(pool.problem for pool in task.pools):
         return None
+    if policy.weighs_leftover and not task.features.partitionable_devices:
+        return None  # counters then count in what is left, but not in the choice
     timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, task.pools, Usage(), NO_RULES, task.features, timed)
+    tallies = Tallies(policy.reads) if policy.weighs_leftover else None
     try:
         budget.step()
         (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
         (wanted,) = slot.alternatives
         if any(needs_search(wanted.checks, each) for each in candidates.all):
             return None
-        reached = iter([_facts(candidates, wanted, index) for index in range(candidates.count)])
+        reached = iter([_facts(candidates, wanted, index, tallies) for index in range(candidates.count)])
     except SearchLimitError:
         raise
     except AllocatorError:
@@ -166,10 +190,11 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
     if not task.features.partitionable_devices:
         devices = [[each._replace(draws=()) for each in of_pool] for of_pool in devices]
     counters = {key: amount for pool in task.pools for key, amount in full(pool).items()}
-    return Single(wanted.label, devices, [len(pool.candidates) for pool in task.pools], counters, policy.single)
+    numbers = [len(pool.candidates) for pool in task.pools]
+    return Single(wanted.label, devices, numbers, counters, policy.single, tallies)
 
 
-def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
+def _facts(candidates: Candidates, wanted: Alternative, index: int, tallies: Tallies | None) -> Facts:
     device, verdict = candidates.all[index].device, candidates.judge(wanted, index)
     if_free = candidates.refusal_if_free(wanted, index)
     return Facts(
@@ -177,6 +202,7 @@ def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
         None if verdict is SUITS else verdict.cause,
         IN_USE.cause if if_free is None else if_free.cause,
         bool(device.consumes_counters),
+        0 if tallies is None else tallies.of(device),
         counter_demand(device),
     )
 

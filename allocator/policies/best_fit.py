@@ -76,7 +76,8 @@ def _waste(left: Sizes, largest: Mapping[str, int]) -> float:
 # --- one device --------------------------------------------------------------------------------------------
 
 
-def _least_waste(positions: Mapping[DeviceKind, int]) -> DeviceKind | None:
+def least_waste(positions: Mapping[DeviceKind, int]) -> DeviceKind | None:
+    """The kind that `by_waste` would take first; see `Policy.single`."""
     left = [kind for kind in positions if not kind.is_short]
     if len(left) < 2:
         return left[0] if left else None
@@ -132,4 +133,4 @@ def _shown(nano: int) -> str:
     return str(Quantity.from_nano(nano, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))
 
 
-BEST_FIT: Final = Policy("best-fit", lambda view: sorted_orders(view, by_waste), _least_waste, _scores, waste_in_words)
+BEST_FIT: Final = Policy("best-fit", lambda view: sorted_orders(view, by_waste), least_waste, _scores, waste_in_words)

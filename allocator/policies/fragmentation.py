@@ -13,7 +13,7 @@ from math import floor
 from typing import Final
 
 from allocator.outcome import Merit
-from allocator.policies.best_fit import by_waste
+from allocator.policies.best_fit import by_waste, least_waste
 from allocator.policies.policy import K, Policy, Range, in_bands, sorted_orders
 
 _SHOWN: Final = 0.005
@@ -29,7 +29,7 @@ def fragmentation(reads: Sequence[str] = ()) -> Policy:
     return Policy(
         "fragmentation",
         lambda view: sorted_orders(view, by_waste),
-        None,
+        least_waste,
         _scores,
         _why,
         weighs_leftover=True,

@@ -29,9 +29,20 @@ def leftover(view: View, taken: Collection[int], reads: Sequence[str]) -> Leftov
             key = (device.id.driver, device.allow_multiple_allocations, id(device.capacity), _values(device, reads))
             model = models.get(key)
             if model is None:
-                model = models[key] = _model(device, reads, is_shared=view.candidates.is_shared(index))
+                model = models[key] = model_of(device, reads, is_shared=view.candidates.is_shared(index))
             found[model, round(room, _DIGITS)] += 1
     return frozenset(found.items())
+
+
+def model_of(device: Device, reads: Sequence[str], *, is_shared: bool) -> DeviceModel:
+    """The model of a device.
+
+    Args:
+        device: the device.
+        reads: attributes by which devices are told apart.
+        is_shared: whether several claims may hold the device.
+    """
+    return DeviceModel(device.id.driver, is_shared, tuple(device.capacity.items()), _values(device, reads))
 
 
 def _room(view: View, index: int, *, is_taken: bool) -> float:
@@ -43,10 +54,6 @@ def _room(view: View, index: int, *, is_taken: bool) -> float:
     if room > 0 and device.consumes_counters and not candidates.capacities.is_shared(device.id):
         return 0.0 if view.counters.refusal(device) else room
     return room
-
-
-def _model(device: Device, reads: Sequence[str], *, is_shared: bool) -> DeviceModel:
-    return DeviceModel(device.id.driver, is_shared, tuple(device.capacity.items()), _values(device, reads))
 
 
 def _values(device: Device, reads: Sequence[str]) -> tuple[tuple[str, str, AttributeValue], ...]:

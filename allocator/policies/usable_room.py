@@ -23,12 +23,16 @@ from allocator.model.devices import Device, DeviceId
 from allocator.model.features import Features
 from allocator.outcome import DeviceModel, Leftover
 from allocator.recent import Recent
+from allocator.search.limits import SearchBudget, TimedSelectors
 
 _TOLERANCE: Final = 1e-6
 """Rooms are rounded, so they may be wrong by this."""
 
 _POINTS: Final = 2_000_000
 """The most pieces of tables that are remembered, about 50 MB."""
+
+_NEEDS: Final = 2_000_000
+"""The most needs of requests that are remembered: each of one request and one device model. About 50 MB."""
 
 
 class Shape(NamedTuple):
@@ -52,14 +56,19 @@ class Needs:
         self._selectors = selectors
         self._features = features
 
-    def of(self, request: DeviceRequest, model: DeviceModel) -> float | None:
+    def of(self, request: DeviceRequest, model: DeviceModel, budget: SearchBudget) -> float | None:
         """The share of a device that a request takes, 0 to 1; None if the device does not serve it, whatever is left.
 
         Selectors, capacities and the policies of capacities count. Taints and constraints do not.
+
+        Raises:
+            SearchLimitError: time was up.
         """
         device_class = self.classes.get(request.device_class)
         device = _device(model)
-        if device_class is None or not self._matches((*device_class.selectors, *request.selectors), device):
+        if device_class is None:
+            return None
+        if not _matches((*device_class.selectors, *request.selectors), device, TimedSelectors(self._selectors, budget)):
             return None
         if not self._features.consumable_capacity or not (device.capacity or request.capacity):
             return 0.0 if model.is_shared else 1.0
@@ -75,11 +84,12 @@ class Needs:
             return None
         return need if model.is_shared else 1.0
 
-    def _matches(self, texts: Sequence[str], device: Device) -> bool:
-        try:
-            return all(self._selectors.matches(text, device) for text in texts)
-        except CelError:
-            return False
+
+def _matches(texts: Sequence[str], device: Device, selectors: TimedSelectors) -> bool:
+    try:
+        return all(selectors.matches(text, device) for text in texts)
+    except CelError:
+        return False
 
 
 def _device(model: DeviceModel) -> Device:
@@ -171,19 +181,24 @@ class UsableRoom:
                 self._asked[shape.requests] = (_numbered(shape.requests, ways), [])
             self._asked[shape.requests][1].append((shape.cpu, weight / total))
         self._ways = tuple(ways)
-        self._of_model: dict[DeviceModel, tuple[float | None, ...]] = {}
+        self._of_model: Recent[tuple[float | None, ...]] = Recent(_NEEDS, lambda _, needs: 1 + len(needs))
         self._tables: Recent[Table] = Recent(_POINTS, lambda _, table: len(table.cpus))
 
-    def table(self, left: Leftover) -> Table:
-        """The usable room of a leftover."""
-        return self._tables.find(left) or self._tables.keep(left, self._worked_out(left))
+    def table(self, left: Leftover, budget: SearchBudget) -> Table:
+        """The usable room of a leftover.
 
-    def _worked_out(self, left: Leftover) -> Table:
-        devices = [_Devices(self._needs_of(model), room, count) for (model, room), count in left]
+        Raises:
+            SearchLimitError: time was up before the table was known. What was found by then is remembered.
+        """
+        return self._tables.find(left) or self._tables.keep(left, self._worked_out(left, budget))
+
+    def _worked_out(self, left: Leftover, budget: SearchBudget) -> Table:
+        devices = [_Devices(self._needs_of(model, budget), room, count) for (model, room), count in left]
         devices.sort(key=lambda each: (each.room, each.number))  # sums of equal leftovers are equal
         constants: dict[float, float] = {0.0: 0.0}
         slopes: dict[float, float] = {0.0: 0.0}
         for asked, cpus in self._asked.values() if devices else ():
+            budget.look()
             copies = _copies(asked, devices)
             for cpu, weight in cpus if copies.most else ():
                 size, end = weight * copies.size, float(cpu * copies.most)
@@ -198,10 +213,11 @@ class UsableRoom:
             array("d", accumulate(slopes.get(begin, 0.0) for begin in begins)),
         )
 
-    def _needs_of(self, model: DeviceModel) -> tuple[float | None, ...]:
-        found = self._of_model.get(model)
+    def _needs_of(self, model: DeviceModel, budget: SearchBudget) -> tuple[float | None, ...]:
+        found = self._of_model.find(model)
         if found is None:
-            found = self._of_model[model] = tuple([self._needs.of(way, model) for way in self._ways])
+            budget.look()
+            found = self._of_model.keep(model, tuple([self._needs.of(way, model, budget) for way in self._ways]))
         return found
 
 

@@ -18,7 +18,7 @@ from extender.decisions.cache import SignatureCache
 from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, NodeViewBuilder
-from extender.decisions.shapes import Weigher
+from extender.decisions.shapes import Weighing
 from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
@@ -52,7 +52,7 @@ class Lookup:
         verdicts: one for each node, in the order asked; `UNDECIDED` for those that are missing.
         missing: the positions of nodes that must be evaluated.
         steps: devices tried so far.
-        weigher: adds losses to verdicts; None if the policy weighs nothing.
+        weighing: adds losses to verdicts; None if the policy weighs nothing.
     """
 
     claims: tuple[Claim, ...]
@@ -64,11 +64,11 @@ class Lookup:
     verdicts: Verdicts
     missing: Sequence[int]
     steps: int = 0
-    weigher: Weigher | None = None
+    weighing: Weighing | None = None
 
     def weighed(self, name: str, verdict: Verdict) -> Verdict:
-        """The verdict on a node, with the loss there."""
-        return verdict if self.weigher is None else self.weigher.of(verdict, self.node_index.snapshot.cpu_left(name))
+        """The verdict on a node, with the loss there; `TOO_LATE` if there was no time to find the loss."""
+        return verdict if self.weighing is None else self.weighing.of(verdict, self.node_index.snapshot.cpu_left(name))
 
 
 class Decider:
@@ -123,11 +123,12 @@ class Decider:
         *,
         sent: Mapping[str, NodeObject] | None = None,
         policy: Policy | None = None,
-        weigher: Weigher | None = None,
+        weighing: Weighing | None = None,
     ) -> Lookup:
         """What is known of each node, if the claims are to be allocated there together.
 
-        Takes about a millisecond at most: searches nothing, evaluates no selector, and examines few new nodes.
+        Takes about a millisecond at most, unless it weighs: searches nothing, evaluates no selector, and examines few
+        new nodes. Weighing takes what its budget has.
 
         Args:
             claims: without an allocation.
@@ -135,7 +136,7 @@ class Decider:
             world: where to decide: the snapshot that is followed, or a fork.
             sent: the nodes as they were sent, if they count instead of those of the snapshot.
             policy: the policy of the pod; None: the policy of the decider.
-            weigher: adds losses to verdicts.
+            weighing: adds losses to verdicts.
         """
         policy = policy or self.solver.policy
         node_index = self._over(world)
@@ -143,13 +144,14 @@ class Decider:
         cache = self._caches.find(signature_of(claims, node_index.snapshot.classes, policy))
         nothing = Verdicts((UNDECIDED,), bytes(len(names)))
         lookup = Lookup(
-            tuple(claims), policy, names, sent, node_index, cache, nothing, range(len(names)), weigher=weigher
+            tuple(claims), policy, names, sent, node_index, cache, nothing, range(len(names)), weighing=weighing
         )
         return lookup if cache is None or sent is not None else self._looked_up(lookup, cache)
 
     def _looked_up(self, lookup: Lookup, cache: SignatureCache) -> Lookup:
         """With what is remembered."""
-        node_index, names, weigher = lookup.node_index, lookup.names, lookup.weigher
+        node_index, names = lookup.node_index, lookup.names
+        weigher = None if lookup.weighing is None else lookup.weighing.weigher
         inquiry = self._inquiry(lookup.claims, node_index, cache)
         find = inquiry.known_of if weigher is None else lambda name: lookup.weighed(name, inquiry.known_of(name))
         verdicts = None

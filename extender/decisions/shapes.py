@@ -7,7 +7,7 @@ Calls may come from several threads: a value is replaced in one assignment; at w
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import (
@@ -20,12 +20,14 @@ from allocator import (
     Policy,
     Recent,
     Request,
+    SearchBudget,
+    SearchLimitError,
     Selectors,
     Shape,
     UsableRoom,
     fragmentation,
 )
-from extender.decisions.verdict import Verdict
+from extender.decisions.verdict import TOO_LATE, Verdict
 from extender.state.objects import Pod
 
 _PODS: Final = 20_000
@@ -52,8 +54,8 @@ _WEIGHERS: Final = 32
 _LOSSES: Final = 5_000
 """The most losses that are remembered for one amount of CPU."""
 
-_DIGITS: Final = 3
-"""Losses are in thousandths of a device, so that thousands of nodes have few different losses."""
+_DIGITS: Final = 2
+"""Losses are in hundredths of a device, so that thousands of nodes have few different losses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,10 +121,15 @@ class Shapes:
         if self._pods >= self._next or self._known.classes is not classes:
             self._publish(classes)
 
-    def weigher(self, cpu: int) -> "Weigher":
-        """Adds losses to the verdicts for pods that request this CPU, in thousandths of a core."""
+    def weighing(self, cpu: int, budget: SearchBudget) -> "Weighing":
+        """Adds losses to the verdicts for pods that request this CPU.
+
+        Args:
+            cpu: in thousandths of a core.
+            budget: the time for it.
+        """
         known = self._known
-        return known.weighers.find(cpu) or known.weighers.keep(cpu, Weigher(known.usable, cpu))
+        return Weighing(known.weighers.find(cpu) or known.weighers.keep(cpu, Weigher(known.usable, cpu)), budget)
 
     def _is_modest(self, requests: Sequence[Request]) -> bool:
         """Whether requests may be learned. All pods pay for what is learned, whoever has asked for it."""
@@ -170,7 +177,7 @@ class Shapes:
 
 
 class Weigher:
-    """Adds losses to verdicts. Equal losses of one verdict are one verdict, so nodes have few distinct verdicts.
+    """Adds losses to verdicts, which have nothing else then but preferences: so nodes have few distinct verdicts.
 
     Args:
         usable: for the shapes at one moment.
@@ -183,22 +190,46 @@ class Weigher:
         self._by_cpu: Recent[Verdict] = Recent(_LOSSES)
         self._by_loss: Recent[Verdict] = Recent(_LOSSES)
 
-    def of(self, verdict: Verdict, left: int | None) -> Verdict:
-        """The verdict with the loss on a node where this CPU is left; None: shapes find as much as they can use."""
+    def of(self, verdict: Verdict, left: int | None, budget: SearchBudget) -> Verdict:
+        """The verdict with the loss on a node where this CPU is left; None: shapes find as much as they can use.
+
+        Args:
+            verdict: without a loss.
+            left: in thousandths of a core.
+            budget: the time for it.
+
+        Raises:
+            SearchLimitError: the time is used up.
+        """
         key = (verdict, left)
-        return self._by_cpu.find(key) or self._by_cpu.keep(key, self._weighed(verdict, left))
+        return self._by_cpu.find(key) or self._by_cpu.keep(key, self._weighed(verdict, left, budget))
 
-    def _weighed(self, verdict: Verdict, left: int | None) -> Verdict:
-        if verdict.merit is None:
+    def _weighed(self, verdict: Verdict, left: int | None, budget: SearchBudget) -> Verdict:
+        """The policy compares nothing but preferences and losses, so nodes that are equal there share a verdict."""
+        merit = verdict.merit
+        if merit is None:
             return verdict
-        loss = round(self._loss(verdict.merit, left), _DIGITS)
-        key = (verdict, loss)
-        weighed = Verdict(replace(verdict.merit, loss=loss), verdict.reason, verdict.lasting)
-        return self._by_loss.find(key) or self._by_loss.keep(key, weighed)
+        key = (merit.preference, round(self._loss(merit, left, budget), _DIGITS))
+        return self._by_loss.find(key) or self._by_loss.keep(key, Verdict(Merit(preference=key[0], loss=key[1])))
 
-    def _loss(self, merit: Merit, left: int | None) -> float:
-        before, after = self._usable.table(merit.before), self._usable.table(merit.after)
+    def _loss(self, merit: Merit, left: int | None, budget: SearchBudget) -> float:
+        before, after = self._usable.table(merit.before, budget), self._usable.table(merit.after, budget)
         if left is not None and left < self._cpu:
             # kube-scheduler rejects this node. A simulation does not reject it, so it must not look cheap there.
             return before.at(None)
         return before.at(left) - after.at(None if left is None else left - self._cpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """Adds losses to verdicts, as long as there is time."""
+
+    weigher: Weigher
+    budget: SearchBudget
+
+    def of(self, verdict: Verdict, left: int | None) -> Verdict:
+        """As `Weigher.of`; `TOO_LATE` if the time is used up."""
+        try:
+            return self.weigher.of(verdict, left, self.budget)
+        except SearchLimitError:
+            return TOO_LATE

@@ -31,7 +31,7 @@ from allocator import (
     attribute_reads_of,
     single_of,
 )
-from extender.decisions.shapes import Shapes, Weigher
+from extender.decisions.shapes import Shapes, Weighing
 from extender.faults import Faults
 from extender.quota.totals import Totals
 from extender.state.objects import Pod
@@ -109,11 +109,17 @@ class Solver:
         self.shapes.see(pod, claims, snapshot.classes)
         return replace(self, policy=self.shapes.policy)
 
-    def weigher(self, pod: Pod) -> Weigher | None:
-        """Adds losses to verdicts for a pod, if the policy weighs what is left."""
+    def weighing(self, pod: Pod, until: float = math.inf) -> Weighing | None:
+        """Adds losses to verdicts for a pod, if the policy weighs what is left.
+
+        Args:
+            pod: the pod at hand.
+            until: when to stop, by the clock, if that is earlier than the deadline.
+        """
         if not self.policy.weighs_leftover or self.shapes is None:
             return None
-        return self.shapes.weigher(pod.cpu)
+        seconds = min(until, self.until) - self.clock()
+        return self.shapes.weighing(pod.cpu, SearchBudget(Limits(seconds=seconds), self.clock))
 
     def look(self) -> None:
         """Look at the clock; raises TimeoutError if the deadline has passed."""

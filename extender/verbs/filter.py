@@ -264,8 +264,8 @@ class Question:
 
     def _looked_up(self, needs: Needs, names: Sequence[str]) -> Lookup:
         pending, solver = [each.claim for each in needs.pending], self.case.solver
-        world, weigher = needs.world(self.case.snapshot), solver.weigher(self.case.pod)
-        return self.decider.lookup(pending, names, world, sent=self.sent, policy=solver.policy, weigher=weigher)
+        world, weighing = needs.world(self.case.snapshot), solver.weighing(self.case.pod, self.bounds.until)
+        return self.decider.lookup(pending, names, world, sent=self.sent, policy=solver.policy, weighing=weighing)
 
     def _answer(self) -> FilterResult:
         pod = self.case.pod

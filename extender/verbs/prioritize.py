@@ -32,7 +32,7 @@ def score_by_cpu(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Sol
     """
     decider.follow(snapshot)
     informed = solver.informed(pod, (), snapshot)
-    lookup = decider.lookup((), names, snapshot, policy=informed.policy, weigher=informed.weigher(pod))
+    lookup = decider.lookup((), names, snapshot, policy=informed.policy, weighing=informed.weighing(pod))
     verdicts = decider.evaluate(lookup, until=solver.until, solver=informed).verdicts
     merits = {code: merit for code in set(verdicts.codes) if (merit := verdicts.kinds[code].merit) is not None}
     return list(map(informed.policy.scores(merits).get, verdicts.codes, repeat(0)))

@@ -45,7 +45,7 @@ class Ranking:
         if len(kinds) > _BYTES:
             present = set(codes)
             marks = _marks(kinds, present, policy)
-            return cls(names, verdicts, bytes([marks[code] for code in codes]))
+            return cls(names, verdicts, bytes(map(marks.__getitem__, codes)))
         packed = bytes(codes)
         present = {code for code in range(len(kinds)) if code in packed}
         return cls(names, verdicts, packed.translate(_marks(kinds, present, policy).ljust(_BYTES, b"\0")))

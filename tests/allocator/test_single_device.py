@@ -32,6 +32,7 @@ from allocator import (
     Slice,
     Usage,
     device_circumstances,
+    fragmentation,
     is_single,
     single_of,
 )
@@ -53,7 +54,8 @@ from tests.allocator.worlds import (
     want,
 )
 
-POLICIES = pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT], ids=lambda p: p.name)
+BY_FRAGMENTATION = fragmentation([f"{DRIVER}/fast"])
+POLICIES = pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT, BY_FRAGMENTATION], ids=lambda p: p.name)
 IS_FAST = f"device.attributes['{DRIVER}'].fast"
 
 
@@ -113,9 +115,10 @@ def scenes(draw: st.DrawFn) -> Scene:
             slices.append(Slice(f"{name}-far", devices[0].id.pool_id, 1, count, elsewhere, devices=tuple(far)))
         ids += [each.id for each in (*devices, *far)]
     usages = draw(st.lists(st.lists(st.sampled_from(ids), unique=True).map(Usage.of), min_size=1, max_size=5))
-    features = draw(st.sampled_from([Features(), Features(), ALL_FEATURES, Features(partitionable_devices=False)]))
+    policy = draw(st.sampled_from([FIRST_FIT, BEST_FIT, BY_FRAGMENTATION]))
+    off = () if policy is BY_FRAGMENTATION else (Features(partitionable_devices=False),)
+    features = draw(st.sampled_from([Features(), Features(), ALL_FEATURES, *off]))
     wanted = claim(want("gpu", 1, *draw(st.sampled_from([(), (IS_FAST,)]))))
-    policy = draw(st.sampled_from([FIRST_FIT, BEST_FIT]))
     return Scene(World(slices, features=features, policy=policy), usages, wanted)
 
 
@@ -160,6 +163,16 @@ def test_a_gpu_that_is_broken_already_goes_first() -> None:
     assert found is not None
     assert told(world, found, Usage()) == Merit(free=15 / 16, broken=1)
     assert told(world, found, held("gpu-1-3")) == Merit(free=14 / 16, broken=0)
+
+
+def test_what_is_left_of_a_gpu_counts_each_model_of_its_devices() -> None:
+    world = replace(gpus(2), policy=BY_FRAGMENTATION)
+    found = single(world, claim(want("gpu", 1, IS_FAST)))
+    assert found is not None
+    merit = told(world, found, Usage())
+    assert isinstance(merit, Merit)
+    before, after = ({kind[0].attributes[0][2]: count for kind, count in left} for left in (merit.before, merit.after))
+    assert (before, after) == ({True: 14, False: 2}, {True: 13, False: 1})
 
 
 def test_without_a_device_the_causes_are_told() -> None:
@@ -227,6 +240,12 @@ def test_devices_with_more_to_check_need_a_search(slices: Sequence[Slice], wante
     placed = [replace(d, placement=Placement(node_name="node-1")) for s in slices for d in s.devices]
     located = [replace(s, devices=tuple(placed)) if s.per_device_placement else s for s in slices]
     assert single(World(located, node=here, features=features, policy=policy), wanted) is None
+
+
+def test_partitions_that_nobody_may_have_need_a_search_where_policies_weigh_what_is_left() -> None:
+    """Their counters count in what is left, although no request gets them."""
+    world = replace(gpus(1), features=Features(partitionable_devices=False), policy=BY_FRAGMENTATION)
+    assert single(world, claim(want("gpu"))) is None
 
 
 def test_a_limit_of_no_steps_is_an_error() -> None:

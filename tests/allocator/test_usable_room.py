@@ -1,6 +1,7 @@
 """Usable room: which of the devices that are left the shapes of pods can use."""
 
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 
@@ -11,14 +12,17 @@ from allocator import (
     DeviceRequest,
     Features,
     Leftover,
+    Limits,
     Needs,
     Request,
+    SearchBudget,
+    SearchLimitError,
     Shape,
     UsableRoom,
     Usage,
     fragmentation,
 )
-from tests.allocator.worlds import DRIVER, SELECTORS, World, claim, device, held, pool, q, want
+from tests.allocator.worlds import DRIVER, SELECTORS, World, claim, device, held, pool, q, ticks, want
 
 ANY = DeviceClass("gpu", (f'device.driver == "{DRIVER}"',))
 MODEL = f'device.attributes["{DRIVER}"].model == "a100"'
@@ -60,7 +64,7 @@ def leftover(devices: Sequence[Device], usage: Usage, *, slices: int = 0) -> Lef
 
 def usable(left: Leftover, *shapes: Shape, cpu: int = 0) -> float:
     room = UsableRoom(dict.fromkeys(shapes, 1.0), Needs({"gpu": ANY}, SELECTORS, Features()))
-    return room.table(left).at(cpu)
+    return room.table(left, SearchBudget(Limits(), ticks())).at(cpu)
 
 
 TWO = [card("a"), card("b", "t4")]
@@ -108,6 +112,18 @@ def test_shape_takes_as_many_devices_as_there_is_cpu_for() -> None:
     left, small, large = leftover(TWO, Usage()), Shape((ask(way()),), 1000), Shape((ask(way()),), 4000)
     found = [usable(left, small, large, cpu=cpu) for cpu in (0, 999, 1000, 1500, 2000, 3999, 4000, 6000, 8000, 9999)]
     assert found == pytest.approx([0.0, 0.0, 0.5, 0.75, 1.0, 1.0, 1.5, 1.75, 2.0, 2.0])
+
+
+def test_table_takes_no_longer_than_the_budget_and_what_was_found_is_remembered() -> None:
+    """Each look at the clock takes a second."""
+    clock = count(0.0).__next__
+    left = leftover([card(f"gpu-{number}", f"model-{number}") for number in range(20)], Usage())
+    room = UsableRoom({Shape((ask(way(selectors=[MODEL])),)): 1.0}, Needs({"gpu": ANY}, SELECTORS, Features()))
+    with pytest.raises(SearchLimitError):
+        room.table(left, SearchBudget(Limits(seconds=40.0), clock))
+    began = clock()
+    room.table(left, SearchBudget(Limits(seconds=40.0), clock))
+    assert clock() - began < 40
 
 
 def test_pods_of_several_devices_leave_an_odd_one() -> None:

@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from allocator import DeviceClass, Features, Selectors, Shape, parse_claim, parse_device_class
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
+from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
+from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.document import as_json
-from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request
+from extender.verbs.filter import Bounds, filter_nodes
+from tests.extender.explaining import weighing
+from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of
 
 SETTINGS = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
 CLASSES = {"gpu": parse_device_class(GPU)}
@@ -154,3 +159,27 @@ def test_what_costs_others_much_is_not_learned(asked: list[Object]) -> None:
     shapes.see(replace(POD, uid="costly"), [parse_claim(claim("c", *asked))], CLASSES)
     shapes.see(POD, [ASKED[1]], CLASSES)
     assert shapes.shares == {Shape(ASKED[1].spec.requests, 1000): 1.0}
+
+
+def test_weighing_ends_with_the_time_of_the_call_and_the_next_call_goes_on() -> None:
+    """Each node has a device model of its own. 30 shapes have a selector each. A look at the clock takes 1 ms."""
+    names = [f"n{number}" for number in range(20)]
+    objects = [each for name in names for each in (node(name), local_slice(name, 1, **model(name)))]
+    asked = (request(selectors=[f"device.attributes['{DRIVER}'].model == '{number}'"]) for number in range(30))
+    world = snapshot_of(GPU, *objects, claim("c"))
+    reader = count()
+    by = replace(weighing(*[(1.0, each) for each in asked]), clock=lambda: next(reader) / 1000)
+    decider = Decider(by, lambda _: [])
+    passed = [0]
+    while passed[-1] < len(names):
+        bounds = Bounds(until=by.clock() + 1.0)
+        result = filter_nodes(parsed(pod("p", "c")), names, world, by, decider=decider, bounds=bounds)
+        assert set(result.unresolvable.values()) <= {OUT_OF_TIME}
+        assert by.clock() < bounds.until + 0.2
+        assert len(result.passed) > passed[-1]
+        passed.append(len(result.passed))
+    assert len(passed) > 2
+
+
+def model(name: str) -> Object:
+    return {"attributes": {"model": {"string": name}}}

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from extender.state.objects import POLICY
 from tests.hostile import specimens
 from tests.hostile.objects import HostileValues, Path, places_in, replaced
 from tests.hostile.oddities import BROKEN, HEADERS, METHODS, PATHS, QUERIES
@@ -20,6 +21,9 @@ SELECTOR_CLAIM: Final = "selector-{}"
 
 SESSION: Final = b"@session@"
 """Where the sender puts a session of the service, which no seed tells."""
+
+_WEIGHING: Final = 1 / 4
+"""The share of the pods with hostile selectors that ask for the policy fragmentation."""
 
 _NODES: Final = tuple(map(node_name, range(100)))
 TABLES: Final = ("/cluster", "/pools", "/devices", "/claims", "/pods", "/problems", "/decisions")
@@ -168,6 +172,10 @@ class HostileRequests:
         if target == "/preempt":
             body = {"Pod": pod, "NodeNameToMetaVictims": {_NODES[0]: {"Pods": []}}}
         told = f"{target}, the claim of selector:{number}"
+        if random.random() < _WEIGHING:
+            # the selector is then learned, and read on the devices of all nodes
+            pod["metadata"]["annotations"] = {POLICY: "fragmentation"}
+            told += ", policy fragmentation"
         return {"told": told, "target": target.encode(), "body": orjson.dumps(body)}
 
     def _odd_pod(self, random: Random) -> dict[str, Any]:
