@@ -25,6 +25,58 @@ _ENCRYPTED: Final = b"ENCRYPTED"
 """In the first line of a key (PKCS #8), or in the second (PKCS #1), if there is a passphrase."""
 
 
+class HandshakeError(ssl.SSLError):
+    """A handshake has failed.
+
+    Attributes:
+        why: in OpenSSL's words.
+        alert: the bytes that tell the other side; event loops do not send them.
+    """
+
+    def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
+        super().__init__(*error.args)
+        self.alert = alert
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self.why = f"the client certificate is not accepted: {error.verify_message}"
+        else:
+            self.why = (error.reason or str(error)).lower().replace("_", " ")
+
+
+class _Side(ssl.SSLObject):
+    """Our side of a connection."""
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises HandshakeError: it has failed."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            raise HandshakeError(error, self.outgoing.read()) from error
+
+
+class _Context(ssl.SSLContext):
+    """A context whose failed handshakes raise `HandshakeError`."""
+
+    sslobject_class = _Side
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002  # as Python's own
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Our side of a connection whose bytes are in memory."""
+        side = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        if isinstance(side, _Side):
+            side.outgoing = outgoing
+        return side
+
+
 class CertificateError(Exception):
     """A file of certificates or keys cannot be used. The text names the file and says why."""
 
@@ -144,7 +196,7 @@ def _context(files: CertificateFiles, pem: Pem) -> ssl.SSLContext:
     Raises:
         CertificateError: a file cannot be used, or the files have changed meanwhile.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # A resumed session would not be checked against authorities and times again.
     context.num_tickets = 0

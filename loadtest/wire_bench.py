@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.config.settings import Settings
-from extender.serving.run import server_config
+from extender.serving.listeners import server_config
 from loadtest.stage import Connection, Process, Stage, asked_names, stage, verb
 from tests.kit.measure import machine
 from tests.kit.objects.worlds import NAMESPACE, waiting_pod

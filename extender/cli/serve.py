@@ -21,6 +21,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import ConnectError
 from extender.kube.credentials import find_origin
 from extender.serving import run as serving
+from extender.serving.listeners import ListenError
 from extender.tracing.tracing import TracingError, open_tracing
 
 app = command_app()
@@ -45,6 +46,8 @@ def serve(
     settings = settings_of(config, {"server.host": host, "server.port": port, "scheduling.policy": policy})
     if manifests and (kubeconfig or context):
         fail("--manifests names a cluster in memory, --kubeconfig and --context name a live one: give only one of them")
+    if manifests and settings.api.port:
+        fail("api.port: an API server says who callers are and what they may do, and a cluster in memory has none")
     try:
         tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
@@ -52,7 +55,7 @@ def serve(
         else:
             opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
         serving.run(opening, settings, tracing)
-    except (serving.ListenError, TracingError) as error:
+    except (ListenError, TracingError) as error:
         fail(str(error))
     except (ConnectError, TemplateError) as error:
         fail(*error.problems)

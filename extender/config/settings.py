@@ -137,8 +137,23 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel, allow_inf_nan=False)
 
 
-class ServerSettings(Section):
-    """Where and how the service listens."""
+class TlsSettings(Section):
+    """The certificates of a listener. The files are read again when they change."""
+
+    certificate: str = Field(default="", description="File of the listener's certificate, in PEM; empty: no TLS.")
+    key: str = Field(default="", description="File of the certificate's private key, in PEM, without a passphrase.")
+    client_ca: str = Field(
+        default="", description="File of the authorities that issue certificates of clients, in PEM; empty: none."
+    )
+
+    @property
+    def tls(self) -> bool:
+        """Whether the listener has TLS."""
+        return bool(self.certificate)
+
+
+class ServerSettings(TlsSettings):
+    """Where and how the service listens. With an authority for clients, each client needs a certificate."""
 
     host: Annotated[str, AfterValidator(_host)] = Field(
         default="127.0.0.1", description="Address to listen on.", min_length=1
@@ -172,6 +187,21 @@ class OperationsSettings(Section):
         default="0.0.0.0", description="Address to listen on.", min_length=1
     )
     port: int = Field(default=0, description="Port to listen on; 0: no second port.", ge=0, le=65535)
+
+
+class ApiSettings(TlsSettings):
+    """A port for callers off the node: verbs of autoscalers, explanations, tables. It always has TLS.
+
+    Callers show a certificate or a token, and the API server says what they may do.
+    """
+
+    host: Annotated[str, AfterValidator(_host)] = Field(
+        default="0.0.0.0", description="Address to listen on.", min_length=1
+    )
+    port: int = Field(default=0, description="Port to listen on; 0: no such port.", ge=0, le=65535)
+    audience: str = Field(
+        default="", description="Audience that tokens must be made for; empty: that of the API server."
+    )
 
 
 class ClusterSettings(Section):
@@ -303,6 +333,7 @@ class Settings(Section):
 
     server: ServerSettings = ServerSettings()
     operations: OperationsSettings = OperationsSettings()
+    api: ApiSettings = ApiSettings()
     cluster: ClusterSettings = ClusterSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()

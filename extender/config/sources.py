@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from allocator import JSON
+from extender.config.listeners import problems_of_listeners
 from extender.config.settings import Section, Settings
 from extender.config.wording import expected, suggestion
 from extender.config.yamltext import single_mapping
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})
 
 
 class SettingsError(Exception):
@@ -62,7 +62,7 @@ def load(
         flags: dotted key to value, such as ``{"server.port": 8080}``; None: the flag was not given.
 
     Raises:
-        SettingsError: all unknown keys and invalid values, two equal ports, or a text that is not YAML.
+        SettingsError: all unknown keys and invalid values, listeners that cannot be, or a text that is not YAML.
     """
     given = [(key, value) for key, value in (flags or {}).items() if value is not None]
     texts, lists = _from_environment(environment or {})
@@ -84,8 +84,8 @@ def load(
     if problems:
         raise SettingsError(problems)
     settings = Settings.model_validate(merged)
-    if clash := _clash(settings):
-        raise SettingsError([clash])
+    if found := [*problems_of_listeners(settings)]:
+        raise SettingsError(found)
     return settings
 
 
@@ -122,21 +122,6 @@ def _problems(source: Source, error: ValidationError) -> Iterator[str]:
 def _siblings(path: tuple[str, ...]) -> set[str]:
     """The known keys in the section of a path."""
     return {known[len(path) - 1] for known, _ in keys() if known[: len(path) - 1] == path[:-1]}
-
-
-def _clash(settings: Settings) -> str:
-    """What is wrong if both ports are the same at addresses that overlap; else empty."""
-    server, operations = settings.server, settings.operations
-    hosts = {server.host, operations.host}
-    is_one_family = len({":" in host for host in hosts}) == 1
-    if not operations.port or operations.port != server.port:
-        return ""
-    if len(hosts) > 1 and not (is_one_family and hosts & _EVERYWHERE):
-        return ""
-    return (
-        f"operations.port: {operations.port} is server.port as well ({' and '.join(sorted(hosts))}): "
-        "health and metrics need a port of their own, or 0 to be on server.port alone"
-    )
 
 
 def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:

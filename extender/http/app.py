@@ -7,7 +7,6 @@ Verbs answer as kube-scheduler needs it (`extender.http.endpoint`). Everything e
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -23,15 +22,11 @@ from allocator import did_you_mean, nearest
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
-from extender.http.autoscaler_verbs import add_autoscaler_verbs
 from extender.http.bodies import Bodies
 from extender.http.endpoint import Application, Endpoints
 from extender.http.error_replies import error_reply
-from extender.http.explain import add_explain
-from extender.http.operations import add_health, add_index
+from extender.http.listeners import Listener, Parts, add_endpoints
 from extender.http.origins import Callers
-from extender.http.scheduler_verbs import add_scheduler_verbs
-from extender.http.tables import add_tables
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.version import __version__
@@ -46,32 +41,26 @@ def create_app(
     service: Service,
     autoscaler: Autoscaler,
     settings: Settings,
+    listener: Listener = Listener.SERVER,
     *,
     clock: Callable[[], float] = time.perf_counter,
     tracing: Tracing = UNTRACED,
 ) -> FastAPI:
-    """The ASGI application over a service. Nothing is started: the caller owns the event loop and the cluster."""
-    app = _app(Callers((settings.server.host, *settings.server.allowed_hosts)))
+    """The ASGI application of a listener. Nothing is started: the caller owns the event loop and the cluster."""
+    app = _app(_callers(settings, listener))
     bodies = Bodies(settings.server.body_limit_bytes)
     endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
-    add_scheduler_verbs(app, service, autoscaler, endpoints, settings)
-    of_autoscaler = replace(endpoints, deadline=settings.autoscaler.deadline_seconds)
-    add_autoscaler_verbs(app, autoscaler, of_autoscaler)
-    add_explain(app, service, bodies)
-    add_tables(app, service.overview)
-    add_health(app, service)
-    add_index(app, service)
+    add_endpoints(app, listener, Parts(service, autoscaler, settings, endpoints))
     return app
 
 
-def create_operations_app(service: Service) -> FastAPI:
-    """Health and metrics alone, for a port that is open to more clients than the scheduler.
-
-    It answers to any host name, because Prometheus may use one. Nothing can be changed here, and nothing is secret.
-    """
-    app = _app()
-    add_health(app, service)
-    return app
+def _callers(settings: Settings, listener: Listener) -> Callers | None:
+    """Whose requests are answered; None for all, because Prometheus may use any name of the port for operations."""
+    if listener is Listener.OPERATIONS:
+        return None
+    if listener is Listener.API or settings.server.tls:
+        return Callers(None)
+    return Callers((settings.server.host, *settings.server.allowed_hosts))
 
 
 def _app(callers: Callers | None = None) -> Application:

@@ -5,13 +5,14 @@ operator has a reason to change is a constant; the constant says the reason for 
 """
 
 import asyncio
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httptools
 import orjson
@@ -60,7 +61,10 @@ class ListenerLimits:
 
 
 VERBS: Final = ListenerLimits(connections=256)
-"""A scheduler has a connection for each bind that runs. Both listeners together stay far below 1,024 descriptors."""
+"""A scheduler has a connection for each bind that runs. All listeners together stay far below 1,024 descriptors."""
+
+API: Final = ListenerLimits(connections=128, pause=0.002)
+"""Limits for callers off the node: at most 500 answers a second. The scheduler's verbs share the event loop."""
 
 OPERATIONS: Final = ListenerLimits(connections=32, pause=0.005)
 """Limits for kubelet and a few Prometheus servers: at most 200 answers a second. Each takes half a millisecond, so all
@@ -102,14 +106,74 @@ class BoundedConfig(uvicorn.Config):
         self.pacer = Pacer(limits.pause)
 
 
+class AcceptingConfig(BoundedConfig):
+    """A configuration that accepts the connections of its server itself."""
+
+    async def accept(self, listener: socket.socket, state: ServerState) -> None:
+        """Accept connections until cancelled."""
+        raise NotImplementedError
+
+
 class BoundedServer(uvicorn.Server):
     """uvicorn's server, which also checks the limits on time once a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. A configuration that accepts connections itself does so from here on."""
+        if not isinstance(self.config, AcceptingConfig):
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        accept = self.config.accept
+        self._accepting = [asyncio.create_task(accept(each, self.server_state)) for each in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and end those that there are."""
+        for each in self._accepting:
+            each.cancel()
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
         if counter % 10 == 0:
             sweep(self.server_state.connections, time.monotonic())  # type: ignore[arg-type]  # ours
         return await super().on_tick(counter)
+
+
+class Connection(Protocol):
+    """A connection among those of a server."""
+
+    since: float
+
+    @property
+    def is_idle(self) -> bool:
+        """No complete request waits for its answer."""
+        ...
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of replies that the client has not taken yet."""
+        ...
+
+    def check(self, now: float) -> None:
+        """End the connection if its time is up."""
+        ...
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        ...
+
+
+def make_room(connections: set[Any], limit: int) -> None:
+    """If there are too many connections, close the one that has been idle the longest. The newest one is idle."""
+    if len(connections) > limit:
+        found: Iterable[Connection] = connections
+        leaving = min((each for each in found if each.is_idle), key=lambda each: each.since)
+        connections.discard(leaving)
+        leaving.abort()
 
 
 class _Stage(Enum):
@@ -144,7 +208,7 @@ class BoundedProtocol(OneWriteProtocol):
         self._head = 0  # bytes of what is complete of the head and of the trailers
         self._incomplete = 0  # bytes since anything was complete
         self._chunks = 0  # of what is being received
-        self._since = 0.0
+        self.since = 0.0
         self._patience = float(config.timeout_keep_alive)
         self._unsent_since: float | None = None
         self._is_leaving = False
@@ -154,12 +218,8 @@ class BoundedProtocol(OneWriteProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """If there are too many connections now, close the one that has been idle the longest."""
         super().connection_made(transport)
-        self._since = time.monotonic()
-        if len(self.connections) > self._limits.connections:
-            idle = [each for each in self.connections if isinstance(each, BoundedProtocol) and each.is_idle]
-            leaving = min(idle, key=lambda each: each._since)  # the new connection is idle, so there is one
-            self.connections.discard(leaving)
-            leaving.transport.abort()
+        self.since = time.monotonic()
+        make_room(self.connections, self._limits.connections)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's never keeps the connection
         """The client sends no more. It still gets the answer to a complete request."""
@@ -188,6 +248,10 @@ class BoundedProtocol(OneWriteProtocol):
     def _is_answering(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # None at first, which uvicorn does not declare
         return cycle is not None and not cycle.response_complete
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.transport.abort()
 
     # --- what is received ------------------------------------------------------------------------------------
 
@@ -273,7 +337,7 @@ class BoundedProtocol(OneWriteProtocol):
             start(cycle, app)
 
     def _enter(self, stage: _Stage, patience: float) -> None:
-        self._stage, self._patience, self._since = stage, patience, time.monotonic()
+        self._stage, self._patience, self.since = stage, patience, time.monotonic()
 
     # --- limits ----------------------------------------------------------------------------------------------
 
@@ -286,12 +350,12 @@ class BoundedProtocol(OneWriteProtocol):
         """End the connection if its time is up."""
         if self.transport.is_closing():
             if not self._is_leaving:
-                self._is_leaving, self._since = True, now
-            elif now - self._since > REPLY_SECONDS:
+                self._is_leaving, self.since = True, now
+            elif now - self.since > REPLY_SECONDS:
                 self.transport.abort()
         elif self._unsent_since is not None and now - self._unsent_since > REPLY_SECONDS:
             self.transport.abort()
-        elif now - self._since > self._patience:
+        elif now - self.since > self._patience:
             self._time_out()
 
     def _time_out(self) -> None:
@@ -320,7 +384,7 @@ class BoundedProtocol(OneWriteProtocol):
         self.transport.close()
 
 
-def sweep(connections: Iterable[BoundedProtocol], now: float) -> None:
+def sweep(connections: Iterable[Connection], now: float) -> None:
     """End the connections whose time is up, and the slowest readers if too much waits for readers."""
     found = list(connections)
     for connection in found:
@@ -330,4 +394,4 @@ def sweep(connections: Iterable[BoundedProtocol], now: float) -> None:
         if unsent <= UNSENT_BYTES:
             break
         unsent -= connection.unsent
-        connection.transport.abort()
+        connection.abort()

@@ -3,7 +3,8 @@
 A page in a browser on the same machine can send requests to 127.0.0.1. The browser does not ask first if the content
 type is that of a form. A page can also come from a name that it lets point to 127.0.0.1 (DNS rebinding), and then read
 the answers. Three headers show such requests: ``Origin``, ``Sec-Fetch-Site`` and ``Host``. DNS rebinding needs a name,
-so an address in ``Host`` is always fine. The content type does not help: ``curl --data`` sends that of a form.
+so an address in ``Host`` is always fine. With TLS every name is fine: a browser compares the name with the certificate.
+The content type does not help: ``curl --data`` sends that of a form.
 """
 
 from collections.abc import Iterable
@@ -23,11 +24,13 @@ class Callers:
     """Decides whether a request is answered.
 
     Args:
-        names: host names of this service, beside addresses and localhost.
+        names: host names of this service, beside addresses and localhost; None: the service has TLS.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = frozenset({_LOOPBACK, *(name.lower().rstrip(".") for name in names)})
+    def __init__(self, names: Iterable[str] | None) -> None:
+        self._scheme = b"https://" if names is None else b"http://"
+        self._is_tls = names is None
+        self._names = frozenset({_LOOPBACK, *(name.lower().rstrip(".") for name in names or ())})
         # There are few callers, and each sends one host.
         self._is_ours = lru_cache(maxsize=64)(self._is_known)
 
@@ -37,7 +40,7 @@ class Callers:
         for name, value in headers:
             if name == b"host":
                 host = value
-                if not self._is_ours(host):
+                if not (self._is_tls or self._is_ours(host)):
                     return (
                         f"host {shown(host.decode('latin-1'))} is not known here: use an address, "
                         "or add the name to server.allowedHosts"
@@ -46,7 +49,7 @@ class Callers:
                 origin = value
             elif name == b"sec-fetch-site" and value not in _SITES:
                 return f"requests of other web sites are refused (Sec-Fetch-Site: {shown(value.decode('latin-1'))})"
-        if origin and (method not in _SAFE or origin.lower() != b"http://" + host.lower()):
+        if origin and (method not in _SAFE or origin.lower() != self._scheme + host.lower()):
             return f"requests of web pages are refused (Origin: {shown(origin.decode('latin-1'))})"
         return ""
 

@@ -5,28 +5,30 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import Final
 
 import structlog
-import uvicorn
 import uvloop
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
-from starlette.types import ASGIApp
 
 from allocator import DEFAULTS_OF
+from extender.access.gate import Clocks, Gate
+from extender.access.reviews import REVIEWS, Reviews
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.http.app import create_app, create_operations_app
-from extender.http.connections import OPERATIONS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
+from extender.http.app import create_app
+from extender.http.connections import API, OPERATIONS
+from extender.http.guard import Guard
+from extender.http.listeners import Listener
+from extender.http.refusals import Refusals
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
 from extender.kube.feature_gates import server_gates
@@ -39,15 +41,13 @@ from extender.offload import Searches, switching_soon
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
 from extender.serving.heap import give_back_early
+from extender.serving.listeners import FurtherServer, MainServer, Ports, beside, following, open_ports, server_config
 from extender.state.follow import FollowTiming
 from extender.state.live import LiveCluster, Timing, connect
 from extender.state.state import ClusterState
 from extender.tracing.tracing import UNTRACED, Tracing
 
 logger = structlog.get_logger()
-
-_ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that end the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,6 @@ class Cluster:
     gates: Mapping[str, bool] = field(default_factory=dict)
 
 
-class ListenError(Exception):
-    """We cannot listen on the address."""
-
-
 @contextlib.asynccontextmanager
 async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[Cluster]:
     """A cluster in this process; its controllers run."""
@@ -84,7 +80,8 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
         ConnectError: there is no API server that we can work with.
     """
     timing = Timing(follow=FollowTiming(stale=settings.cluster.stale_seconds))
-    writes = (*WRITES, *((EVICTS,) if settings.scheduling.preemption else ()))
+    evicts, reviews = settings.scheduling.preemption, settings.api.port
+    writes = (*WRITES, *((EVICTS,) if evicts else ()), *(REVIEWS if reviews else ()))
     async with (
         connect(origin, random=random.random, timing=timing, around=tracing.transport, writes=writes) as cluster,
         asyncio.TaskGroup() as tasks,
@@ -116,7 +113,7 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
 
     Raises:
         TemplateError: the node templates are invalid.
-        ListenError: we cannot listen on host and port.
+        ListenError: we cannot listen on a host and port, or not with its certificates.
         ConnectError: we cannot connect to the cluster.
     """
     give_back_early()
@@ -125,14 +122,10 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
         dropped_lines = stack.enter_context(logs.unhindered(settings.log, tracing.processors))
         stack.enter_context(_minding_hangups())
         stack.callback(tracing.close)
-        listener = stack.enter_context(_listen(settings.server.host, settings.server.port))
-        wanted = settings.operations
-        operations = stack.enter_context(_listen(wanted.host, wanted.port)) if wanted.port else None
+        ports = stack.enter_context(open_ports(settings))
         stack.enter_context(sparing_survivors(time.monotonic))
         stack.enter_context(switching_soon())
-        uvloop.run(
-            serve(opening, settings, catalog, listener, operations, tracing=tracing, dropped_lines=dropped_lines)
-        )
+        uvloop.run(serve(opening, settings, catalog, ports, tracing=tracing, dropped_lines=dropped_lines))
 
 
 def _service_over(cluster: Cluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED) -> Service:
@@ -145,8 +138,7 @@ async def serve(
     opening: AbstractAsyncContextManager[Cluster],
     settings: Settings,
     catalog: Catalog,
-    listener: socket.socket,
-    operations: socket.socket | None = None,
+    ports: Ports,
     *,
     tracing: Tracing = UNTRACED,
     dropped_lines: Callable[[], int] = lambda: 0,
@@ -157,8 +149,7 @@ async def serve(
         opening: the cluster.
         settings: all of them.
         catalog: of nodes to come.
-        listener: for all endpoints.
-        operations: for health and metrics alone; it is served to the end.
+        ports: where to listen. The port for operations is served to the end.
         tracing: of calls and requests.
         dropped_lines: how many lines of the log were dropped because they were not read.
 
@@ -174,76 +165,53 @@ async def serve(
         service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
         service.metrics.registry.register(LogGauges(dropped_lines))
         ProcessCollector(registry=service.metrics.registry)
-        config = server_config(create_app(service, autoscaler, settings, tracing=tracing), settings)
-        host, port = listener.getsockname()[:2]
-        logger.info("serving", url=f"http://{host}:{port}{settings.server.prefix}", **service.summary())
+        servers = _servers(cluster, service, autoscaler, settings, ports, tracing)
         caring = tasks.create_task(service.background.run())
-        async with _operations(service, settings, operations):
-            await _Server(config, service).serve(sockets=[listener])
+        urls = {"api": ports.api.url} if servers.api and ports.api else {}
+        logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
+        async with beside(servers.operations, ports.operations):
+            async with beside(servers.api, ports.api), following(servers.main, ports.server):
+                await servers.main.serve(sockets=[ports.server.socket])
             caring.cancel()
             unfinished = await service.finish(settings.server.stop_seconds)
         logger.info("stopped", unfinished_binds=unfinished)
 
 
-@contextlib.asynccontextmanager
-async def _operations(service: Service, settings: Settings, listener: socket.socket | None) -> AsyncIterator[None]:
-    """Within the context, health and metrics are served on a socket of their own, if there is one."""
-    if listener is None:
-        yield
-        return
-    server = _Quiet(server_config(create_operations_app(service), settings, OPERATIONS))
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await task
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    """A server for each port."""
+
+    main: MainServer
+    operations: FurtherServer | None
+    api: FurtherServer | None
 
 
-def server_config(app: ASGIApp, settings: Settings, limits: ListenerLimits = VERBS) -> BoundedConfig:
-    """The configuration of uvicorn for an application on a listening socket."""
-    return BoundedConfig(
-        app,
-        limits,
-        loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # the client's address is not used
-        timeout_keep_alive=settings.server.keep_alive_seconds,
-        timeout_graceful_shutdown=settings.server.stop_seconds,
+def _servers(
+    cluster: Cluster, service: Service, autoscaler: Autoscaler, settings: Settings, ports: Ports, tracing: Tracing
+) -> _Servers:
+    """The servers. On a signal the service becomes unready, and two of the servers end at once."""
+
+    def application(listener: Listener) -> FastAPI:
+        return create_app(service, autoscaler, settings, listener, tracing=tracing)
+
+    refusals = Refusals()
+    operations = api = None
+    if ports.operations:
+        operations = FurtherServer(server_config(application(Listener.OPERATIONS), settings, OPERATIONS))
+    if ports.api and cluster.live:  # a cluster in memory knows no users
+        reviews = Reviews(cluster.live.api.transport, settings.api.audience)
+        guard = Guard(application(Listener.API), Gate(reviews, Clocks(time.monotonic, time.time)), refusals)
+        api = FurtherServer(server_config(guard, settings, API, ports.api.certificates, refusals))
+
+    def stop() -> None:
+        service.stop()
+        if api is not None:
+            api.should_exit = True
+
+    config = server_config(
+        application(Listener.SERVER), settings, certificates=ports.server.certificates, refusals=refusals
     )
-
-
-class _Quiet(BoundedServer):
-    """A server that does not handle signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-class _Server(BoundedServer):
-    """A server that on a signal first becomes unready, and then ends with status 0."""
-
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self._service = service
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # If SIGHUP has its usual meaning, it says that the terminal of the service is gone.
-        ends = [number for number in _ENDS if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL]
-        before = {number: signal.signal(number, self._stop) for number in ends}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._service.stop()
-        self.handle_exit(number, frame)
+    return _Servers(MainServer(config, stop), operations, api)
 
 
 @contextlib.contextmanager
@@ -258,15 +226,3 @@ def _minding_hangups() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except UnicodeError as error:
-        raise ListenError(f"cannot listen on {host}:{port}: not the name of a host") from error
-    except OSError as error:
-        # For an unknown name Python adds to the text what it was doing.
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror).partition(" (")[0]
-        raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error

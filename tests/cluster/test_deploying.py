@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = ("chart", str(DEPLOY / "chart"), "kube-system", VERSION)
 BASE = ("kustomization", str(DEPLOY))
+WITH_API = ("kustomization", str(Path(__file__).parent / "with_api"))
 
 RBAC = "rbac.authorization.k8s.io"
 RESOURCES: Mapping[str, Resource] = {
@@ -57,7 +58,7 @@ def rendered(renderer: Path, *what: str) -> list[RawObject]:
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
-@pytest.mark.parametrize("what", [CHART, BASE], ids=["chart", "kustomization"])
+@pytest.mark.parametrize("what", [CHART, BASE, WITH_API], ids=["chart", "kustomization", "component"])
 async def test_an_api_server_takes_every_object(client: Client, renderer: Path, what: tuple[str, ...]) -> None:
     objects = rendered(renderer, *what)
     assert {each["kind"] for each in objects} == set(RESOURCES)
@@ -76,6 +77,19 @@ async def test_it_would_not_take_just_anything(client: Client, renderer: Path) -
 def test_chart_and_kustomization_make_the_same_objects(renderer: Path) -> None:
     by_chart, by_base = (named(rendered(renderer, *what)) for what in (CHART, BASE))
     assert by_chart == by_base
+
+
+def test_chart_and_component_make_the_same_objects_for_callers_off_the_node(renderer: Path, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"api": {"enabled": True}}))
+    by_chart, by_component = (named(rendered(renderer, *what)) for what in ((*CHART, str(values)), WITH_API))
+    for found in (by_chart, by_component):
+        for container in (pod := found["Deployment", "dra-extender"]["spec"]["template"]["spec"])["containers"]:
+            for field in ("env", "ports", "volumeMounts"):
+                container.get(field, []).sort(key=lambda each: each["name"])
+        pod["volumes"].sort(key=lambda each: each["name"])
+    assert ("ClusterRole", "dra-extender-viewer") in by_chart
+    assert by_chart == by_component
 
 
 def named(objects: list[RawObject]) -> dict[tuple[str, str], RawObject]:

@@ -11,9 +11,10 @@ from typing import Any
 
 import uvloop
 
+from extender.certificates import Certificates
 from extender.config.settings import Settings
 from extender.http.connections import VERBS, BoundedServer, ListenerLimits, sweep
-from extender.serving.run import server_config
+from extender.serving.listeners import server_config
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
@@ -100,7 +101,7 @@ class Scene:
     port: int
     clients: list[Client] = field(default_factory=list)
 
-    async def client(self, **options: int) -> Client:
+    async def client(self, **options: Any) -> Client:
         """A new connection."""
         self.clients.append(Client(*await asyncio.open_connection("127.0.0.1", self.port, **options)))
         return self.clients[-1]
@@ -122,17 +123,19 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(limits: ListenerLimits = VERBS, *, waits: bool = False) -> AsyncIterator[Scene]:
+async def scene(
+    limits: ListenerLimits = VERBS, *, waits: bool = False, certificates: Certificates | None = None
+) -> AsyncIterator[Scene]:
+    """A server, with TLS if it has certificates."""
     app = Application()
     if not waits:
         app.may_answer.set()
     listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(server_config(app, Settings(), limits))
+    server = Server(server_config(app, Settings(), limits, certificates))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    port = listener.getsockname()[1]
+    found = Scene(app, server, listener.getsockname()[1])
     try:
         async with asyncio.timeout(20):
-            found = Scene(app, server, port)
             await found.until(lambda: server.started)
             try:
                 yield found
@@ -141,8 +144,8 @@ async def scene(limits: ListenerLimits = VERBS, *, waits: bool = False) -> Async
                     each.writer.transport.abort()
     finally:
         app.may_answer.set()
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
+        for connection in found.connections:
+            connection.abort()
         server.should_exit = True
         await serving
 

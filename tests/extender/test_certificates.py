@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from extender.certificates import CertificateError, CertificateFiles, Certificates
+from extender.certificates import CertificateError, CertificateFiles, Certificates, HandshakeError
 from tests.kit.certificates import HOST, Authority, trusting
 
 AUTHORITY, OTHER = Authority("one"), Authority("other")
@@ -65,8 +65,10 @@ def test_a_wrong_certificate_is_refused_in_the_handshake(
     files: CertificateFiles, tmp_path: Path, make: Callable[[], object], reason: str
 ) -> None:
     client = trusting(AUTHORITY, make(), tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(ssl.SSLCertVerificationError, match=reason):
+    with pytest.raises(HandshakeError, match=reason) as caught:
         shake(Certificates(files).context, client)
+    assert caught.value.why == f"the client certificate is not accepted: {reason}"
+    assert caught.value.alert
 
 
 def test_a_client_without_certificate_is_refused_only_where_one_is_required(files: CertificateFiles) -> None:

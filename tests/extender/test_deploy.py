@@ -10,11 +10,12 @@ import orjson
 import pytest
 import yaml
 from click import Command
+from fastapi.routing import APIRoute
 from typer.main import get_command
 
 from extender.cli.main import app
 from extender.config.sources import keys, load, variable
-from extender.http.app import create_operations_app
+from extender.http.listeners import Listener
 from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, ROOT, SCHEDULER_CONFIG, SETTINGS, documents, only
 from tests.extender.exported import exported
 from tests.kit.clusters import Cluster
@@ -35,7 +36,7 @@ EXTENDER, SCHEDULER = POD["containers"]
 def test_every_document_is_an_object(path: Path) -> None:
     for each in documents(path):
         assert each["apiVersion"]
-        assert each["kind"] == "Kustomization" or each["metadata"]["name"]
+        assert each["kind"] in {"Kustomization", "Component"} or each["metadata"]["name"]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,43 @@ def test_the_verbs_stay_on_loopback_and_health_and_metrics_have_a_port() -> None
     assert [each["port"] for each in rule["ports"]] == ["operations"]
 
 
+API = DEPLOY / "api"
+"""The component for callers off the node."""
+
+
+def test_the_port_for_callers_off_the_node_is_one_in_the_settings_the_service_and_the_policy() -> None:
+    container = only(API / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    api = load(environment={each["name"]: each["value"] for each in container["env"]}).api
+    assert container["ports"] == [{"name": "api", "containerPort": api.port}]
+    (mount,) = container["volumeMounts"]
+    files = (api.certificate, api.key)
+    assert files == tuple(f"{mount['mountPath']}/{name}" for name in ("tls.crt", "tls.key"))
+    service = only(API / "service.yaml", "Service")["spec"]
+    assert (service["selector"], service["ports"][0]["targetPort"]) == (LABELS, "api")
+    policy = only(API / "network-policy.yaml", "NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"] == LABELS
+    assert [each["port"] for rule in policy["ingress"] for each in rule["ports"]] == ["api"]
+
+
+def test_the_roles_of_callers_off_the_node_allow_what_is_served_there_and_nothing_else() -> None:
+    app = Cluster.of().app(listener=Listener.API)
+    served = {(verb, route.path) for route in app.routes if isinstance(route, APIRoute) for verb in route.methods or ()}
+    roles = [each for each in documents(API / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    assert [each["metadata"]["name"] for each in roles] == ["dra-extender-viewer", "dra-extender-autoscaler"]
+    allowed = {
+        (verb.upper(), url)
+        for role in roles
+        for rule in role["rules"]
+        for url in rule["nonResourceURLs"]
+        for verb in rule["verbs"]
+        if verb != "head"
+    }
+    families = {(verb, re.sub(r"^/(autoscaler|explain)/.*", r"/\1/*", path)) for verb, path in served}
+    assert allowed == families | {("GET", "/openapi.json")}
+
+
 def test_probes_and_prometheus_ask_for_paths_that_there_are() -> None:
-    operations = create_operations_app(Cluster.of().service())
+    operations = Cluster.of().app(listener=Listener.OPERATIONS)
     served = {getattr(route, "path", "") for route in operations.routes}
     probes = [EXTENDER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
     (endpoint,) = only(DEPLOY / "monitoring" / "service-monitor.yaml", "ServiceMonitor")["spec"]["endpoints"]

@@ -125,6 +125,32 @@ def test_the_chart_brings_the_kind_of_quotas_where_that_is_wanted() -> None:
     assert rendered("crds.yaml", {**VALUES, "deviceQuotas": True}) == documents(DEPLOY / "crds" / "devicequotas.yaml")
 
 
+def test_the_chart_opens_the_port_for_callers_off_the_node_where_that_is_wanted() -> None:
+    assert rendered("api.yaml", VALUES) == []
+    own = {**VALUES, "api": {**VALUES["api"], "enabled": True}}
+    folder = DEPLOY / "api"
+    assert rendered("api.yaml", own) == [
+        *(each for name in ("service", "rbac", "network-policy") for each in documents(folder / f"{name}.yaml"))
+    ]
+    (found,) = rendered("deployment.yaml", own)
+    (patch,) = documents(folder / "deployment.yaml")
+    pod, added = found["spec"]["template"]["spec"], patch["spec"]["template"]["spec"]
+    assert pod["volumes"] == [*POD["volumes"], *added["volumes"]]
+    extender, usual = pod["containers"][0], POD["containers"][0]
+    for field in ("env", "ports", "volumeMounts"):
+        assert extender[field] == [*usual[field], *added["containers"][0][field]]
+
+
+def test_the_chart_asks_callers_for_certificates_and_tokens_for_its_audience_where_that_is_wanted() -> None:
+    api = {**VALUES["api"], "enabled": True, "clientCertificates": True, "audience": "dra-extender", "secret": "mine"}
+    (found,) = rendered("deployment.yaml", {**VALUES, "api": api})
+    pod = found["spec"]["template"]["spec"]
+    environment = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    settings = load(environment=environment).api
+    assert (settings.client_ca, settings.audience) == ("/etc/dra-extender-api/ca.crt", "dra-extender")
+    assert pod["volumes"][-1] == {"name": "api", "secret": {"secretName": "mine"}}
+
+
 def test_alerts_link_to_the_runbook_that_the_chart_is_told() -> None:
     here = "https://example.com/runbook"
     _, rule, _ = rendered("monitoring.yaml", {**VALUES, "monitoring": True, "runbook": here})

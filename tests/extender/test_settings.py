@@ -53,7 +53,7 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "prot: 1",
             (
                 "prot: unknown key "
-                "(known: autoscaler, cluster, featureGates, log, operations, scheduling, server, tracing)"
+                "(known: api, autoscaler, cluster, featureGates, log, operations, scheduling, server, tracing)"
             ),
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
@@ -194,6 +194,44 @@ def test_one_port_is_not_for_two_listeners_wherever_it_was_set(host: str, operat
     )
 
 
+OWN_PORT = "callers off the node need a port of their own, or 0 for none"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "api: {port: 8443}",
+            "api.certificate: a port for callers off the node has TLS; give the files of a certificate and its key",
+        ),
+        ("api: {certificate: a}", "api.key: api.certificate needs the file of its private key"),
+        ("server: {key: a}", "server.certificate: server.key needs the file of its certificate"),
+        (
+            "server: {clientCa: a}",
+            "server.certificate: server.clientCa asks clients for certificates, which needs TLS",
+        ),
+        (
+            "api: {port: 8888, certificate: a, key: b}",
+            f"api.port: 8888 is server.port as well (0.0.0.0 and 127.0.0.1): {OWN_PORT}",
+        ),
+        (
+            "{api: {port: 8889, certificate: a, key: b}, operations: {port: 8889}}",
+            f"api.port: 8889 is operations.port as well (0.0.0.0): {OWN_PORT}",
+        ),
+    ],
+)
+def test_listeners_that_cannot_be_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(text)
+    assert caught.value.problems == (problem,)
+
+
+def test_a_listener_may_come_from_several_sources() -> None:
+    environment = {"DRA_EXTENDER__API__CERTIFICATE": "/tls/tls.crt", "DRA_EXTENDER__API__KEY": "/tls/tls.key"}
+    api = load("api: {port: 8443, clientCa: /tls/ca.crt}", environment=environment).api
+    assert (api.port, api.certificate, api.key, api.client_ca) == (8443, "/tls/tls.crt", "/tls/tls.key", "/tls/ca.crt")
+
+
 def test_any_free_port_twice_is_two_ports() -> None:
     assert load("{server: {port: 0}, operations: {port: 0}}").server.port == 0
 
@@ -208,7 +246,8 @@ def test_whatever_a_value_is_it_is_taken_or_refused_in_our_words(key: tuple[tupl
         load(flags={".".join(path): value})
     except SettingsError as error:
         for problem in error.problems:
-            assert problem.startswith(f"flags: {'.'.join(path)}")
+            # Keys of a listener that do not fit together are named without a source.
+            assert problem.startswith((f"flags: {'.'.join(path)}", f"{path[0]}."))
             assert "input" not in problem.lower()
 
 
@@ -245,7 +284,7 @@ def test_every_key_has_a_variable_and_a_description() -> None:
 def test_printed_settings_load_as_the_same_settings() -> None:
     settings = load("{server: {port: 9, prefix: /x}, featureGates: {DRADeviceTaints: false}}")
     assert load(settings.as_yaml()) == settings
-    sections = {"server", "operations", "cluster", "scheduling", "autoscaler", "log", "tracing", "featureGates"}
+    sections = {"server", "operations", "api", "cluster", "scheduling", "autoscaler", "log", "tracing", "featureGates"}
     assert set(yaml.safe_load(settings.as_yaml())) == sections
 
 

@@ -17,6 +17,7 @@ from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
 from extender.serving import run as serving
+from extender.serving.listeners import Port, Ports
 from extender.state.state import ClusterState
 from tests.kit.clusters import GPU, NOW, binding, claim, local_slice, node, pod
 
@@ -73,7 +74,7 @@ async def serving_over(api: SlowApi, deadline: float) -> AsyncIterator[tuple[Asy
     settings = load(f"scheduling: {{deadlineSeconds: {deadline}}}")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        task = asyncio.create_task(serving.serve(opening(), settings, read_catalog(settings), listener))
+        task = asyncio.create_task(serving.serve(opening(), settings, read_catalog(settings), Ports(Port(listener))))
         async with AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             async with asyncio.timeout(30):
                 await until(client, ready=True)

@@ -18,6 +18,7 @@ from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
+from extender.http.listeners import Listener
 from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
@@ -233,21 +234,25 @@ class Cluster:
         metrics = Metrics(CollectorRegistry())
         return make_service(self.api, self.state, solver(), settings or Settings(), metrics, off_loop=off_loop)
 
-    def app(self, settings: Settings | None = None) -> FastAPI:
-        """The application."""
-        return app_over(self.service(settings), self.state, settings)
+    def app(self, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
+        """The application of a listener."""
+        return app_over(self.service(settings), self.state, settings, listener)
 
     async def node_of(self, name: str) -> str:
         """Where a pod of namespace "ns" is bound; empty while it is pending."""
         return parse_pod(await self.api.get(PODS, ObjectKey("ns", name))).node_name
 
 
-def app_over(service: Service, state: ClusterState, settings: Settings | None = None) -> FastAPI:
+def app_over(
+    service: Service,
+    state: ClusterState,
+    settings: Settings | None = None,
+    listener: Listener = Listener.SERVER,
+) -> FastAPI:
     """The application over a service, with an autoscaler's verbs over its cluster."""
     found = settings or Settings()
-    return create_app(
-        service, make_autoscaler(service.overview.api, state, solver(), found, read_catalog(found)), found
-    )
+    autoscaler = make_autoscaler(service.overview.api, state, solver(), found, read_catalog(found))
+    return create_app(service, autoscaler, found, listener)
 
 
 def client_of(app: FastAPI) -> AsyncClient:

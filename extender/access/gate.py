@@ -1,0 +1,168 @@
+"""The gate: who a caller is, and whether it may send a request.
+
+A caller proves who it is by a client certificate, which the handshake has checked, or by a token, which the API server
+checks. The API server also says what the caller may do. Both is what API servers call delegated authentication and
+authorization. Answers are remembered for seconds, and no caller makes us ask the API server more often than its pace.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+import structlog
+
+from allocator import shown
+from extender.access.answers import Answers
+from extender.access.pace import Pace
+from extender.access.reviews import ReviewError, Reviews
+from extender.access.user import PeerCertificate, User, end_of, user_of_certificate
+
+logger = structlog.get_logger()
+
+_CREDENTIALS: Final = 'a client certificate, or a header "Authorization: Bearer <token>"'
+_EVERYBODY: Final = ""
+"""Instead of a caller: all callers together."""
+
+
+class AccessError(Exception):
+    """A request is refused.
+
+    Attributes:
+        status: HTTP status: 401, 403, 429 or 503.
+        reason: as in a Status object of Kubernetes.
+    """
+
+    def __init__(self, status: HTTPStatus, reason: str, message: str) -> None:
+        self.status = status
+        self.reason = reason
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """What a request shows of its caller, and what it wants.
+
+    Attributes:
+        address: of the caller; empty if it is not known.
+        certificate: of the connection; None: there is none.
+        authorization: the header's values.
+        verb: the method, in lower case.
+        path: of the request, without percent signs for characters.
+    """
+
+    address: str
+    certificate: PeerCertificate | None
+    authorization: tuple[str, ...]
+    verb: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Seconds from any point, and seconds since 1970."""
+
+    monotonic: Callable[[], float]
+    wall: Callable[[], float]
+
+
+class Gate:
+    """Lets requests through, or refuses them.
+
+    Args:
+        reviews: asks the API server.
+        clocks: for what is remembered, and for the end of certificates.
+    """
+
+    def __init__(self, reviews: Reviews, clocks: Clocks) -> None:
+        self._reviews = reviews
+        self._clocks = clocks
+        clock = clocks.monotonic
+        self._users: Answers[User | None] = Answers(lambda user: user is not None, clock)
+        self._rights: Answers[bool] = Answers(bool, clock)
+        # Who sends tokens that nobody knows is slowed down by its address, and then all who do together.
+        self._of_address = Pace(20.0, 40.0, clock)
+        self._of_all = Pace(100.0, 200.0, clock)
+        # A known user that asks for ever new paths is slowed down alone.
+        self._of_user = Pace(20.0, 100.0, clock)
+        # Tokens are kept only as hashes, which nobody else can compute.
+        self._salt = secrets.token_bytes(32)
+
+    async def admit(self, knock: Knock) -> User:
+        """The user that sends a request.
+
+        Raises:
+            AccessError: the request is refused.
+        """
+        try:
+            user = await self._user(knock)
+            await self._check(user, knock)
+        except ReviewError as error:
+            logger.warning("the API server did not review a caller", problem=str(error))
+            message = "the API server, which knows the callers, does not answer; try again"
+            raise AccessError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", message) from error
+        return user
+
+    async def _user(self, knock: Knock) -> User:
+        if knock.certificate is not None:
+            if end_of(knock.certificate) < self._clocks.wall():
+                raise _unknown("the client certificate has expired since the connection was made; connect again")
+            if user := user_of_certificate(knock.certificate):
+                return user
+        if not knock.authorization:
+            nameless = "the client certificate has no common name; " if knock.certificate is not None else ""
+            raise _unknown(f"{nameless}give {_CREDENTIALS}")
+        token = _token(knock.authorization)
+        key = hashlib.blake2b(token.encode(), key=self._salt, digest_size=32).digest()
+        found = await self._users.get(
+            key, lambda: self._reviews.user_of(token), lambda: self._ask_for_token(knock.address)
+        )
+        if found is None:
+            audience = f" for the audience {shown(self._reviews.audience)}" if self._reviews.audience else ""
+            raise _unknown(f"the API server does not accept the token{audience}: it is wrong, or it has expired")
+        return found
+
+    async def _check(self, user: User, knock: Knock) -> None:
+        key = hashlib.blake2b(repr((user, knock.verb, knock.path)).encode(), digest_size=32).digest()
+        may = await self._rights.get(
+            key, lambda: self._reviews.allows(user, knock.verb, knock.path), lambda: self._ask_for_right(user)
+        )
+        if not may:
+            message = f"user {shown(user.name)} may not {knock.verb} path {shown(knock.path)}"
+            raise AccessError(HTTPStatus.FORBIDDEN, "Forbidden", message)
+
+    def _ask_for_token(self, address: str) -> None:
+        if not (self._of_address.allows(_network(address)) and self._of_all.allows(_EVERYBODY)):
+            raise _too_many("too many tokens that are not known yet")
+
+    def _ask_for_right(self, user: User) -> None:
+        if not self._of_user.allows(user.name):
+            raise _too_many(f"user {shown(user.name)} asks for too many different paths")
+
+
+def _token(values: tuple[str, ...]) -> str:
+    scheme, _, token = values[0].strip().partition(" ")
+    token = token.strip()
+    if len(values) > 1 or scheme.lower() != "bearer" or not token or not token.isascii() or " " in token:
+        raise _unknown(f"the header Authorization is not understood; give {_CREDENTIALS}")
+    return token
+
+
+def _network(address: str) -> str:
+    """The part of an address that a caller can't choose: hosts have 64 bits of IPv6 for themselves."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return str(int(found) >> 64) if isinstance(found, IPv6Address) and not found.ipv4_mapped else address
+
+
+def _unknown(message: str) -> AccessError:
+    return AccessError(HTTPStatus.UNAUTHORIZED, "Unauthorized", message)
+
+
+def _too_many(message: str) -> AccessError:
+    return AccessError(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", f"{message}; try again in a second")

@@ -1,0 +1,81 @@
+"""What is served where: one table of all endpoints and the listeners that have them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from extender.autoscaler.service import Autoscaler
+from extender.config.settings import Settings
+from extender.http.autoscaler_verbs import add_autoscaler_verbs
+from extender.http.endpoint import Application, Endpoints
+from extender.http.explain import add_explain
+from extender.http.operations import add_health, add_index
+from extender.http.scheduler_verbs import add_scheduler_verbs
+from extender.http.tables import add_tables
+from extender.service import Service
+
+
+class Listener(Enum):
+    """A port of the service."""
+
+    SERVER = auto()
+    """For kube-scheduler and people on the same host."""
+    OPERATIONS = auto()
+    """For probes and Prometheus: open to the network, so nothing can be changed there, and nothing is secret."""
+    API = auto()
+    """For callers off the node. Each has to prove who it is, and needs a right for what it asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What endpoints are made of."""
+
+    service: Service
+    autoscaler: Autoscaler
+    settings: Settings
+    endpoints: Endpoints
+
+
+def _scheduler_verbs(app: Application, parts: Parts) -> None:
+    add_scheduler_verbs(app, parts.service, parts.autoscaler, parts.endpoints, parts.settings)
+
+
+def _autoscaler_verbs(app: Application, parts: Parts) -> None:
+    deadline = parts.settings.autoscaler.deadline_seconds
+    add_autoscaler_verbs(app, parts.autoscaler, replace(parts.endpoints, deadline=deadline))
+
+
+def _explain(app: Application, parts: Parts) -> None:
+    add_explain(app, parts.service, parts.endpoints.bodies)
+
+
+def _tables(app: Application, parts: Parts) -> None:
+    add_tables(app, parts.service.overview)
+
+
+def _health(app: Application, parts: Parts) -> None:
+    add_health(app, parts.service)
+
+
+def _index(app: Application, parts: Parts) -> None:
+    add_index(app, parts.service)
+
+
+_Add: TypeAlias = Callable[[Application, Parts], None]
+
+_ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
+    (_scheduler_verbs, frozenset({Listener.SERVER})),
+    (_autoscaler_verbs, frozenset({Listener.SERVER, Listener.API})),
+    (_explain, frozenset({Listener.SERVER, Listener.API})),
+    (_tables, frozenset({Listener.SERVER, Listener.API})),
+    (_health, frozenset({Listener.SERVER, Listener.OPERATIONS})),
+    (_index, frozenset({Listener.SERVER, Listener.API})),
+)
+
+
+def add_endpoints(app: Application, listener: Listener, parts: Parts) -> None:
+    """All endpoints of a listener."""
+    for add, listeners in _ENDPOINTS:
+        if listener in listeners:
+            add(app, parts)
