@@ -81,7 +81,7 @@ class Cluster:
     @classmethod
     def from_manifests(
         cls,
-        paths: Iterable[str | Path],
+        paths: str | Path | Iterable[str | Path],
         *,
         settings: Settings | None = None,
         refused: Callable[[str], object] | None = None,
@@ -90,7 +90,7 @@ class Cluster:
         """A cluster of YAML and JSON files, and of folders of them.
 
         Args:
-            paths: files and folders; ``-`` is standard input.
+            paths: a file or folder, or several; ``-`` is standard input.
             settings: of the scheduling; None: the defaults of the service.
             refused: called with each problem of an object that is left out; None: a problem is an error.
             warned: called with each claim whose namespace lacks the label for adminAccess and with each object over
@@ -101,20 +101,21 @@ class Cluster:
             ManifestsError: objects are invalid, and ``refused`` is None.
         """
         cluster = cls(settings)
-        cluster._take(load([Path(path) for path in paths], check_expression), refused, warned)
+        each = [paths] if isinstance(paths, str | Path) else paths  # A text is not a list of its letters.
+        cluster._take(load([Path(path) for path in each], check_expression), refused, warned)
         return cluster
 
     @classmethod
     def from_objects(
         cls,
-        objects: Iterable[Mapping[str, Any]],
+        objects: Mapping[str, Any] | Iterable[Mapping[str, Any]],
         *,
         settings: Settings | None = None,
         refused: Callable[[str], object] | None = None,
     ) -> "Cluster":
-        """A cluster of API objects, as decoded JSON; other arguments and errors as `from_manifests`."""
+        """A cluster of one API object or several, as decoded JSON; other arguments and errors as `from_manifests`."""
         cluster = cls(settings)
-        cluster.add(*objects, refused=refused)
+        cluster.add(*([objects] if isinstance(objects, Mapping) else objects), refused=refused)
         return cluster
 
     def add(self, *objects: Mapping[str, Any], refused: Callable[[str], object] | None = None) -> None:

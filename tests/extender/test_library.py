@@ -31,6 +31,13 @@ def test_manifests_and_objects_are_the_same_cluster(tmp_path: Path) -> None:
     assert Cluster.from_manifests([file]).schedule() == Cluster.from_objects(WORLD).schedule()
 
 
+def test_one_path_or_object_needs_no_list(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(yaml.safe_dump(node("a")))
+    made = (Cluster.from_manifests(str(file)), Cluster.from_manifests(file), Cluster.from_objects(node("a")))
+    assert [list(cluster.snapshot.nodes) for cluster in made] == [["a"]] * 3
+
+
 def test_a_placement_has_node_and_devices_or_the_reason() -> None:
     placed, pending = Cluster.from_objects(WORLD).schedule()
     assert (placed.pod, placed.node, [str(each) for each in placed.devices]) == ("ns/p", "a", [f"{DRIVER}/a/gpu-0"])
