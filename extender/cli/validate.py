@@ -32,6 +32,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
         print_table(Table(("file", "used", "skipped", "errors"), rows), stdout())
     else:
         print_data([_report_json(report) for report in loaded.files], output)
+    warn(*(f"{report.path}: no objects" for report in loaded.files if report.is_empty))
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
     refuse(loaded.problems)

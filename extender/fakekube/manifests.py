@@ -98,6 +98,11 @@ class FileReport:
     problems: tuple[FileProblem, ...] = ()
     is_readable: bool = True
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found in the file."""
+        return not (self.used or self.skipped or self.problems)
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

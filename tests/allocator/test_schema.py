@@ -125,6 +125,11 @@ def test_what_is_wrong_with_a_pod(spec: object, problem: str) -> None:
     assert told("apps/v1", "Deployment", **template) == [problem.replace("spec.", "spec.template.spec.")]
 
 
+@pytest.mark.parametrize("kind", ["ConfigMap", "PodTemplate", "Service", "ReplicationController"])
+def test_other_kinds_of_kubernetes_are_not_taken_for_misspellings(kind: str) -> None:
+    assert schema_problems({"apiVersion": "v1", "kind": kind, "zebra": 1}) == ()
+
+
 @pytest.mark.parametrize("kind", ["Pod", None, 5])
 def test_other_kinds_and_versions_are_not_judged(kind: object) -> None:
     assert schema_problems({"apiVersion": "example.com/v1", "kind": kind, "zebra": 1}) == ()
@@ -142,6 +147,11 @@ def test_other_kinds_and_versions_are_not_judged(kind: object) -> None:
         ("v2", "Pod", 'apiVersion: "v2" has no Pod; v1 has it'),
         ("resource.k8s.io/v1", "DeviceClas", "kind: unknown kind; did you mean DeviceClass?"),
         ("resource.k8s.io/v1", "Zebra", "kind: unknown kind"),
+        ("v1", "node", "kind: unknown kind; did you mean Node?"),
+        ("v1", "Deploymnt", "kind: unknown kind; did you mean Deployment?"),
+        ("v1", "Deployment", 'apiVersion: "v1" has no Deployment; apps/v1 has it'),
+        ("batch/v1", "Node", 'apiVersion: "batch/v1" has no Node; v1 has it'),
+        ("resources.k8s.io/v1", "DeviceClass", 'apiVersion: unknown group "resources.k8s.io"; did you mean {0}/v1?'),
     ],
 )
 def test_a_kind_that_no_api_server_knows(version: str, kind: str, problem: str) -> None:

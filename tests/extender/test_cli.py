@@ -92,6 +92,14 @@ def test_validate_warns_of_objects_that_are_there_twice(tmp_path: Path) -> None:
     assert result.stderr == f"warning: not for one cluster: Node a is in {files[0]} and again in {files[1]}\n"
 
 
+def test_validate_warns_of_a_file_without_objects(tmp_path: Path) -> None:
+    for text in ("", "# a comment\n", "---\n---\n"):
+        file = tmp_path / "cluster.yaml"
+        file.write_text(text)
+        result = RUNNER.invoke(app, ["validate", str(file)])
+        assert (result.exit_code, result.stderr) == (OK, f"warning: {file}: no objects\n")
+
+
 # --- config -------------------------------------------------------------------------------------------------
 
 

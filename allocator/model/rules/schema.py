@@ -14,7 +14,7 @@ from allocator.model.json.common import GROUP
 from allocator.model.json.fields import is_int64, is_time, shown
 from allocator.model.json.interner import Interner
 from allocator.model.problems import Problem
-from allocator.spelling import did_you_mean, nearest
+from allocator.spelling import did_you_mean, meant_by, nearest
 
 _INT32: Final = 2**31
 
@@ -47,8 +47,9 @@ class _Outer(NamedTuple):
 def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
     """Unknown fields of a manifest, and values of a wrong type; or that an API version does not have the kind.
 
-    The table has all kinds of resource.k8s.io. Other kinds that it does not have are not checked. This is for manifests
-    only: an object of a live API server may have fields of a newer release.
+    The table has all kinds of resource.k8s.io. Other kinds that it does not have are not checked, unless their name or
+    group misspells one of the table. This is for manifests only: an object of a live API server may have fields of a
+    newer release.
 
     Args:
         obj: decoded JSON with apiVersion and kind.
@@ -67,13 +68,30 @@ def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
 
 
 def _kind_problems(version: str, group: str, kind: str, table: _Table) -> Iterator[Problem]:
-    """Whether the kind is of another version, or, in resource.k8s.io, misspelled."""
-    known = [each.partition(" ") for each in table.kinds if each.rpartition("/")[0] == group]
-    versions = [of for of, _, name in known if name == kind]
+    """Whether the kind or its group is misspelled, or the kind is of another version or group of Kubernetes."""
+    groups = _kinds_by_group(table)
+    if group not in groups:
+        meant = meant_by(group, groups)
+        if meant and kind in groups[meant]:
+            yield Problem("apiVersion", f"unknown group {shown(group)}{did_you_mean(groups[meant][kind][0])}")
+        return
+    versions = [each for kinds in (groups[group], *groups.values()) for each in kinds.get(kind, ())]
     if versions:
-        yield Problem("apiVersion", f"{shown(version)} has no {kind}; {_have_it(versions)}")
+        own = groups[group].get(kind) or versions
+        yield Problem("apiVersion", f"{shown(version)} has no {kind}; {_have_it(own)}")
     elif group == GROUP:
-        yield Problem("kind", f"unknown kind{did_you_mean(nearest(kind, {name for _, _, name in known}))}")
+        yield Problem("kind", f"unknown kind{did_you_mean(nearest(kind, groups[group]))}")
+    elif meant := meant_by(kind, {name for kinds in groups.values() for name in kinds}):
+        yield Problem("kind", f"unknown kind{did_you_mean(meant)}")
+
+
+def _kinds_by_group(table: _Table) -> dict[str, dict[str, list[str]]]:
+    """The API versions of each kind, by group."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for each in table.kinds:
+        version, _, name = each.partition(" ")
+        groups.setdefault(version.rpartition("/")[0], {}).setdefault(name, []).append(version)
+    return groups
 
 
 def _have_it(versions: Sequence[str]) -> str:
