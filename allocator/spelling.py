@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import Final
 
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
+_WORD: Final = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _SIMILAR: Final = 3
 _LEAST: Final = 3
 """Letters of a word in which one may be too much, missing, or in the wrong place."""

@@ -58,6 +58,7 @@ def _tolerating(taint: DeviceTaint) -> tuple[Remedy, ...]:
             f"tolerate the taint {taint_text(taint)} in",
             f"tolerations: add {{key: {taint.key}, operator: {operator}{value}, effect: {taint.effect}}}",
             lambda request: replace(request, tolerations=(*request.tolerations, toleration)),
+            weight=int(taint.effect == "NoExecute"),  # such a device is out of order for running pods, too
         ),
     )
 

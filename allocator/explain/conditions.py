@@ -1,6 +1,7 @@
 """The conditions that a selector joins with ``&&``, and what each reads."""
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -63,6 +64,17 @@ def readings(expression: str, attribute: str) -> tuple[str, ...]:
     domain, _, name = map(re.escape, attribute.rpartition("/"))
     pattern = rf"""device\.attributes\[(["']){domain}\1\]\s*(?:\.\s*{name}\b|\[(["']){name}\2\])"""
     return tuple(dict.fromkeys(found.group() for found in re.finditer(pattern, expression)))
+
+
+def guarded(condition: str, attributes: Iterable[str]) -> str:
+    """The condition, which is false where a device lacks an attribute that it reads; empty if that can't be written.
+
+    A condition with alternatives may hold without one of the attributes, so it stays as it is.
+    """
+    read = [found[0] for name in attributes if (found := readings(condition, name))]
+    if not read or any(each.endswith("]") for each in read) or "||" in condition or "?" in condition:
+        return ""
+    return " && ".join([*(f"has({each})" for each in read), condition])
 
 
 def with_attribute(expression: str, missing: str, meant: str) -> str:

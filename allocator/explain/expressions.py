@@ -1,6 +1,6 @@
 """Selectors of an explanation: which of their conditions do not hold for a device, why, and how to write them."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -11,6 +11,7 @@ from allocator.cel.selectors import Selectors
 from allocator.explain.comparisons import Rewritten, rewritten, wanted
 from allocator.explain.conditions import (
     conditions_of,
+    guarded,
     only_value,
     reading,
     readings,
@@ -105,7 +106,8 @@ class Expressions:
         meant = nearest_attribute(missing, device.attributes) if missing else ""
         remedies = partial(self._remedies, selector, part, condition, device, missing, meant)
         if error:
-            return Seen(_obstacle(selector, condition, error, missing, meant), remedies=remedies)
+            guards = partial(_guards, selector, f"condition {part}", condition, missing, reads.attributes)
+            return Seen(_obstacle(selector, condition, error, missing, meant), remedies=remedies, guards=guards)
         values = values_read(reads, device)
         one = wanted(condition) if len(values) == 1 else ""
         return Seen(_obstacle(selector, condition, wanted=one), values, remedies)
@@ -159,6 +161,14 @@ def _writing(selector: Selector, what: str, near: Rewritten, old: str) -> Remedy
     edit = partial(with_condition, old=old, new=near.condition)
     order = f"write {near.condition}{'' if old == selector.text.strip() else f' instead of {old}'}"
     return _remedy(selector, near.kind, what, f"{near.text} in", order, edit, near.weight)
+
+
+def _guards(selector: Selector, what: str, condition: str, missing: str, attributes: Iterable[str]) -> Iterator[Remedy]:
+    """Ask whether a device has the attributes before they are read."""
+    new = guarded(condition, attributes) if missing else ""
+    if new:
+        near = Rewritten(Kind.CORRECT, f"pass over devices without attribute {missing}", new)
+        yield _writing(selector, f"{what} guard", near, condition)
 
 
 def _dropping(selector: Selector, what: str, gone: str) -> Remedy:

@@ -96,8 +96,11 @@ class Seen:
     Attributes:
         values: what the device has.
         remedies: each of them removes the obstacle.
+        guards: if a selector fails on the device, which rejects the pod on every node: each of them makes the selector
+            pass over the device.
     """
 
     obstacle: Obstacle
     values: ReadValues = ()
     remedies: Callable[[], Iterable[Remedy]] = field(default=_none, compare=False)
+    guards: Callable[[], Iterable[Remedy]] = field(default=_none, compare=False)

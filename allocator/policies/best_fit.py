@@ -23,8 +23,6 @@ from allocator.search.constraints import constraint_class
 _CAPACITY, _FREE, _BROKEN = 3, 2, 2
 """Weights of the parts of waste: excess capacity, nodes with free devices, hardware newly broken up."""
 
-_BINARY_FROM: Final = 1024 * 10**9
-
 
 # --- order -------------------------------------------------------------------------------------------------
 
@@ -128,9 +126,8 @@ def waste_in_words(merit: Merit, every: Sequence[Merit]) -> Iterator[str]:
 
 
 def _shown(nano: int) -> str:
-    """In binary units if the amount is round in them."""
-    is_binary = nano >= _BINARY_FROM and nano % _BINARY_FROM == 0
-    return str(Quantity.from_nano(nano, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))
+    """In the units in which the amount is shorter: ``40Gi``, or ``40G`` instead of ``39062500Ki``."""
+    return min((str(Quantity.from_nano(nano, form)) for form in (Format.BINARY_SI, Format.DECIMAL_SI)), key=len)
 
 
 BEST_FIT: Final = Policy("best-fit", lambda view: sorted_orders(view, by_waste), least_waste, _scores, waste_in_words)

@@ -73,8 +73,19 @@ class Bundles:
         found.update(dict.fromkeys(self._of_all_requests(offers)))
         of_node = (*self._of_constraints(node), *self._of_allocated(node), *self._of_pools(node))
         found.update(dict.fromkeys(frozenset((each,)) for each in (*of_node, *closed_gates(self.survey.features))))
+        guards = self._guards()
+        found.update(dict.fromkeys([guards, *(each | guards for each in found if not _rewrites(each, guards))]))
         found.pop(frozenset(), None)
         return list(found)
+
+    def _guards(self) -> Bundle:
+        """What has to be written so that no selector fails on a device of any node; nothing if none fails."""
+        targets = ((self.targets[self.survey.ways[way].claim], way, guard) for way, guard in self.survey.guards)
+        return frozenset(
+            remedied(target, self.survey.ways[way], guard)
+            for target, way, guard in targets
+            if target.is_written or guard.edit_class is not None
+        )
 
     def _offer(self, way: Wanted, node: NodeObject) -> _Offer:
         offer = _Offer()
@@ -111,7 +122,7 @@ class Bundles:
         devices = [device.id] if held is Held.WHOLE else list(competitors(device, pool))
         claims = {each.claim.uid: each for held in devices for each in self.holders.claims(held)}
         others = (each for each in claims.values() if self.pod.key not in users(each, self.snapshot))
-        return [change for each in others if (change := release(each, self.snapshot)) is not None]
+        return [change for each in others if (change := release(each, self.snapshot, self.pod.priority)) is not None]
 
     def _of_request(self, way: Wanted, offer: _Offer) -> Iterator[Bundle]:
         """Fewer devices; of a request for all devices, every device."""
@@ -173,3 +184,8 @@ class Bundles:
             elsewhere = not selector_matches(allocation.node_selector, node.node)
             if elsewhere and set(users(each, self.snapshot)) <= {self.pod.key}:
                 yield renew(each, self.snapshot)
+
+
+def _rewrites(bundle: Bundle, guards: Bundle) -> bool:
+    """Whether a bundle changes a condition that is guarded."""
+    return any(guard.what.startswith(change.what) for change in bundle for guard in guards)

@@ -1,7 +1,7 @@
 """One pod on all nodes: each node judged as filter judges it, and the causes of the answers."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -180,7 +180,7 @@ class Judgement:
         holders = Holders(self.snapshot, self.case.pod)
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
         known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}
-        within = {name for name in known if not verdicts.reasons[name].startswith(OVER)}
+        within = {name: verdicts.reasons[name] for name in known if not verdicts.reasons[name].startswith(OVER)}
         proposals, all_tried = self._proposals(bundles)
         return replace(
             self._short(verdicts, *self._notes(len(able) - len(known))),
@@ -242,24 +242,23 @@ class Judgement:
         solver = self.case.solver
         kinds, nodes = one_of_each(bundles.survey), promising(bundles.survey)
         until = min(solver.until, solver.clock() + self.seconds)
-        trials = Trials(self.case.pod.key, self.snapshot, solver, kinds[:MAX_CONFIRMED], until, self.pause)
+        others, fails = kinds[:MAX_CONFIRMED], bool(bundles.survey.guards)
+        trials = Trials(self.case.pod.key, self.snapshot, solver, others, fails, until, self.pause)
         proposals = proposals_on(nodes, bundles, trials)
         return proposals, not trials.cut_short and len(kinds) <= len(nodes)
 
 
-def clashes(survey: Survey, targets: Sequence[Target], known: Collection[str]) -> Iterator[Clash]:
-    """Clashes on one node of each kind, where each request could be served alone."""
+def clashes(survey: Survey, targets: Sequence[Target], reasons: Mapping[str, str]) -> Iterator[Clash]:
+    """Clashes on one node of each kind, where each request could be served alone; with the reasons against nodes."""
     for node in one_of_each(survey):
-        if node not in known or not all(_is_served(survey, node, requests) for requests in survey.requests):
+        if node not in reasons or not all(_is_served(survey, node, requests) for requests in survey.requests):
             continue
-        constrained = False
+        if " satisfy constraint on " not in reasons[node]:
+            yield Clash("", node, ())
+            continue
         for index, target in enumerate(targets):
             for spec in target.claim.claim.spec.constraints:
-                constrained = True
-                values = tuple(_values(survey, node, index, spec))
-                yield Clash(constraint_text(spec), node, values)
-        if not constrained:
-            yield Clash("", node, ())
+                yield Clash(constraint_text(spec), node, tuple(_values(survey, node, index, spec)))
 
 
 def _is_served(survey: Survey, node: str, requests: Sequence[Wanted]) -> bool:

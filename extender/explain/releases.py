@@ -11,21 +11,22 @@ from extender.state.snapshot import Snapshot
 from extender.writes.claim_json import is_protected
 
 
-def release(claim: ClaimObject, snapshot: Snapshot) -> Change | None:
+def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> Change | None:
     """Free what a claim holds: by deleting the pods that use it, or, where there are none, the claim.
 
+    Pods of a higher priority than that of the pod for which room is made are marked.
     None: a consumer that is no pod uses the claim. How to end it is not known here.
     """
     if any(consumer.resource != "pods" for consumer in claim.claim.reserved_for):
         return None
     pods, held = users(claim, snapshot), in_words(claim, snapshot)
-    named = [f"pod {pod}" for pod in pods]
+    known = {pod: found.priority for pod in pods if (found := snapshot.pods.get(pod)) is not None}
+    named = [f"pod {pod}{_rank(known.get(pod, priority), priority)}" for pod in pods]
     commands = [f"kubectl delete pod -n {pod.namespace} {pod.name}" for pod in pods]
     if not pods or _outlasts_pods(claim):
         named.append(f"claim {claim.key}")
         commands.append(_deletion(claim))
     frees = ", which frees" if pods else ", which no pod uses; this frees"
-    known = (snapshot.pods.get(pod) for pod in pods)
     return Change(
         Kind.FREE,
         f"claim {claim.key}",
@@ -33,8 +34,12 @@ def release(claim: ClaimObject, snapshot: Snapshot) -> Change | None:
         "; ".join(commands),
         _freed(claim),
         size=max(1, len(pods)),
-        weight=sum(pod.priority for pod in known if pod is not None),
+        weight=sum(known.values()),
     )
+
+
+def _rank(priority: int, other: int) -> str:
+    return f" of higher priority ({priority})" if priority > other else ""
 
 
 def _outlasts_pods(claim: ClaimObject) -> bool:

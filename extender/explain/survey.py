@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Final
 
@@ -18,6 +19,7 @@ from allocator import (
     NodePool,
     Obstacle,
     ReadValues,
+    Remedy,
     Seen,
     Wanted,
     device_circumstances,
@@ -91,6 +93,13 @@ class Survey:
             pools = snapshot.inventory.for_node(node.node, solver.features)
             self.views[node.name] = tuple(self._view(pool, node) for pool in pools)
 
+    @cached_property
+    def guards(self) -> tuple[tuple[int, Remedy], ...]:
+        """Ways with changes after which selectors pass over the devices on which they fail."""
+        seen = ((way, each) for view in self._known.values() for way, of in enumerate(view.first) for each in set(of))
+        found = {(way, guard) for way, each in seen if each is not None for guard in each.guards()}
+        return tuple(sorted(found, key=lambda each: (each[0], each[1].how)))
+
     def signature(self, node: str) -> tuple[int, ...]:
         """Equal for nodes whose devices get the same answers from all requests."""
         return tuple(view.signature for view in self.views[node])
@@ -120,8 +129,9 @@ class Survey:
         pairs = Counter(pair for values in read for pair in values if len(values) == 1 and pair[1] != ABSENT)
         if not pairs or len({name for name, _ in pairs}) > 1:
             return ""
-        name, shown = next(iter(pairs))[0], sorted(value for (_, value), _ in pairs.most_common(MAX_VALUES))
-        more = f" and {len(pairs) - MAX_VALUES} more" if len(pairs) > MAX_VALUES else ""
+        most = len(pairs) if len(pairs) == MAX_VALUES + 1 else MAX_VALUES  # The last value is as short as "1 more".
+        name, shown = next(iter(pairs))[0], sorted(value for (_, value), _ in pairs.most_common(most))
+        more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
         return f"{name} on {node}: {', '.join(shown)}{more}"
 
     def _view(self, pool: NodePool, node: NodeObject) -> PoolView:

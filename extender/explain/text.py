@@ -117,7 +117,7 @@ def _seen(fallout: Fallout) -> str:
     """The values that devices were rejected for: ``: model is a100 on 32, h100 on 0``."""
     if not fallout.values or not fallout.values[0][0]:
         return ""
-    shown = fallout.values[:MAX_NAMED]
+    shown = fallout.values if len(fallout.values) == MAX_NAMED + 1 else fallout.values[:MAX_NAMED]
     more = len(fallout.values) - len(shown)
     rest = [f"{more} other values on {sum(count for _, count in fallout.values[MAX_NAMED:])}"] if more else []
     if fallout.obstacle.need:

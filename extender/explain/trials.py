@@ -30,6 +30,7 @@ class Trials:
     Attributes:
         pod: in the snapshot.
         others: nodes where a selector may fail after the changes; such a failure rejects the pod on every node.
+        everywhere: a selector fails before the changes, so each set of changes has to mend this.
         until: when to stop, by the solver's clock.
         left: the number of trials that may still be made.
         cut_short: a limit kept a change from being tried, or a trial from its end.
@@ -39,6 +40,7 @@ class Trials:
     snapshot: Snapshot
     solver: Solver
     others: Sequence[str]
+    everywhere: bool
     until: float
     pause: Callable[[], None]
     left: int = MAX_TRIALS
@@ -56,26 +58,28 @@ class Trials:
 
     def fits(self, changes: Iterable[Change], node: str) -> bool:
         """Would the pod fit on the node?"""
-        return self._allocation(*self._after(changes), node) is not None
+        after, solver = self._after(changes)
+        fits = self._allocation(after, solver, node) is not None
+        return fits and (not self.everywhere or self._is_passed(node, after, solver))
 
     def proposal(self, changes: Sequence[Change], node: str) -> Proposal | None:
         """The changes as a proposal, if filter would pass the node although it looks at others as well."""
         after, solver = self._after(changes)
         found = self._allocation(after, solver, node)
-        names = tuple(dict.fromkeys((*self.others, node)))
-        if found is None or node not in self._passed(names, after, solver):
+        if found is None or not self._is_passed(node, after, solver):
             return None
         results = (r for allocation in found.results for r in allocation.results)
         devices = tuple(dict.fromkeys(r.device for r in results if self._is_there(r.device)))
         return Proposal(tuple(sorted(changes, key=invasiveness)), node, devices)
 
-    def _passed(self, nodes: Sequence[str], after: Snapshot, solver: Solver) -> Sequence[str]:
-        """The nodes that filter passes; none if there is no time."""
+    def _is_passed(self, node: str, after: Snapshot, solver: Solver) -> bool:
+        """Whether filter passes a node although it looks at others as well; not if there is no time."""
+        names = tuple(dict.fromkeys((*self.others, node)))
         try:
-            return filter_nodes(after.pods[self.pod], nodes, after, solver, bounds=Bounds(solver.until)).passed
+            return node in filter_nodes(after.pods[self.pod], names, after, solver, bounds=Bounds(solver.until)).passed
         except TimeoutError:
             self.cut_short = True
-            return ()
+            return False
 
     def _is_there(self, device: DeviceId) -> bool:
         """Whether a device exists without the changes."""

@@ -43,6 +43,8 @@ class Overrun(NamedTuple):
     def advice(self) -> str:
         """What would help."""
         limit = f"limit {self.limit.name} of DeviceQuota {self.quota.key}"
+        if self.lent is None and self.asked > self._hard:
+            return f"ask for at most {self._of(self._hard)}, or raise {limit}"
         return f"wait until claims of namespace {self.quota.namespace} give back devices, or raise {limit}"
 
     def __str__(self) -> str:

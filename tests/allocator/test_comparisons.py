@@ -156,6 +156,7 @@ def test_a_device_meets_the_rewritten_condition(name: str, data: st.DataObject) 
         ("pciRoot", "pcieRoot"),
         ("exmaple.com", "example.com"),
         ("tesls", "tesla"),
+        ("parentUUIDs", "parentUUID"),
     ],
 )
 def test_a_slip_is_a_misspelling(word: str, name: str) -> None:

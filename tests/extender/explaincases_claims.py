@@ -39,6 +39,9 @@ OF_CLAIMS: Mapping[str, Case] = {
             pool("a", *gpus(2, **root("left"))),
         )
     ),
+    "requests that compete for devices that a constraint allows": Case(
+        (*asking(request("one"), request("two"), constraints=(SAME_ROOT,)), node("a"), pool("a", *gpus(1, **root("x"))))
+    ),
     "requests that compete": Case((*asking(request("one"), request("two")), node("a"), pool("a", *gpus(1)))),
     "alternatives": Case(
         (

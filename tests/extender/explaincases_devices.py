@@ -6,6 +6,7 @@ from dataclasses import replace
 from allocator.model.features import ALL_FEATURES
 from tests.extender.explaining import (
     BROKEN,
+    DEAD,
     MEMORY,
     MODEL,
     NODE_OPERATIONS,
@@ -123,6 +124,23 @@ OF_DEVICES: Mapping[str, Case] = {
     "an attribute that nobody knows": Case(
         (*asking(request(selectors=[f'device.attributes["{DRIVER}"].colour == "red"'])), node("a"), pool("a", *gpus(1)))
     ),
+    "an attribute that some devices lack": Case(
+        (
+            *asking(request(selectors=[f'{MODEL} == "a100" && device.attributes["{DRIVER}"].slot > 0'])),
+            *two_gpus("a"),
+            node("b"),
+            pool("b", gpu("gpu-0", attributes={"slot": {"int": 1}})),
+        )
+    ),
+    "an attribute that some devices lack, and the others are in use": Case(
+        (
+            *asking(request(selectors=[f'device.attributes["{DRIVER}"].slot > 0'])),
+            *two_gpus("a"),
+            node("b"),
+            pool("b", gpu("gpu-0", attributes={"slot": {"int": 1}})),
+            *held("x", "b/gpu-0", at="b"),
+        )
+    ),
     "an expression that fails": Case(
         (*asking(request(selectors=[f"{MODEL} > 3"])), node("a"), pool("a", *gpus(1)))
     ),
@@ -131,6 +149,9 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "tainted by its driver": Case((*asking(), node("a"), pool("a", gpu("gpu-0", **BROKEN)))),
     "tainted by a rule": Case((*asking(), node("a"), pool("a", *gpus(1)), taint_rule("maintenance", pool="a"))),
+    "tainted for running pods, too": Case(
+        (*asking(), node("a"), pool("a", gpu("gpu-0", **DEAD), gpu("gpu-1", **BROKEN)))
+    ),
     "in use and tainted": Case((*asking(), node("a"), pool("a", gpu("gpu-0", **BROKEN)), *held("x", "a/gpu-0"))),
     "not enough capacity": Case(
         (*asking(with_fields(request(), capacity={"requests": {"memory": "80Gi"}})), node("a"), pool("a", *gpus(2)))

@@ -223,3 +223,4 @@ EXTENDED = (device_class(extended="example.com/gpu"), pod("p", resources={"examp
 SAME_ROOT = {"matchAttribute": f"{DRIVER}/root"}
 NODE_OPERATIONS = {"skipNodeOperations": ["NodePrepareResources", "NodeUnprepareResources"]}
 BROKEN: Object = {"taints": [{"key": "example.com/broken", "value": "fan", "effect": "NoSchedule"}]}
+DEAD: Object = {"taints": [{"key": "example.com/away", "effect": "NoExecute"}]}

@@ -364,3 +364,9 @@ def test_simulate_and_explain_know_device_quotas() -> None:
     found = cluster.explain("ns/q")
     assert found.cause == "device quota gold of namespace ns, limit gpu: 1 of 1 device in use, and 1 more needed"
     assert found.advice.startswith("wait until claims of namespace ns give back devices, or raise limit gpu of")
+
+
+def test_waiting_is_no_advice_for_a_pod_that_asks_for_more_than_the_limit() -> None:
+    objects = [*WORLD, quota(limited(devices=1)), pod("p", "c"), claim("c", request(count=2))]
+    found = Simulated.from_objects(objects).explain("ns/p")
+    assert found.advice == "ask for at most 1 device, or raise limit gpu of DeviceQuota ns/gold"
