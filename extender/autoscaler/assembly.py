@@ -9,6 +9,8 @@ from pathlib import Path
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.daemon_set_reader import DaemonSetReader
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.peer_connection import PeerConnection
+from extender.autoscaler.peers import Peers
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates import TemplateError, load_templates
@@ -16,7 +18,7 @@ from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.kube.api import Api
+from extender.kube.api import Api, ObjectKey
 from extender.offload import Offload, in_thread
 from extender.state.state import ClusterState
 
@@ -47,11 +49,32 @@ def make_autoscaler(
     """The autoscaler's service. Ids of sessions can't be guessed."""
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
-    sessions = Sessions(limits, clock=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
+    peers = _peers(api, settings)
+
+    def new_id() -> str:
+        secret = secrets.token_urlsafe(32)
+        return secret if peers is None else peers.named(secret)
+
+    sessions = Sessions(limits, clock=time.monotonic, new_id=new_id)
     decider, catalog = Decider(solver, state.changes_since), replace(catalog, features=solver.features)
     daemon_sets, patience = DaemonSetReader(api, wanted.daemon_set_drivers, time.monotonic), wanted.publish_seconds
 
     async def expectations() -> Expectations:
         return Expectations(await daemon_sets.latest(), datetime.now(UTC), timedelta(seconds=patience))
 
-    return Autoscaler(state, decider, catalog, sessions, wanted.deadline_seconds, expectations, off_loop)
+    return Autoscaler(
+        state, decider, catalog, sessions, wanted.deadline_seconds, expectations, peers=peers, off_loop=off_loop
+    )
+
+
+def _peers(api: Api, settings: Settings) -> Peers | None:
+    """The other replicas; None if they cannot be called."""
+    wanted = settings.peers
+    if not wanted.server_name:
+        return None
+    namespace, _, name = wanted.pod.partition("/")
+    deadline = settings.autoscaler.deadline_seconds
+    connection = PeerConnection(
+        wanted.server_name, settings.api.port, Path(wanted.ca), Path(wanted.token), deadline_seconds=deadline
+    )
+    return Peers(api, ObjectKey(namespace, name), connection, time.monotonic)

@@ -13,6 +13,7 @@ from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.estimate import Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.peers import Peers
 from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.scope import Scope
 from extender.autoscaler.sessions import Sessions
@@ -41,6 +42,7 @@ class Autoscaler:
         decider: remembers decisions on the cluster; what holds in a session's world as well is not found out again.
         deadline_seconds: for one verb, everything included.
         expectations: finds out what tells of the drivers of nodes, as things are now.
+        peers: the other replicas; None: nothing is known of any.
         off_loop: where the work is done.
     """
 
@@ -50,6 +52,7 @@ class Autoscaler:
     sessions: Sessions
     deadline_seconds: float
     expectations: Callable[[], Awaitable[Expectations]]
+    peers: Peers | None = None
     off_loop: Offload = in_thread
 
     @property

@@ -16,6 +16,7 @@ def problems_of_listeners(settings: Settings) -> Iterator[str]:
     yield from _clashes(settings)
     yield from _incomplete("server", settings.server)
     yield from _incomplete("api", settings.api)
+    yield from _lacking_for_peers(settings)
     if settings.api.port and not settings.api.certificate:
         yield "api.certificate: a port for callers off the node has TLS; give the files of a certificate and its key"
 
@@ -27,6 +28,15 @@ def _incomplete(name: str, tls: TlsSettings) -> Iterator[str]:
         yield f"{name}.certificate: {name}.key needs the file of its certificate"
     elif tls.client_ca and not tls.certificate:
         yield f"{name}.certificate: {name}.clientCa asks clients for certificates, which needs TLS"
+
+
+def _lacking_for_peers(settings: Settings) -> Iterator[str]:
+    peers = settings.peers
+    if peers.server_name:
+        needed = {"peers.pod": peers.pod, "peers.ca": peers.ca, "api.port": settings.api.port}
+        for key, value in needed.items():
+            if not value:
+                yield f"{key}: is needed to pass calls on to other replicas (peers.serverName)"
 
 
 def _clashes(settings: Settings) -> Iterator[str]:

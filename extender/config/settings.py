@@ -90,6 +90,13 @@ def _daemon_set_drivers(found: dict[str, list[str]]) -> dict[str, list[str]]:
     return found
 
 
+def _pod(text: str) -> str:
+    namespace, _, name = text.partition("/")
+    if text and (dns_label(namespace) or dns_subdomain(name)):
+        raise ValueError(f"{shown(text)} is not namespace/name of a pod")
+    return text
+
+
 def _receiver(text: str) -> str:
     if text and not _RECEIVER.fullmatch(text):
         raise ValueError(f'"{text}" is not a URL such as "http://collector:4318"')
@@ -304,6 +311,22 @@ class AutoscalerSettings(Section):
     )
 
 
+class PeersSettings(Section):
+    """The other replicas. A call about a session that another replica has is passed on to it, over its `api` port."""
+
+    server_name: str = Field(
+        default="", description="The name of all replicas in their certificates; empty: no call is passed on."
+    )
+    pod: Annotated[str, AfterValidator(_pod)] = Field(
+        default="", description="This replica's pod, as namespace/name; the ids of sessions name it."
+    )
+    ca: str = Field(default="", description="File of the authorities that issue the replicas' certificates, in PEM.")
+    token: str = Field(
+        default="/var/run/secrets/kubernetes.io/serviceaccount/token",
+        description="File of a token of the replicas' service account.",
+    )
+
+
 class LogSettings(Section):
     """What is logged. Logs go to standard error."""
 
@@ -337,6 +360,7 @@ class Settings(Section):
     cluster: ClusterSettings = ClusterSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
+    peers: PeersSettings = PeersSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(

@@ -9,17 +9,15 @@ from starlette.requests import Request
 from allocator import JSON
 from extender.autoscaler import wire
 from extender.autoscaler.estimate import Plan
+from extender.autoscaler.peers import FORWARDED, SESSION, PassedCall
 from extender.autoscaler.readiness import Readiness
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import AUTOSCALER_PREFIX
-from extender.http.endpoint import Application, Endpoints
+from extender.http.endpoint import Application, Elsewhere, Endpoints, nowhere_else
 from extender.http.scheduler_verbs import POD, filter_facts
 from extender.verbs import wire as scheduler_wire
 from extender.verbs.filter import FilterResult
 from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts
-
-SESSION: Final = "session"
-"""The header that names the session. Traces leave it out: who knows the id may use the session."""
 
 _OF_SESSION: Final[Mapping[str, str]] = {SESSION: "The id that start gave; without it the latest snapshot answers."}
 _TEMPLATE: Final[JSON] = {
@@ -158,4 +156,17 @@ def add_autoscaler_verbs(app: Application, autoscaler: Autoscaler, endpoints: En
 
     for verb in AUTOSCALER_VERBS:
         path, name = f"{AUTOSCALER_PREFIX}/{verb.name}", f"autoscaler/{verb.name}"
-        app.add_verb(endpoints.route(path, name, verb, by, "autoscaler"))
+        elsewhere = nowhere_else if verb is _START else _passing_on(verb.name, autoscaler)
+        app.add_verb(endpoints.route(path, name, verb, by, "autoscaler", elsewhere))
+
+
+def _passing_on(verb: str, autoscaler: Autoscaler) -> Elsewhere:
+    """Passes calls on whose session another replica has."""
+
+    async def pass_on(request: Request, body: bytes) -> bytes | None:
+        session, peers = request.headers.get(SESSION), autoscaler.peers
+        if peers is None or session is None or FORWARDED in request.headers or not peers.owner(session):
+            return None
+        return await peers.answer(PassedCall(verb, session, body))
+
+    return pass_on

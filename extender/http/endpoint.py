@@ -4,10 +4,10 @@ kube-scheduler ignores the body of a reply unless its status is 200. So verbs al
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import structlog
 from anyio.to_thread import run_sync
@@ -33,6 +33,14 @@ _JSON: Final = (b"content-type", b"application/json")
 TOO_DEEP: Final = "the body is nested too deeply"
 
 _By = TypeVar("_By")
+
+Elsewhere: TypeAlias = Callable[[Request, bytes], Awaitable[bytes | None]]
+"""Has a request and its body answered at another place; None: the request is to be answered here."""
+
+
+async def nowhere_else(_request: Request, _body: bytes) -> bytes | None:
+    """The request is to be answered here."""
+    return None
 
 
 class VerbRoute(APIRoute):
@@ -101,11 +109,17 @@ class Endpoints:
     deadline: float
 
     def route(
-        self, path: str, name: str, verb: Verb[_By, Any, Any], by: Callable[[Request], _By], tag: str
+        self,
+        path: str,
+        name: str,
+        verb: Verb[_By, Any, Any],
+        by: Callable[[Request], _By],
+        tag: str,
+        elsewhere: Elsewhere = nowhere_else,
     ) -> VerbRoute:
         """A verb at a path; ``name`` is what metrics and traces call it, and ``by`` says who answers a request."""
         self.metrics.expect(name)
-        call = self.tracing.call(name, _Exchange(verb, by, self.tracing))
+        call = self.tracing.call(name, _Exchange(verb, by, elsewhere, self.tracing))
         app = self._app(name, call, SMALL_BYTES if verb.is_small else None)
         return VerbRoute(path, app, name=name, summary=verb.doc.summary, tags=[tag], openapi_extra=_operation(verb.doc))
 
@@ -147,9 +161,13 @@ class _Exchange(Generic[_By]):
 
     verb: Verb[_By, Any, Any]
     by: Callable[[Request], _By]
+    elsewhere: Elsewhere
     tracing: Tracing
 
     async def __call__(self, request: Request, body: bytes) -> bytes:
+        reply = await self.elsewhere(request, body)
+        if reply is not None:
+            return reply
         verb, tell = self.verb, self.tracing.tell
         by, is_long = self.by(request), len(body) > FREE_BYTES
         # To decode a hundred thousand victims, or a Pod with ten thousand resources, takes a tenth of a second.

@@ -12,6 +12,7 @@ from extender.autoscaler.daemon_sets import DRIVERS, DriverDaemonSets, read_daem
 from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.peers import Peers
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
@@ -87,17 +88,23 @@ def autoscaler_over(
     limits: SessionLimits | None = None,
     clock: Sequence[float] = (0.0,),
     first: int = 0,
+    peers: Peers | None = None,
 ) -> Autoscaler:
     """The verbs; sessions are called session-0, session-1, ... from the first, and ``clock[0]`` is their time."""
     ids = count(first)
-    sessions = Sessions(limits or SessionLimits(), clock=lambda: clock[0], new_id=lambda: f"session-{next(ids)}")
+
+    def new_id() -> str:
+        name = f"session-{next(ids)}"
+        return name if peers is None else peers.named(name)
+
+    sessions = Sessions(limits or SessionLimits(), clock=lambda: clock[0], new_id=new_id)
     decider = Decider(solver(), state.changes_since)
     catalog = Catalog(templates_of(*entries))
 
     async def expected() -> Expectations:
         return expectations()
 
-    return Autoscaler(state, decider, catalog, sessions, deadline_seconds=30.0, expectations=expected)
+    return Autoscaler(state, decider, catalog, sessions, deadline_seconds=30.0, expectations=expected, peers=peers)
 
 
 def expectations(

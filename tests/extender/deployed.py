@@ -1,5 +1,6 @@
 """The files of deploy/."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +26,14 @@ POD = DEPLOYMENT["spec"]["template"]["spec"]
 SCHEDULER_CONFIG = yaml.safe_load((ROOT / "config" / "scheduler.yaml").read_text())
 SETTINGS = load((ROOT / "config" / "extender.yaml").read_text())
 CHART = DEPLOY / "chart"
+
+
+def variables(container: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a container, as kubelet makes it; a field of the pod has its name as its value."""
+    found: dict[str, str] = {}
+    for each in container["env"]:
+        value = each["value"] if "value" in each else each["valueFrom"]["fieldRef"]["fieldPath"].rpartition(".")[2]
+        for name, known in found.items():
+            value = value.replace(f"$({name})", known)
+        found[each["name"]] = value
+    return found

@@ -16,7 +16,18 @@ from typer.main import get_command
 from extender.cli.main import app
 from extender.config.sources import keys, load, variable
 from extender.http.listeners import Listener
-from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, ROOT, SCHEDULER_CONFIG, SETTINGS, documents, only
+from tests.extender.deployed import (
+    CHART,
+    DEPLOY,
+    DEPLOYMENT,
+    POD,
+    ROOT,
+    SCHEDULER_CONFIG,
+    SETTINGS,
+    documents,
+    only,
+    variables,
+)
 from tests.extender.exported import exported
 from tests.kit.clusters import Cluster
 
@@ -99,16 +110,30 @@ API = DEPLOY / "api"
 
 def test_the_port_for_callers_off_the_node_is_one_in_the_settings_the_service_and_the_policy() -> None:
     container = only(API / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"][0]
-    api = load(environment={each["name"]: each["value"] for each in container["env"]}).api
+    settings = load(environment=variables(container))
+    api, peers = settings.api, settings.peers
+    assert (peers.pod, peers.ca) == ("namespace/name", f"{Path(api.certificate).parent}/ca.crt")
     assert container["ports"] == [{"name": "api", "containerPort": api.port}]
     (mount,) = container["volumeMounts"]
     files = (api.certificate, api.key)
     assert files == tuple(f"{mount['mountPath']}/{name}" for name in ("tls.crt", "tls.key"))
-    service = only(API / "service.yaml", "Service")["spec"]
+    of_service = only(API / "service.yaml", "Service")
+    service, metadata = of_service["spec"], of_service["metadata"]
     assert (service["selector"], service["ports"][0]["targetPort"]) == (LABELS, "api")
+    assert peers.server_name == f"{metadata['name']}.{metadata['namespace']}.svc"
     policy = only(API / "network-policy.yaml", "NetworkPolicy")["spec"]
     assert policy["podSelector"]["matchLabels"] == LABELS
-    assert [each["port"] for rule in policy["ingress"] for each in rule["ports"]] == ["api"]
+    assert [each["port"] for rule in policy["ingress"] for each in rule["ports"]] == ["api", "api"]
+
+
+def test_replicas_may_call_each_other_at_the_port_for_callers_off_the_node() -> None:
+    policy = only(API / "network-policy.yaml", "NetworkPolicy")["spec"]
+    others, ports = [{"podSelector": {"matchLabels": LABELS}}], [{"protocol": "TCP", "port": "api"}]
+    assert policy["ingress"][1] == {"from": others, "ports": ports}
+    assert policy["egress"] == [{"to": others, "ports": ports}]
+    (binding,) = (each for each in documents(API / "rbac.yaml") if each["metadata"]["name"] == "dra-extender-peers")
+    assert binding["roleRef"]["name"] == "dra-extender-autoscaler"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "dra-extender", "namespace": "kube-system"}]
 
 
 def test_the_roles_of_callers_off_the_node_allow_what_is_served_there_and_nothing_else() -> None:

@@ -9,7 +9,7 @@ import yaml
 
 from extender import __version__
 from extender.config.sources import load
-from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, SCHEDULER_CONFIG, SETTINGS, documents
+from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, SCHEDULER_CONFIG, SETTINGS, documents, variables
 
 # --- the chart -----------------------------------------------------------------------------------------------
 
@@ -145,10 +145,14 @@ def test_the_chart_asks_callers_for_certificates_and_tokens_for_its_audience_whe
     api = {**VALUES["api"], "enabled": True, "clientCertificates": True, "audience": "dra-extender", "secret": "mine"}
     (found,) = rendered("deployment.yaml", {**VALUES, "api": api})
     pod = found["spec"]["template"]["spec"]
-    environment = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
-    settings = load(environment=environment).api
-    assert (settings.client_ca, settings.audience) == ("/etc/dra-extender-api/ca.crt", "dra-extender")
-    assert pod["volumes"][-1] == {"name": "api", "secret": {"secretName": "mine"}}
+    settings = load(environment=variables(pod["containers"][0]))
+    assert (settings.api.client_ca, settings.api.audience) == ("/etc/dra-extender-api/ca.crt", "dra-extender")
+    certificates, tokens = pod["volumes"][-2:]
+    assert certificates == {"name": "api", "secret": {"secretName": "mine"}}
+    (token,) = (each["serviceAccountToken"] for each in tokens["projected"]["sources"])
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert f"{mounts[tokens['name']]}/{token['path']}" == settings.peers.token
+    assert token["audience"] == settings.api.audience
 
 
 def test_alerts_link_to_the_runbook_that_the_chart_is_told() -> None:

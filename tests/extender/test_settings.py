@@ -53,7 +53,7 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "prot: 1",
             (
                 "prot: unknown key "
-                "(known: api, autoscaler, cluster, featureGates, log, operations, scheduling, server, tracing)"
+                "(known: api, autoscaler, cluster, featureGates, log, operations, peers, scheduling, server, tracing)"
             ),
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
@@ -92,6 +92,15 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
         ("featureGates: {DRAAdminAccess: 1}", "featureGates.DRAAdminAccess: expected true or false, not 1"),
         ("featureGates: {DRAAdminAccess: on it}", 'featureGates.DRAAdminAccess: expected true or false, not "on it"'),
         ("featureGates: true", "featureGates: expected keys and values, not true"),
+        (
+            "autoscaler: {daemonSetDrivers: {a: []}}",
+            'autoscaler.daemonSetDrivers: "a" is not namespace/name of a DaemonSet',
+        ),
+        (
+            "autoscaler: {daemonSetDrivers: {a/b: [c d]}}",
+            'autoscaler.daemonSetDrivers: a/b: "c d" is not a driver\'s name: a DNS subdomain',
+        ),
+        ("peers: {pod: b}", 'peers.pod: "b" is not namespace/name of a pod'),
         (
             "autoscaler: {learnFromLabel: node group}",
             'autoscaler.learnFromLabel: "node group" is not a label\'s name: letters, digits, -, _ and .',
@@ -204,6 +213,14 @@ OWN_PORT = "callers off the node need a port of their own, or 0 for none"
             "api: {port: 8443}",
             "api.certificate: a port for callers off the node has TLS; give the files of a certificate and its key",
         ),
+        (
+            "{api: {port: 1, certificate: a, key: b}, peers: {serverName: s, pod: a/b}}",
+            "peers.ca: is needed to pass calls on to other replicas (peers.serverName)",
+        ),
+        (
+            "peers: {serverName: s, pod: a/b, ca: c}",
+            "api.port: is needed to pass calls on to other replicas (peers.serverName)",
+        ),
         ("api: {certificate: a}", "api.key: api.certificate needs the file of its private key"),
         ("server: {key: a}", "server.certificate: server.key needs the file of its certificate"),
         (
@@ -284,8 +301,8 @@ def test_every_key_has_a_variable_and_a_description() -> None:
 def test_printed_settings_load_as_the_same_settings() -> None:
     settings = load("{server: {port: 9, prefix: /x}, featureGates: {DRADeviceTaints: false}}")
     assert load(settings.as_yaml()) == settings
-    sections = {"server", "operations", "api", "cluster", "scheduling", "autoscaler", "log", "tracing", "featureGates"}
-    assert set(yaml.safe_load(settings.as_yaml())) == sections
+    sections = {"server", "operations", "api", "cluster", "scheduling", "autoscaler", "peers", "log", "tracing"}
+    assert set(yaml.safe_load(settings.as_yaml())) == sections | {"featureGates"}
 
 
 def test_settings_are_frozen() -> None:

@@ -1,0 +1,204 @@
+"""A call about a session of another replica is answered all the same; without its replica, a session is unknown."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from httpx import AsyncClient
+
+from extender.autoscaler.peers import FORWARDED, PassedCall, Peers, PeerUnreachableError, Reply
+from extender.kube.api import PODS, ApiError, ObjectKey
+from tests.extender.autoscaler_calls import NEW, app_of, book, passing, post, start
+from tests.extender.autoscaling import autoscaler_over, machine, pod_of
+from tests.kit.clusters import GPU, Cluster, Object, claim_template, client_of, local_slice, pod
+
+NAMESPACE = "kube-system"
+ADDRESSES = {"one": "10.0.0.1", "two": "10.0.0.2"}
+
+
+def replica_pod(name: str, address: str, account: str = "dra-extender", phase: str = "Running") -> Object:
+    raw = pod(name)
+    raw["metadata"] |= {"namespace": NAMESPACE}
+    raw["spec"]["serviceAccountName"] = account
+    return {**raw, "status": {"phase": phase, "podIP": address}}
+
+
+OBJECTS = (
+    GPU,
+    claim_template(),
+    machine("a"),
+    local_slice("a"),
+    *(replica_pod(name, address) for name, address in ADDRESSES.items()),
+)
+
+
+@dataclass
+class Wire:
+    """The network between replicas.
+
+    Attributes:
+        replicas: address to a client of the replica there; replicas that have ended are missing.
+        sent: the address and the verb of each call.
+    """
+
+    replicas: dict[str, AsyncClient] = field(default_factory=dict)
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    status: int = 200
+
+    async def send(self, address: str, call: PassedCall) -> Reply:
+        self.sent.append((address, call.verb))
+        if address not in self.replicas:
+            raise PeerUnreachableError("connection refused")
+        headers = {"session": call.session_id, FORWARDED: "1"}
+        found = await self.replicas[address].post(f"/autoscaler/{call.verb}", content=call.body, headers=headers)
+        return Reply(self.status, found.content)
+
+
+@dataclass
+class Scene:
+    """Two replicas over one cluster; their sessions are not in one memory."""
+
+    cluster: Cluster
+    wire: Wire
+    clock: list[float]
+    one: AsyncClient
+    two: AsyncClient
+
+    def end(self, name: str) -> None:
+        """The process of a replica ends."""
+        del self.wire.replicas[ADDRESSES[name]]
+
+
+@pytest.fixture
+async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
+    wire, clock, clients = Wire(), [0.0], []
+    async with AsyncExitStack() as stack:
+        for name, address in ADDRESSES.items():
+            peers = Peers(cluster.api, ObjectKey(NAMESPACE, name), wire, lambda: clock[0])
+            app = app_of(cluster, autoscaler_over(cluster.state, NEW, peers=peers))
+            clients.append(await stack.enter_async_context(client_of(app)))
+            wire.replicas[address] = clients[-1]
+        yield Scene(cluster, wire, clock, *clients)
+
+
+def gone(replica: str, why: str) -> dict[str, str]:
+    """The answer about a session of a replica that cannot be asked."""
+    error = f'no such session: replica "{replica}", which had it, {why}; start another one'
+    return {"Error": error, "Code": "UnknownSession"}
+
+
+async def ask(client: AsyncClient, session: str) -> Any:
+    return await post(client, "NodeReady", {"NodeName": "a"}, session)
+
+
+# --- passed on ----------------------------------------------------------------------------------------------
+
+
+async def test_a_session_is_answered_by_each_replica(scene: Scene) -> None:
+    session = await start(scene.one)
+    assert session == "session-0@one"
+    assert await book(scene.two, pod_of("p", "gpu"), machine("a"), session) == {}
+    for client in (scene.one, scene.two):
+        assert await passing(client, pod_of("q", "gpu"), machine("a"), machine("n", "g"), session=session) == ["n"]
+    assert scene.wire.sent == [("10.0.0.1", "NodeSelected"), ("10.0.0.1", "filter")]
+
+
+async def test_the_errors_of_the_other_replica_are_answers(scene: Scene) -> None:
+    session = await start(scene.one)
+    reply = await post(scene.two, "filter", {"Pod": 7}, session)
+    assert reply == {"Error": "Pod: expected an object, not 7"}
+    reply = await ask(scene.two, session.replace("session-0", "session-9"))
+    assert reply["Code"] == "UnknownSession"
+    assert "it has expired or made room for others" in reply["Error"]
+
+
+async def test_calls_without_a_session_and_of_own_sessions_stay(scene: Scene) -> None:
+    await passing(scene.two, pod_of("p", "gpu"), machine("a"))
+    await ask(scene.two, await start(scene.two))
+    assert scene.wire.sent == []
+
+
+async def test_a_start_begins_a_session_here_whatever_session_it_names(scene: Scene) -> None:
+    session = await start(scene.one)
+    assert (await post(scene.two, "start", {}, session))["Session"].endswith("@two")
+
+
+async def test_an_address_is_looked_up_again_after_ten_seconds(scene: Scene) -> None:
+    session = await start(scene.one)
+    await ask(scene.two, session)
+    await scene.cluster.api.patch_status(PODS, ObjectKey(NAMESPACE, "one"), {"status": {"podIP": "10.0.0.3"}})
+    scene.wire.replicas["10.0.0.3"] = scene.one
+    for now, address in ((9.9, "10.0.0.1"), (10.0, "10.0.0.3")):
+        scene.clock[0] = now
+        await ask(scene.two, session)
+        assert scene.wire.sent[-1] == (address, "NodeReady")
+
+
+# --- not passed on ------------------------------------------------------------------------------------------
+
+
+async def test_after_the_end_of_its_replica_a_session_is_unknown_at_once(scene: Scene) -> None:
+    session = await start(scene.one)
+    scene.end("one")
+    assert await ask(scene.two, session) == gone("one", "does not answer (connection refused)")
+    assert "n" in await passing(scene.two, pod_of("p", "gpu"), machine("n", "g"), session=await start(scene.two))
+
+
+async def test_without_its_pod_a_session_is_unknown(scene: Scene) -> None:
+    session = await start(scene.one)
+    await scene.cluster.api.delete(PODS, ObjectKey(NAMESPACE, "one"))
+    assert await ask(scene.two, session) == gone("one", "is gone")
+    assert scene.wire.sent == []
+
+
+STRANGERS: dict[str, tuple[Object, str]] = {
+    "a pod of another account": (replica_pod("other", "10.0.0.9", account="default"), "is gone"),
+    "a pod without an address": (replica_pod("other", ""), "does not run"),
+    "a pod that has ended": (replica_pod("other", "10.0.0.9", phase="Failed"), "does not run"),
+}
+
+
+@pytest.mark.parametrize(("stranger", "why"), STRANGERS.values(), ids=STRANGERS)
+async def test_calls_go_to_replicas_only(scene: Scene, stranger: Object, why: str) -> None:
+    scene.cluster.load(stranger)
+    assert await ask(scene.two, "secret@other") == gone("other", why)
+    assert scene.wire.sent == []
+
+
+@pytest.mark.parametrize(
+    "session", ["", "s", "@one", "s@", "s@One", "s@10.0.0.9:80/x", "s@one/../x", "a b@one", "\xe9@one", "s@one@"]
+)
+async def test_an_id_that_names_no_replica_is_unknown_here(scene: Scene, session: str) -> None:
+    headers = {b"session": session.encode("latin-1")}
+    reply = await scene.two.post("/autoscaler/NodeReady", json={"NodeName": "a"}, headers=headers)
+    assert reply.json()["Code"] == "UnknownSession"
+    assert scene.wire.sent == []
+
+
+async def test_a_call_is_passed_on_once(scene: Scene) -> None:
+    session = await start(scene.one)
+    headers = {"session": session, FORWARDED: "1"}
+    reply = await scene.two.post("/autoscaler/NodeReady", json={"NodeName": "a"}, headers=headers)
+    assert reply.json()["Code"] == "UnknownSession"
+    assert scene.wire.sent == []
+
+
+async def test_a_replica_that_refuses_us_is_named_with_its_answer(scene: Scene) -> None:
+    session = await start(scene.one)
+    scene.wire.status = 403
+    reply = await ask(scene.two, session)
+    assert reply == {"Error": 'replica one, which has the session, answers with status 403: {"Ready":true}'}
+
+
+async def test_an_api_server_that_does_not_answer_makes_no_session_unknown(scene: Scene) -> None:
+    class Refusing:
+        async def get(self, _resource: object, _key: object) -> Object:
+            raise ApiError(403, "Forbidden", "pods is forbidden")
+
+    peers = Peers(Refusing(), ObjectKey(NAMESPACE, "two"), scene.wire, lambda: 0.0)  # type: ignore[arg-type]
+    app = app_of(scene.cluster, autoscaler_over(scene.cluster.state, NEW, peers=peers))
+    async with client_of(app) as client:
+        reply = await ask(client, "secret@one")
+    assert reply == {"Error": "the session is at replica one, and its address can't be found: pods is forbidden"}
