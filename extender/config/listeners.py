@@ -36,7 +36,7 @@ def _lacking_for_peers(settings: Settings) -> Iterator[str]:
         needed = {"peers.pod": peers.pod, "peers.ca": peers.ca, "api.port": settings.api.port}
         for key, value in needed.items():
             if not value:
-                yield f"{key}: is needed to pass calls on to other replicas (peers.serverName)"
+                yield f"peers.serverName: to pass calls on to other replicas, {key} is needed as well"
 
 
 def _clashes(settings: Settings) -> Iterator[str]:

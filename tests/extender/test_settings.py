@@ -215,11 +215,11 @@ OWN_PORT = "callers off the node need a port of their own, or 0 for none"
         ),
         (
             "{api: {port: 1, certificate: a, key: b}, peers: {serverName: s, pod: a/b}}",
-            "peers.ca: is needed to pass calls on to other replicas (peers.serverName)",
+            "peers.serverName: to pass calls on to other replicas, peers.ca is needed as well",
         ),
         (
             "peers: {serverName: s, pod: a/b, ca: c}",
-            "api.port: is needed to pass calls on to other replicas (peers.serverName)",
+            "peers.serverName: to pass calls on to other replicas, api.port is needed as well",
         ),
         ("api: {certificate: a}", "api.key: api.certificate needs the file of its private key"),
         ("server: {key: a}", "server.certificate: server.key needs the file of its certificate"),
