@@ -1,8 +1,8 @@
 """Structured-parameters allocation for Dynamic Resource Allocation: the mathematics, without any I/O.
 
 This is the whole interface of the package: what is behind it may move. `allocate` decides claims on one node, `audit`
-judges allocated claims, `validate` and `schema_problems` say what an API server would refuse, and the ``parse_``
-functions read API JSON.
+judges allocated claims, `validate`, `pod_problems` and `schema_problems` say what an API server would refuse, and the
+``parse_`` functions read API JSON.
 """
 
 from allocator.allocate import Task as Task
@@ -126,6 +126,7 @@ from allocator.model.rules.names import dns_label as dns_label
 from allocator.model.rules.names import dns_subdomain as dns_subdomain
 from allocator.model.rules.names import driver_name as driver_name
 from allocator.model.rules.names import label_key as label_key
+from allocator.model.rules.pods import pod_problems as pod_problems
 from allocator.model.rules.schema import schema_problems as schema_problems
 from allocator.model.semver import Version as Version
 from allocator.node_selectors import selector_matches as selector_matches

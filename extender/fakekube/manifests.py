@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from allocator import InvalidObjectError, Problem, schema_problems, shown, validate
+from allocator import InvalidObjectError, Problem, pod_problems, schema_problems, shown, validate
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.fakekube.namespaces import parse_namespace
 from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, Resource
@@ -275,7 +275,7 @@ class _FileReader:
 
     def _skip(self, obj: dict[str, object], kind: str, number: int) -> None:
         """Keep an object of another kind: it may be a workload."""
-        problems = schema_problems(obj)
+        problems = schema_problems(obj) or pod_problems(obj)
         if problems:
             self._note(number, f"{kind} {_name(obj)}", problems)
             return
@@ -323,7 +323,7 @@ def _problems(
     first: dict[str, Problem] = {}
     for problem in (*found, *schema_problems(obj)):
         first.setdefault(problem.path, problem)
-    ruled = (problem for problem in validate(obj, check) if problem.path not in first)
+    ruled = (each for each in (*validate(obj, check), *pod_problems(obj)) if each.path not in first)
     return tuple(dict.fromkeys((*first.values(), *ruled, *_unwritable(obj))))
 
 
