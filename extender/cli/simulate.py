@@ -32,7 +32,7 @@ from extender.simulation.workloads.expand import Skipped
 app = command_app()
 
 _MOST_NAMES: Final = 10
-"""The most names of skipped objects of one kind that a message has."""
+"""The most names that a message has."""
 
 
 @app.command(
@@ -81,6 +81,7 @@ def simulate(
         _explain(cluster, explain, output)
     else:
         _print(cluster, placements, output)
+        _say_who_may_preempt(cluster, placements)
     is_pending = any(not placement.node for placement in placements)
     if problems or (fail_on_pending and is_pending):
         raise typer.Exit(FOUND_PROBLEMS)
@@ -111,8 +112,25 @@ def _say_skipped(skipped: Iterable[Skipped]) -> None:
         else:
             unused.setdefault(each.kind, []).append(each.name)
     for kind, names in unused.items():
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        note(f"skipped: {kind} {', '.join(names[:_MOST_NAMES])}{more}")
+        note(f"skipped: {kind} {_listed(names)}")
+
+
+def _say_who_may_preempt(cluster: Cluster, placements: Iterable[Placement]) -> None:
+    """Pending pods for which a running dra-extender looks for victims; the simulation does not."""
+    waiting = {placement.pod for placement in placements if not placement.node}
+    pods = cluster.pods if waiting and cluster.settings.scheduling.preemption else ()
+    least = min((pod.priority for pod in pods if pod.node_name and pod.needs_devices), default=None)
+    candidates = [pod for pod in pods if str(pod) in waiting and pod.may_preempt and not pod.node_name]
+    names = [str(pod) for pod in candidates if least is not None and pod.priority > least]
+    if names:
+        note(
+            f"no pod was evicted, but dra-extender may evict pods of lower priority for {_listed(names)}; see --explain"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _explain(cluster: Cluster, pod: str, output: PlacementOutput) -> None:

@@ -1,7 +1,16 @@
 """An explanation as JSON, for programs: the same facts as the text, with the causes by name."""
 
 from allocator import DeviceId
-from extender.explain.explanation import Clash, Explanation, Fallout, Place, PreemptionReport, Proposal, RequestReport
+from extender.explain.explanation import (
+    Clash,
+    Explanation,
+    Fallout,
+    Place,
+    PlacedDevice,
+    PreemptionReport,
+    Proposal,
+    RequestReport,
+)
 from extender.explain.text import as_text
 
 
@@ -78,8 +87,19 @@ def _clash(clash: Clash) -> dict[str, object]:
 
 
 def _place(place: Place) -> dict[str, object]:
-    devices = [{"claim": d.claim, "request": d.request, "device": _device(d.device)} for d in place.devices]
-    return {"node": place.node, "score": place.score, "why": place.why or None, "devices": devices}
+    return {
+        "node": place.node,
+        "score": place.score,
+        "why": place.why or None,
+        "devices": list(map(_placed, place.devices)),
+    }
+
+
+def _placed(device: PlacedDevice) -> dict[str, object]:
+    found: dict[str, object] = {"claim": device.claim, "request": device.request, "device": _device(device.device)}
+    if device.consumed is not None:
+        found["consumedCapacity"] = {name: str(amount) for name, amount in device.consumed.items()}
+    return found
 
 
 def _preemption(report: PreemptionReport | None) -> dict[str, object] | None:

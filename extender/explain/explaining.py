@@ -164,7 +164,7 @@ class Explainer:
     def _bound(self, pod: Pod) -> Explanation:
         claims = [self.snapshot.claims[key] for key in claim_keys(pod) if key in self.snapshot.claims]
         devices = tuple(
-            PlacedDevice(str(claim.key), result.request, result.device)
+            PlacedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
             for claim in claims
             if claim.claim.allocation is not None
             for result in claim.claim.allocation.results

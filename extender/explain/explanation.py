@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from allocator import DeviceId, Obstacle, ReadValues
+from allocator import DeviceId, Obstacle, Quantity, ReadValues
 from extender.explain.changes import Change
 from extender.explain.holders import Holder
 
@@ -115,11 +115,20 @@ class Rejections:
 
 
 class PlacedDevice(NamedTuple):
-    """A device that the pod would get, with its claim and request."""
+    """A device that the pod would get, with its claim, its request, and what the request takes of a shared device."""
 
     claim: str
     request: str
     device: DeviceId
+    consumed: Mapping[str, Quantity] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.device}{share_in_words(self.consumed)}"
+
+
+def share_in_words(consumed: Mapping[str, Quantity] | None) -> str:
+    """What a request takes of a shared device, to follow the device: `` (bandwidth: 6G, queues: 2)``."""
+    return f" ({', '.join(f'{name}: {amount}' for name, amount in consumed.items())})" if consumed else ""
 
 
 @dataclass(frozen=True, slots=True)

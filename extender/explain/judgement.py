@@ -167,7 +167,7 @@ class Judgement:
         if isinstance(needs, str) or not isinstance(found, Allocation):
             return ()
         return tuple(
-            PlacedDevice(str(claim.key), result.request, result.device)
+            PlacedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
             for claim, allocation in zip(needs.pending, found.results, strict=False)
             for result in allocation.results
         )

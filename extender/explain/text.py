@@ -77,8 +77,8 @@ def _rejection_lines(rejections: Rejections) -> Iterator[str]:
 def _place_lines(place: Place) -> Iterator[str]:
     score = "" if place.score is None else f", score {place.score}"
     yield f"  {place.node}{score}{': ' if place.why else ''}{place.why}"
-    for claim, request, device in place.devices:
-        yield f"    claim {claim}, request {request}: {device}"
+    for each in place.devices:
+        yield f"    claim {each.claim}, request {each.request}: {each}"
 
 
 def _request_lines(report: RequestReport, words: Mapping[str, str]) -> Iterator[str]:

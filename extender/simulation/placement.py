@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from allocator import DeviceResult
+from extender.explain.explanation import share_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,7 @@ class PlacedDevice:
     asked: str
 
     def __str__(self) -> str:
-        share = f" ({amounts})" if (amounts := self._amounts()) else ""
-        return f"{self.result.device}{share}"
+        return f"{self.result.device}{share_in_words(self.result.consumed_capacity)}"
 
     def as_json(self) -> dict[str, object]:
         """The device as in an allocation result, with the claim."""
@@ -36,9 +36,6 @@ class PlacedDevice:
         if self.result.consumed_capacity is not None:
             found["consumedCapacity"] = {name: str(amount) for name, amount in self.result.consumed_capacity.items()}
         return found
-
-    def _amounts(self) -> str:
-        return ", ".join(f"{name}: {amount}" for name, amount in (self.result.consumed_capacity or {}).items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from tests.extender.explaining import (
     BROKEN,
     EXTENDED,
     MODEL,
+    SHARED,
     Case,
     asking,
     being_allocated,
@@ -27,6 +28,7 @@ from tests.extender.explaining import (
     two_gpus,
     unschedulable,
     weighing,
+    with_fields,
 )
 from tests.kit.clusters import CREATED, GPU, claim, claim_template, device_class, node, pod, request, solver
 
@@ -128,6 +130,13 @@ EXPLAINED: Mapping[str, Case] = {
         (*asking(), node("a"), pool("a", *gpus(1)), node("b"), pool("b", *gpus(1)), *held("x", "a/gpu-0")), nodes=("a",)
     ),
     # of pods that are well
+    "fits with a share of a device": Case(
+        (
+            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "3G"}})),
+            node("a"),
+            pool("a", {"name": "gpu-0", **SHARED}),
+        )
+    ),
     "fits": Case(
         (
             *asking(),

@@ -33,6 +33,20 @@ def test_simulate_prints_where_pods_go_or_why_not(manifests: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("priority", "told"),
+    [
+        (0, ""),
+        (1, "note: no pod was evicted, but dra-extender may evict pods of lower priority for ns/q; see --explain\n"),
+    ],
+)
+def test_simulate_evicts_no_pod_and_says_so(tmp_path: Path, priority: int, told: str) -> None:
+    held = claim("p", allocated=["a/gpu-0"], at="a", users=["p"])
+    pods = (pod("p", "p", on="a"), pod("q", "q", priority=priority))
+    path = written(tmp_path / "cluster.yaml", GPU, node("a"), local_slice("a"), held, claim("q"), *pods)
+    assert RUNNER.invoke(app, ["simulate", str(path)]).stderr == told
+
+
 def test_simulate_prints_json_if_asked(manifests: Path) -> None:
     result = RUNNER.invoke(app, ["simulate", str(manifests), "-o", "json"])
     device = {"claim": "c", "request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}

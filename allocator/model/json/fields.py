@@ -142,14 +142,15 @@ class Fields:
         """An object with fields, or None if it is absent."""
         return self.child(name) if self.data.get(name) is not None else None
 
-    def entries(self, name: str) -> list[tuple[str, "Fields"]]:
-        """A map of objects: the keys with their objects."""
+    def entries(self, name: str, inner: str = "") -> list[tuple[str, "Fields"]]:
+        """A map of objects: the keys with their objects. ``inner`` is the field for a text in place of an object."""
         found = []
         for key, value in self.mapping(name).items():
             if isinstance(value, dict):
                 found.append((key, Fields(value, (self, name, key), self.problems)))
             else:
-                self.problem(f"{name}[{key}]", f"{shown(value)} is not an object")
+                meant = f"; write {{{inner}: {shown(value)}}}" if inner and isinstance(value, str) else ""
+                self.problem(f"{name}[{key}]", f"{shown(value)} is not an object{meant}")
         return found
 
     def items(self, name: str) -> list[object]:

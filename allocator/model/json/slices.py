@@ -110,7 +110,7 @@ class _Devices:
     def counters(self, fields: Fields) -> Mapping[str, Quantity]:
         """Counter to amount."""
         names = self._interner
-        found = {names.text(name): names.read(each, "value") for name, each in fields.entries("counters")}
+        found = {names.text(name): names.read(each, "value") for name, each in fields.entries("counters", "value")}
         return names.counters.setdefault(tuple(found.items()), found)
 
     def _consumption(self, fields: Fields) -> CounterConsumption:
@@ -131,7 +131,7 @@ class _Devices:
             known = _known_values(data)
             if len(known) != 1:
                 if known or not isinstance(data, dict):
-                    fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value")
+                    fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value{_meant(data)}")
                 else:
                     qualified = self._interner.qualified(self._driver, name)
                     found.setdefault(qualified, ())
@@ -153,7 +153,7 @@ class _Devices:
         capacity: dict[str, Capacity] = {}
         quantities: dict[str, Quantity] = {}
         source: list[Hashable] = [self._driver]
-        for name, each in fields.entries("capacity"):
+        for name, each in fields.entries("capacity", "value"):
             value = self._interner.read(each, "value")
             policy = self._policy(each)
             capacity[self._interner.text(name)] = Capacity(value, policy)
@@ -191,6 +191,12 @@ def _known_values(attribute: object) -> list[tuple[str, object]]:
     if not isinstance(attribute, dict):
         return []
     return [(kind, value) for kind, value in attribute.items() if kind in _KNOWN and value is not None]
+
+
+def _meant(data: object) -> str:
+    """How to write a value that stands without its type."""
+    kind = next((kind for of, kind in ((bool, "bool"), (int, "int"), (str, "string")) if isinstance(data, of)), "")
+    return f"; write {{{kind}: {shown(data)}}}" if kind else ""
 
 
 def _text(interner: Interner, raw: object) -> str:
