@@ -6,16 +6,19 @@ are there; for the rest a plan is made. Nothing is changed, neither in the clust
 """
 
 import argparse
+import ssl
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import httpx
 from rich.console import Console
 from rich.progress import Progress
 
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
+from extender.client.calls import TIMEOUT_SECONDS
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.observe.tables.terminal import Table, print_table
 
@@ -140,18 +143,41 @@ def _name(pod: RawObject) -> str:
     return f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
 
 
+def connected(url: str, ca_file: Path | None, token_file: Path | None) -> AutoscalerClient:
+    """A client of the service.
+
+    Args:
+        url: where the service is.
+        ca_file: who is trusted for TLS, in PEM; None: the authorities of this machine.
+        token_file: a token that says who calls; None: nobody says it.
+
+    Raises:
+        InputError: a file that can't be used.
+    """
+    file = token_file
+    try:
+        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file else {}
+        file = ca_file
+        verify = ssl.create_default_context(cafile=ca_file) if ca_file else True
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot be read: {error}") from error
+    return AutoscalerClient(httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, verify=verify, headers=headers))
+
+
 def main() -> None:
     """Read, ask, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path)
     parser.add_argument("--url", default="http://127.0.0.1:8888", help="where the service is")
+    parser.add_argument("--ca-file", type=Path, help="certificates of authorities that are trusted for TLS, in PEM")
+    parser.add_argument("--token-file", type=Path, help="a token that says who calls (docs/how-to/off-the-node.md)")
     parser.add_argument("--expander", default="least-waste", help="least-waste, least-nodes or priority")
     arguments = parser.parse_args()
     errors = Console(stderr=True)
     try:
         situation = read(arguments.paths)
         with (
-            AutoscalerClient.at(arguments.url) as client,
+            connected(arguments.url, arguments.ca_file, arguments.token_file) as client,
             Progress(console=errors, disable=not errors.is_terminal) as progress,
         ):
             outcome = scale_up(client.start(), situation, arguments.expander, progress)

@@ -59,6 +59,8 @@ class Call(Generic[_T]):
                 code = str(reply.get("Code", ""))
                 gone = code in {UNKNOWN_SESSION, TOO_LARGE}
                 raise UnknownSessionError(error, code) if gone else AutoscalerError(error, code)
+            if isinstance(reply, dict) and reply.get("kind") == "Status":
+                raise AutoscalerError(f"{self.verb}: {reply['message']}", str(reply["reason"]))
             if status != HTTPStatus.OK:
                 raise ProtocolError(f"{self.verb}: status {status}: {_shown(content)}")
             return self.read(reply)

@@ -1,4 +1,4 @@
-"""The log's lines about callers that are refused: at most one a second, whoever calls how often."""
+"""The log's lines about callers that are refused: ten at once, then one a second, whoever calls how often."""
 
 import time
 from collections.abc import Callable
@@ -6,9 +6,12 @@ from typing import Final
 
 import structlog
 
+from extender.access.pace import Pace
+
 logger = structlog.get_logger()
 
-_PAUSE: Final = 1.0
+_ALL: Final = ""
+"""All callers share one pace."""
 
 
 class Refusals:
@@ -19,16 +22,14 @@ class Refusals:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._not_before = float("-inf")
+        self._pace = Pace(1.0, 10.0, clock)
         self._left_out = 0
 
     def tell(self, why: str, client: str) -> None:
-        """Log a refusal, or only count it if the one before was less than a second ago."""
-        now = self._clock()
-        if now < self._not_before:
+        """Log a refusal, or only count it if there were many lately."""
+        if not self._pace.allows(_ALL):
             self._left_out += 1
             return
         more = {"left_out": self._left_out} if self._left_out else {}
         logger.warning("caller refused", why=why, client=client, **more)
-        self._left_out, self._not_before = 0, now + _PAUSE
+        self._left_out = 0

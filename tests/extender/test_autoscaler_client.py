@@ -206,3 +206,11 @@ def test_a_timeout_is_told_even_where_it_has_no_text() -> None:
 
     with over(late) as client, pytest.raises(UnreachableError, match="ReadTimeout"):
         client.start()
+
+
+def test_a_status_object_before_the_service_is_its_own_words() -> None:
+    """The port for callers off the node refuses as an API server does."""
+    status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": 'user "ann" may not post path "/x"'}
+    with over(lambda _: httpx.Response(403, json=status)) as client, pytest.raises(AutoscalerError) as caught:
+        client.start()
+    assert (str(caught.value), caught.value.code) == ('start: user "ann" may not post path "/x"', "Forbidden")

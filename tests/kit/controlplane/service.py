@@ -1,11 +1,12 @@
 """The extender itself, as a process with the rights that we ship."""
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from tempfile import mkdtemp
+from typing import Any, Final
 
 import yaml
 
@@ -17,6 +18,9 @@ from tests.kit.process import Process, answers, free_port, running
 
 _ROOT: Final = Path(__file__).parents[3]
 RIGHTS: Final = _ROOT / "deploy" / "rbac.yaml"
+API_RIGHTS: Final = _ROOT / "deploy" / "api" / "rbac.yaml"
+"""What is needed beside `RIGHTS` for callers off the node: their roles, and the right to review callers."""
+
 SETTINGS: Final = _ROOT / "config" / "extender.yaml"
 SERVE: Final = (sys.executable, "-m", "extender", "serve", "--config", str(SETTINGS))
 _GROUP: Final = "rbac.authorization.k8s.io"
@@ -36,9 +40,9 @@ class Extender:
     process: Process
 
 
-async def grant_rights(client: Client) -> None:
+async def grant_rights(client: Client, file: Path = RIGHTS) -> None:
     """Apply the shipped roles, for the user that the extender has here instead of its service account."""
-    for obj in yaml.safe_load_all(RIGHTS.read_text()):
+    for obj in _objects(file):
         resource = _KINDS.get(obj["kind"])
         if resource is None:
             continue
@@ -66,6 +70,28 @@ async def running_extender(
     process = Process("dra-extender", command, answers(f"{url}/readyz"), plane.logs / f"dra-extender-{port}.log")
     async with running(process, within=START_SECONDS) as plane.seconds[process.name]:
         yield Extender(url, process)
+
+
+@asynccontextmanager
+async def extender_with(plane: ControlPlane, settings: Mapping[str, Any]) -> AsyncIterator[Extender]:
+    """An extender over the control plane, ready, with settings of its own; its URL is that of its health and metrics.
+
+    Args:
+        settings: all but ``operations``.
+    """
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    file = Path(mkdtemp(prefix="extender-", dir=plane.folder)) / "extender.yaml"
+    file.write_text(yaml.safe_dump({**settings, "operations": {"host": "127.0.0.1", "port": port}}))
+    kubeconfig = str(plane.kubeconfig(EXTENDER))
+    command = (sys.executable, "-m", "extender", "serve", "--config", str(file), "--kubeconfig", kubeconfig)
+    process = Process("dra-extender", command, answers(f"{url}/readyz"), plane.logs / f"dra-extender-{port}.log")
+    async with running(process, within=START_SECONDS) as plane.seconds[process.name]:
+        yield Extender(url, process)
+
+
+def _objects(file: Path) -> Iterator[RawObject]:
+    return yaml.safe_load_all(file.read_text())
 
 
 async def _create_once(client: Client, resource: Resource, obj: RawObject) -> None:
