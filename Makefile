@@ -105,7 +105,7 @@ LOCK := $(BIN)/uv pip compile --quiet --constraint constraints.txt --generate-ha
 lock: $(VENV)/.created  ## write deploy/requirements*.txt again, after a change of constraints.txt or of packages in pyproject.toml
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	rm -f deploy/requirements.txt deploy/requirements-build.txt
-	$(LOCK) --extra opentelemetry --output-file deploy/requirements.txt pyproject.toml
+	$(LOCK) --extra grpc --extra opentelemetry --output-file deploy/requirements.txt pyproject.toml
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 		| $(LOCK) --output-file deploy/requirements-build.txt -
 

@@ -22,6 +22,7 @@ from extender.autoscaler.daemon_sets import DriverDaemonSets
 from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.estimate import NodeGroup, PendingPod, estimate
 from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.expansion import expand
 from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
@@ -29,11 +30,13 @@ from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates import load_templates
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
+from extender.grpc.expander import decode_options, encode_expansion
 from extender.kube.api import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.state.objects import parse_node_object, parse_pod
 from extender.state.state import ClusterState
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly
+from tests.kit.protobuf import request
 
 RawObject = dict[str, Any]
 
@@ -43,6 +46,9 @@ BOOKINGS: Final = 1000
 PODS: Final = 1000
 GROUPS: Final = 100
 MOST_SHAPES: Final = 30
+EXPANDED_PODS: Final = 100
+EXPANDED_SHAPES: Final = 10
+EXPANDED_GROUPS: Final = 20
 ANY_DEVICE: Final = MOST_SHAPES
 """The shape of claims that all devices will do for."""
 
@@ -143,6 +149,21 @@ def plans(subject: Autoscaler, shapes: int, runs: int) -> float:
     return statistics.median(_timed(lambda: estimate(world, pods, groups, choose, subject.solver)) for _ in range(runs))
 
 
+def expansions(subject: Autoscaler, runs: int) -> float:
+    """Seconds for an answer of the gRPC expander about 100 pods of 10 shapes and 20 groups, from bytes to bytes."""
+    raw = [_pod(index, index % EXPANDED_SHAPES) for index in range(EXPANDED_PODS)]
+    options = {f"group-{index}": (20, raw) for index in range(EXPANDED_GROUPS)}
+    body = request(options, {f"group-{index}": _node(index, index) for index in range(EXPANDED_GROUPS)})
+    world = _started(subject)
+
+    def answered() -> bytes:
+        args = decode_options(body)
+        return encode_expansion(expand(world, args.pods, args.groups, subject.solver), args)
+
+    answered()
+    return statistics.median(_timed(answered) for _ in range(runs))
+
+
 def _world(after: World | No) -> World:
     if isinstance(after, World):
         return after
@@ -218,6 +239,9 @@ def main() -> None:
     print(_line("filter on 5,000 nodes in a session, next pod of a shape", filters(subject, runs) * 1000, "ms", 200))
     for shapes in (1, 10, MOST_SHAPES):
         print(_line(f"plan for 1,000 pods of {shapes} shapes, 100 groups", plans(subject, shapes, runs), "s", 5))
+    print(
+        _line("answer of the expander, 100 pods of 10 shapes, 20 groups", expansions(subject, runs) * 1000, "ms", 100)
+    )
     print(f"calibration: {before:.2f} s before, {_calibrate():.2f} s after, for {_LOOPS:,} empty loops")
 
 

@@ -16,6 +16,23 @@ def free_devices(snapshot: Snapshot, node: str, features: Features) -> float:
     return sum(device.id.device not in used for device, used in pairs)
 
 
+def stranded_devices(snapshot: Snapshot, node: str, features: Features) -> int:
+    """How many of a node's own devices nothing is taken from. What can be had in parts counts once, by its counters."""
+    stranded = 0
+    for pool in snapshot.inventory.local.get(node, ()):
+        view = snapshot.inventory.pools[pool].at(snapshot.nodes[node].node, features)
+        if view is None:
+            continue
+        used = snapshot.usage.pools.get(pool, NOTHING_USED)
+        devices = [each.device for each in view.candidates]
+        parted = {
+            each.counter_set for device in devices if device.id.device in used for each in device.consumes_counters
+        }
+        whole = (device for device in devices if not device.consumes_counters)
+        stranded += sum(device.id.device not in used for device in whole) + len(view.counter_sets.keys() - parted)
+    return stranded
+
+
 def least_devices(spec: ClaimSpec) -> int:
     """How many devices a claim can't do without. Those that it gets for admin access may be in use."""
     return sum(min((_least(each) for each in request.alternatives), default=0) for request in spec.requests)

@@ -18,9 +18,10 @@ from typing import Final
 
 from immutables import Map
 
-from extender.autoscaler.counts import free_devices, least_devices, typical_devices
+from extender.autoscaler.counts import free_devices, least_devices, stranded_devices, typical_devices
 from extender.autoscaler.demand import Demand, Room
 from extender.autoscaler.expander import Expander, Offer
+from extender.autoscaler.fills import Fill, Filling, Option, Shape
 from extender.autoscaler.simulated_cluster import Placed, World, place
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of
@@ -32,6 +33,7 @@ from extender.state.snapshot import Snapshot
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
+NOT_OFFERED: Final = "node group is not for the pod, says the autoscaler"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _PATIENCE: Final = 5
 """A node that has refused this many shapes with one number of devices is asked about no further shape of that number.
@@ -43,10 +45,15 @@ a pod its place.
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pod that found no place in the cluster as it is."""
+    """A pod that found no place in the cluster as it is.
+
+    Attributes:
+        groups: names of the node groups that may take it; None: all of them.
+    """
 
     pod: Pod
     demand: Demand
+    groups: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,69 +93,6 @@ class Plan:
     failed: tuple[tuple[Pod, str], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shape:
-    """What decides a pod on a new node. Pods of one shape are interchangeable.
-
-    Attributes:
-        devices: number of what it wants of devices; pods of other shapes may want the same.
-        least: devices that it can't do without.
-        size: devices, cpu, memory; larger ones go first.
-        is_alone: it shares a claim, or has one already: no other pod is like it.
-    """
-
-    demand: Demand
-    devices: int
-    least: int
-    size: tuple[int, ...]
-    is_alone: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Fill:
-    """What a new node takes.
-
-    Attributes:
-        offered: shape to how many pods of it there were.
-        takes: shape to how many of them it takes.
-        after: the cluster with them, if something outside of the node is held; None: the next node takes the same.
-    """
-
-    offered: Mapping[_Shape, int]
-    takes: Mapping[_Shape, int]
-    after: Snapshot | None
-
-    def repeats(self, waiting: Mapping[_Shape, int]) -> bool:
-        """Whether another node takes the same of what waits now, if nothing elsewhere is held (`after` is None).
-
-        Of a shape that ran out, a node might have taken more.
-        """
-        if any(shape not in self.offered for shape in waiting):
-            return False
-        return all(
-            waiting.get(shape, 0) == count if count == self.offered[shape] else waiting.get(shape, 0) >= count
-            for shape, count in self.takes.items()
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """What a group would do for the waiting pods.
-
-    Attributes:
-        nodes: for each new node, the number of pods of each shape on it.
-        after: the cluster with these nodes and pods.
-    """
-
-    nodes: tuple[Mapping[_Shape, int], ...]
-    after: Snapshot
-
-    @property
-    def shapes(self) -> frozenset[_Shape]:
-        """The shapes that the plan helps."""
-        return frozenset(shape for node in self.nodes for shape in node)
-
-
 def estimate(
     world: World,
     pods: Sequence[PendingPod],
@@ -168,11 +112,15 @@ def estimate(
     Raises:
         TimeoutError: time was up.
     """
-    return _Estimate(world, pods, groups, solver).plan(choose)
+    return Estimate(world, pods, groups, solver).plan(choose)
 
 
-class _Estimate:
-    """One call: the pods that wait, by shape, and what the groups have been filled with."""
+class Estimate:
+    """One call: the pods that wait, by shape, and what the groups have been filled with.
+
+    Args:
+        world, pods, groups, solver: as those of `estimate`.
+    """
 
     def __init__(self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver) -> None:
         self._world = world
@@ -181,26 +129,50 @@ class _Estimate:
         self._solver = solver
         self._asked = tuple(each.pod for each in pods)
         self._blocked: dict[str, str] = {}
-        self._shapes: dict[tuple[Demand, int], _Shape] = {}
+        self._shapes: dict[tuple[Demand, int, frozenset[str] | None], Shape] = {}
         self._wants: dict[Hashable, int] = {}
-        self._waiting = self._sorted(pods)
+        self._sorted_pods = self._sorted(pods)
+        self._waiting = {shape: list(each) for shape, each in self._sorted_pods.items()}
+        self._began = self._snapshot
         self._by_classes = frozenset(self._served_by_classes())
         self._blueprints = [world.supply.blueprints(group.room.node.node) for group in groups]
         self._nodes: list[list[tuple[Pod, ...]]] = [[] for _ in groups]
-        self._fills: list[list[_Fill]] = [[] for _ in groups]
+        self._fills: list[list[Fill]] = [[] for _ in groups]
         self._refusals: dict[tuple[int, int], str] = {}
+        self._empty_nodes: dict[int, Filling] = {}
+
+    def offers(self, options: dict[int, Option] | None = None) -> tuple[Offer, ...]:
+        """What each group does for the pods that wait; options that are known already are not found out again.
+
+        Raises:
+            TimeoutError: time was up.
+        """
+        options = {} if options is None else options
+        for index in range(len(self._groups)):
+            if index not in options:
+                options[index] = self._option(index)
+        return tuple(self._offer(index, option) for index, option in options.items() if option.nodes)
+
+    def again(self) -> "Estimate":
+        """The estimate as it began. What is known of empty nodes is not found out again."""
+        if self._snapshot is not self._began:
+            self._snapshot = self._began
+            self._empty_nodes.clear()
+            self._refusals.clear()
+        self._fills = [[] for _ in self._groups]
+        self._nodes = [[] for _ in self._groups]
+        self._waiting = {shape: list(each) for shape, each in self._sorted_pods.items()}
+        return self
 
     def plan(self, choose: Expander) -> Plan:
-        """Fill groups until none helps."""
-        options: dict[int, _Option] = {}
-        while self._waiting:
-            for index in range(len(self._groups)):
-                if index not in options:
-                    options[index] = self._option(index)
-            offers = [self._offer(index, option) for index, option in options.items() if option.nodes]
-            if not offers:
-                break
-            chosen = choose(offers).group
+        """Fill groups until none helps.
+
+        Raises:
+            TimeoutError: time was up.
+        """
+        options: dict[int, Option] = {}
+        while self._waiting and (offered := self.offers(options)):
+            chosen = choose(offered).group
             taken = options[chosen]
             moved = taken.after is not self._snapshot
             self._take(chosen, taken)
@@ -215,9 +187,9 @@ class _Estimate:
 
     # --- pods -----------------------------------------------------------------------------------------------
 
-    def _sorted(self, pods: Iterable[PendingPod]) -> dict[_Shape, list[Pod]]:
+    def _sorted(self, pods: Iterable[PendingPod]) -> dict[Shape, list[Pod]]:
         """The pods by shape, the largest first; their claims are made if they are not there yet."""
-        found: dict[_Shape, list[Pod]] = {}
+        found: dict[Shape, list[Pod]] = {}
         for each in pods:
             # A gated pod is no demand: a new node would stay empty until the gate is removed.
             if hindrance := no_attempt(each.pod, ()):
@@ -232,14 +204,15 @@ class _Estimate:
                 elif over := self._over_quota(pod, claims):
                     self._blocked[pod.uid] = over.reason
                 else:
-                    found.setdefault(self._shape(pod, each.demand, claims), []).append(pod)
+                    found.setdefault(self._shape(pod, each, claims), []).append(pod)
         return dict(sorted(found.items(), key=lambda item: item[0].size, reverse=True))
 
     def _over_quota(self, pod: Pod, claims: PodClaims) -> Refusal | None:
         quota = PodQuota.of(pod, self._snapshot, self._solver)
         return None if quota is None else quota.refusal(claims)
 
-    def _shape(self, pod: Pod, demand: Demand, claims: PodClaims) -> _Shape:
+    def _shape(self, pod: Pod, asked: PendingPod, claims: PodClaims) -> Shape:
+        demand, groups = asked.demand, asked.groups
         specs = tuple(each.claim.spec for each in claims.pending)
         is_alone = bool(claims.allocated) or any(each.claim.owner_uid != pod.uid for each in claims.pending)
         wanted: Hashable = pod.uid if is_alone else (specs, pod.containers, pod.priority, pod.nominated_node)
@@ -248,7 +221,7 @@ class _Estimate:
         size = (sum(map(typical_devices, specs)), amounts.get("cpu", 0), amounts.get("memory", 0))
         # A claim that others share may be allocated by the time that the pod is placed.
         least = 0 if is_alone else sum(map(least_devices, specs))
-        return self._shapes.setdefault((demand, devices), _Shape(demand, devices, least, size, is_alone))
+        return self._shapes.setdefault((demand, devices, groups), Shape(demand, groups, devices, least, size, is_alone))
 
     def _served_by_classes(self) -> Iterator[str]:
         """The resources that pods ask for and a device class serves."""
@@ -257,13 +230,13 @@ class _Estimate:
 
     # --- groups ---------------------------------------------------------------------------------------------
 
-    def _option(self, index: int) -> _Option:
+    def _option(self, index: int) -> Option:
         """What the group does for the pods that wait, up to its limit."""
         room = self._groups[index].limit - len(self._nodes[index])
         waiting = {shape: len(pods) for shape, pods in self._waiting.items() if not self._refusal(index, shape)}
-        used: Counter[_Shape] = Counter()
-        nodes: list[Mapping[_Shape, int]] = []
-        snapshot = self._snapshot
+        used: Counter[Shape] = Counter()
+        nodes: list[Mapping[Shape, int]] = []
+        stranded, snapshot = 0, self._snapshot
         while waiting and len(nodes) < room:
             fill = next((each for each in self._fills[index] if each.repeats(waiting)), None)
             if fill is None:
@@ -273,14 +246,15 @@ class _Estimate:
             if not fill.takes:
                 break
             nodes.append(fill.takes)
+            stranded += fill.stranded
             used.update(fill.takes)
             waiting = {shape: left for shape, n in waiting.items() if (left := n - fill.takes.get(shape, 0))}
             snapshot = fill.after or snapshot
-        return _Option(tuple(nodes), snapshot)
+        return Option(tuple(nodes), stranded, snapshot)
 
     def _fill(
-        self, index: int, number: int, snapshot: Snapshot, waiting: Mapping[_Shape, int], used: Mapping[_Shape, int]
-    ) -> _Fill:
+        self, index: int, number: int, snapshot: Snapshot, waiting: Mapping[Shape, int], used: Mapping[Shape, int]
+    ) -> Fill:
         """Fill one more new node of a group, the largest pods first.
 
         Args:
@@ -291,35 +265,57 @@ class _Estimate:
             used: how many of each shape are on those nodes.
         """
         room = self._groups[index].room
-        node, snapshot = self._with_node(index, number, snapshot)
-        own = snapshot.inventory.local.get(node, Map())
+        filling = self._empty_node(index, number, snapshot)
         left = dict(room.amounts or {})
-        free = free_devices(snapshot, node, self._solver.features)
-        takes: dict[_Shape, int] = {}
+        takes: dict[Shape, int] = {}
         refused: set[int] = set()
-        is_local = True
         refusals: Counter[int] = Counter()
         for shape, count in waiting.items():
             if refusals[shape.size[0]] >= _PATIENCE:
                 continue
             first = used.get(shape, 0)
             for pod in self._waiting[shape][first : first + count]:
-                if shape.devices in refused or shape.least > free:
+                if shape.devices in refused or shape.least > filling.free:
                     break
                 if room.shortage(shape.demand, left, self._by_classes):
                     break
-                found = self._place(pod, node, snapshot)
+                found = self._filled(filling, shape, pod)
                 if isinstance(found, No):
                     refused.add(shape.devices)
                     refusals[shape.size[0]] += 1
                     break
-                snapshot = found.snapshot
-                free = free_devices(snapshot, node, self._solver.features)
-                is_local = is_local and not shape.is_alone and all(pool in own for pool in found.pools)
+                filling = found
                 takes[shape] = takes.get(shape, 0) + 1
                 for name, amount in shape.demand.amounts:
                     left[name] = left.get(name, 0) - amount
-        return _Fill(waiting, takes, None if is_local else snapshot)
+        stranded = stranded_devices(filling.snapshot, filling.node, self._solver.features)
+        return Fill(waiting, takes, stranded, None if filling.is_local else filling.snapshot)
+
+    def _empty_node(self, index: int, number: int, snapshot: Snapshot) -> Filling:
+        """One more new node of a group. While nothing outside of new nodes is held, they are all alike."""
+        known = self._empty_nodes.get(index) if snapshot is self._snapshot else None
+        if known is None:
+            node, with_node = self._with_node(index, number, snapshot)
+            known = Filling(node, with_node, free_devices(with_node, node, self._solver.features))
+            if snapshot is self._snapshot:
+                self._empty_nodes[index] = known
+        return known
+
+    def _filled(self, filling: Filling, shape: Shape, pod: Pod) -> Filling | No:
+        """The node with one more pod. For a pod with equal wants, it is found out once."""
+        known = filling.after.get(shape.devices)
+        if known is not None:
+            return known
+        found = self._place(pod, filling.node, filling.snapshot)
+        if isinstance(found, Placed):
+            own = filling.snapshot.inventory.local.get(filling.node, Map())
+            is_local = filling.is_local and not shape.is_alone and all(pool in own for pool in found.pools)
+            free = free_devices(found.snapshot, filling.node, self._solver.features)
+            known = Filling(filling.node, found.snapshot, free, is_local=is_local)
+        else:
+            known = found
+        filling.after[shape.devices] = known
+        return known
 
     def _with_node(self, index: int, number: int, snapshot: Snapshot) -> tuple[str, Snapshot]:
         """The name of one more new node of a group, and the cluster with it. No real node can have such a name."""
@@ -338,18 +334,20 @@ class _Estimate:
             raise TimeoutError
         return place(pod, node, snapshot, self._solver)
 
-    def _offer(self, index: int, option: _Option) -> Offer:
+    def _offer(self, index: int, option: Option) -> Offer:
         group = self._groups[index]
         amounts = group.room.amounts or {}
         hardware = Counter({name: amounts[name] for name in ("cpu", "memory") if name in amounts})
         for blueprint in self._blueprints[index]:
             hardware.update(blueprint.hardware())
         pods = sum(sum(node.values()) for node in option.nodes)
-        return Offer(index, pods, len(option.nodes), hardware, group.priority)
+        return Offer(index, pods, len(option.nodes), hardware, group.priority, option.stranded)
 
-    def _take(self, index: int, option: _Option) -> None:
+    def _take(self, index: int, option: Option) -> None:
         """Add the nodes of an option; their pods wait no longer."""
-        self._snapshot = option.after
+        if option.after is not self._snapshot:
+            self._snapshot = option.after
+            self._empty_nodes.clear()
         for node in option.nodes:
             taken: list[Pod] = []
             for shape, count in node.items():
@@ -362,17 +360,19 @@ class _Estimate:
 
     # --- reasons --------------------------------------------------------------------------------------------
 
-    def _refusal(self, index: int, shape: _Shape) -> str:
+    def _refusal(self, index: int, shape: Shape) -> str:
         """Why an empty node of a group would not take such a pod; empty if it would, as far as was seen.
 
         A "no" is remembered: what pods hold only grows.
         """
-        room = self._groups[index].room
+        group = self._groups[index]
+        if shape.groups is not None and group.name not in shape.groups:
+            return NOT_OFFERED
+        room = group.room
         unfit = room.refusal(shape.demand) or room.shortage(shape.demand, room.amounts or {}, self._by_classes)
         key = (index, shape.devices)
         if not unfit and key not in self._refusals:
-            node, snapshot = self._with_node(index, 0, self._snapshot)
-            found = self._place(self._waiting[shape][0], node, snapshot)
+            found = self._filled(self._empty_node(index, 0, self._snapshot), shape, self._waiting[shape][0])
             self._refusals[key] = found.reason if isinstance(found, No) else ""
         return unfit or self._refusals[key]
 

@@ -20,6 +20,7 @@ class Offer:
         nodes: how many nodes that takes.
         hardware: what one of these nodes has: cpu, memory, and per driver devices and their capacities.
         priority: of the group; the highest goes first.
+        stranded: devices of the new nodes from which these pods take nothing.
     """
 
     group: int
@@ -27,6 +28,7 @@ class Offer:
     nodes: int
     hardware: Mapping[str, int]
     priority: int = 0
+    stranded: int = 0
 
 
 Expander = Callable[[Sequence[Offer]], Offer]
@@ -55,9 +57,16 @@ def by_priority(offers: Sequence[Offer]) -> Offer:
     return least_waste([each for each in offers if each.priority == highest])
 
 
+def most_pods(offers: Sequence[Offer]) -> Offer:
+    """The most pods, then the fewest stranded devices, then the fewest nodes, then the least waste."""
+    waste = _waste(offers)
+    return min(offers, key=lambda each: (-each.pods, each.stranded, each.nodes, waste[each.group], each.group))
+
+
 EXPANDERS: Final[Mapping[str, Expander]] = {
     "least-waste": least_waste,
     "least-nodes": least_nodes,
+    "most-pods": most_pods,
     "priority": by_priority,
 }
 

@@ -4,14 +4,16 @@ Work leaves the event loop, and calls of one session follow each other. A call t
 changed nothing: what a session has come to is kept when the answer is there. The cluster is only read.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.estimate import Plan, estimate
+from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan, estimate
 from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.expansion import Expansion, expand
 from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.peers import Peers
 from extender.autoscaler.readiness import Readiness, node_readiness
@@ -129,6 +131,25 @@ class Autoscaler:
 
         return await self._within(session_id, plan)
 
+    async def expand(self, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], seconds: float) -> Expansion:
+        """The group that a Cluster Autoscaler had best expand next.
+
+        Args:
+            pods: each with the groups that may take it.
+            groups: with different names.
+            seconds: that the caller waits.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+            TimeoutError: time was up.
+        """
+        solver = self._for_call(seconds)
+
+        def choose(world: World) -> tuple[World, Expansion]:
+            return world, expand(world, pods, groups, solver)
+
+        return await self._within(None, choose)
+
     async def _within(self, session_id: str | None, work: Callable[[World], tuple[World, _T]]) -> _T:
         """Do something in the world of a session, which is then what the work leaves; or in one for itself."""
         if session_id is None:
@@ -148,9 +169,9 @@ class Autoscaler:
         self.decider.follow(snapshot)
         return World(snapshot, Supply(self.catalog, snapshot))
 
-    def _for_call(self) -> Solver:
+    def _for_call(self, seconds: float = math.inf) -> Solver:
         """The allocator for one call that begins now; waiting for others of the session is part of the call."""
-        return self.solver.within(self.solver.clock() + self.deadline_seconds * _SOLVING_SHARE)
+        return self.solver.within(self.solver.clock() + min(seconds, self.deadline_seconds) * _SOLVING_SHARE)
 
 
 def _filtered(args: SimulatedArgs, decider: Decider, until: float, world: World) -> tuple[World, FilterResult]:

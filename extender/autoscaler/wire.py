@@ -118,7 +118,7 @@ def decode_estimate(body: bytes) -> EstimateArgs:
     """
     root = root_of(body)
     items = optional(required(root, "Pods", dict), "items", list, "Pods.") or []
-    pods = tuple(_pending(item, f"Pods.items[{index}]") for index, item in enumerate(items))
+    pods = tuple(as_pending(item, f"Pods.items[{index}]") for index, item in enumerate(items))
     _refuse_twice([str(each.pod) for each in pods], "Pods.items", "pod")
     _refuse_twice([each.pod.uid for each in pods], "Pods.items", "uid")
     entries = required(root, "NodeGroups", list)
@@ -167,7 +167,8 @@ def _driver(value: JSON, where: str) -> str:
     return value
 
 
-def _pending(value: JSON, where: str) -> PendingPod:
+def as_pending(value: JSON, where: str) -> PendingPod:
+    """A value that must be a pending Pod; ``where`` is its own path."""
     pod = _identified(as_pod(value, where))
     try:
         return PendingPod(pod, parse_demand(as_object(value, where)))
@@ -183,10 +184,10 @@ def _group(value: JSON, where: str) -> NodeGroup:
     if limit < 0:
         raise WireError(f"{where}.Limit", f"must not be negative, not {limit}")
     priority = optional(entry, "Priority", int, f"{where}.") or 0
-    return NodeGroup(name, _room(template, f"{where}.Template"), limit, priority)
+    return NodeGroup(name, as_room(template, f"{where}.Template"), limit, priority)
 
 
-def _room(template: Mapping[str, JSON], where: str) -> Room:
+def as_room(template: Mapping[str, JSON], where: str) -> Room:
     """A template may be without a name: none of its nodes will have it."""
     metadata = optional(template, "metadata", dict, f"{where}.") or {}
     named = {**template, "metadata": {"name": "template", **metadata}}

@@ -18,6 +18,7 @@ from extender.cli.options import (
 )
 from extender.cli.reading import new_cluster, settings_of
 from extender.fakekube.cluster import EmbeddedCluster
+from extender.grpc.opening import GrpcError
 from extender.kube.api import ConnectError
 from extender.kube.credentials import find_origin
 from extender.serving import run as serving
@@ -55,7 +56,7 @@ def serve(
         else:
             opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
         serving.run(opening, settings, tracing)
-    except (ListenError, TracingError) as error:
+    except (GrpcError, ListenError, TracingError) as error:
         fail(str(error))
     except (ConnectError, TemplateError) as error:
         fail(*error.problems)

@@ -4,9 +4,16 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TypeAlias
 
-from extender.config.settings import ApiSettings, OperationsSettings, ServerSettings, Settings, TlsSettings
+from extender.config.settings import (
+    ApiSettings,
+    GrpcSettings,
+    OperationsSettings,
+    ServerSettings,
+    Settings,
+    TlsSettings,
+)
 
-_Listener: TypeAlias = ServerSettings | OperationsSettings | ApiSettings
+_Listener: TypeAlias = ServerSettings | OperationsSettings | ApiSettings | GrpcSettings
 
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})
 
@@ -17,6 +24,7 @@ def problems_of_listeners(settings: Settings) -> Iterator[str]:
     yield from _incomplete("server", settings.server)
     yield from _incomplete("api", settings.api)
     yield from _lacking_for_peers(settings)
+    yield from _incomplete("grpc", settings.grpc)
     if settings.api.port and not settings.api.certificate:
         yield "api.certificate: a port for callers off the node has TLS; give the files of a certificate and its key"
 
@@ -44,6 +52,7 @@ def _clashes(settings: Settings) -> Iterator[str]:
         "server": settings.server,
         "operations": settings.operations,
         "api": settings.api,
+        "grpc": settings.grpc,
     }
     for (name, one), (other_name, other) in combinations(listeners.items(), 2):
         if one.port and one.port == other.port and _overlap(one, other):
@@ -54,6 +63,7 @@ def _clashes(settings: Settings) -> Iterator[str]:
 _ADVICE = {
     "operations": "health and metrics need a port of their own, or 0 to be on server.port alone",
     "api": "callers off the node need a port of their own, or 0 for none",
+    "grpc": "gRPC needs a port of its own, or 0 for none",
 }
 
 

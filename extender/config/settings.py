@@ -327,6 +327,18 @@ class PeersSettings(Section):
     )
 
 
+class GrpcSettings(TlsSettings):
+    """A port for Cluster Autoscaler's gRPC expander, which calls only with TLS; needs the extra ``grpc``.
+
+    With an authority for clients, each client needs a certificate. Cluster Autoscaler has none.
+    """
+
+    host: Annotated[str, AfterValidator(_host)] = Field(
+        default="0.0.0.0", description="Address to listen on.", min_length=1
+    )
+    port: int = Field(default=0, description="Port to listen on; 0: no gRPC.", ge=0, le=65535)
+
+
 class LogSettings(Section):
     """What is logged. Logs go to standard error."""
 
@@ -361,6 +373,7 @@ class Settings(Section):
     scheduling: SchedulingSettings = SchedulingSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     peers: PeersSettings = PeersSettings()
+    grpc: GrpcSettings = GrpcSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(

@@ -24,6 +24,7 @@ from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
+from extender.grpc.opening import open_grpc
 from extender.http.app import create_app
 from extender.http.connections import API, OPERATIONS
 from extender.http.guard import Guard
@@ -115,6 +116,7 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
         TemplateError: the node templates are invalid.
         ListenError: we cannot listen on a host and port, or not with its certificates.
         ConnectError: we cannot connect to the cluster.
+        GrpcError: the settings ask for a gRPC server, and there can be none.
     """
     give_back_early()
     catalog = read_catalog(settings)
@@ -155,8 +157,9 @@ async def serve(
 
     Raises:
         ConnectError: we cannot connect to the cluster.
+        GrpcError: the settings ask for a gRPC server, and there can be none.
     """
-    async with opening as cluster, asyncio.TaskGroup() as tasks:
+    async with open_grpc(settings) as start_grpc, opening as cluster, asyncio.TaskGroup() as tasks:
         settings = settings.over(cluster.gates)
         searches = Searches()
         service = _service_over(cluster, settings, searches, tracing)
@@ -169,6 +172,7 @@ async def serve(
         caring = tasks.create_task(service.background.run())
         urls = {"api": ports.api.url} if servers.api and ports.api else {}
         logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
+        await start_grpc(autoscaler, service.metrics)
         async with beside(servers.operations, ports.operations):
             async with beside(servers.api, ports.api), following(servers.main, ports.server):
                 await servers.main.serve(sockets=[ports.server.socket])

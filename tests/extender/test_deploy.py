@@ -281,7 +281,8 @@ def test_everything_that_the_image_installs_has_a_hash_and_no_address(lock: Path
 
 def test_all_that_the_project_needs_is_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    needed = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["opentelemetry"]]
+    extras = project["project"]["optional-dependencies"]
+    needed = [*project["project"]["dependencies"], *extras["grpc"], *extras["opentelemetry"]]
     assert {re.sub(r"[-_.]+", "-", name).lower() for name in needed} <= pinned(DEPLOY / "requirements.txt").keys()
     assert set(project["build-system"]["requires"]) <= pinned(DEPLOY / "requirements-build.txt").keys()
 

@@ -53,7 +53,8 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "prot: 1",
             (
                 "prot: unknown key "
-                "(known: api, autoscaler, cluster, featureGates, log, operations, peers, scheduling, server, tracing)"
+                "(known: api, autoscaler, cluster, featureGates, grpc, log, operations, peers, scheduling, server, "
+                "tracing)"
             ),
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
@@ -203,6 +204,7 @@ def test_one_port_is_not_for_two_listeners_wherever_it_was_set(host: str, operat
     )
 
 
+OWN_GRPC_PORT = "gRPC needs a port of its own, or 0 for none"
 OWN_PORT = "callers off the node need a port of their own, or 0 for none"
 
 
@@ -234,6 +236,11 @@ OWN_PORT = "callers off the node need a port of their own, or 0 for none"
         (
             "{api: {port: 8889, certificate: a, key: b}, operations: {port: 8889}}",
             f"api.port: 8889 is operations.port as well (0.0.0.0): {OWN_PORT}",
+        ),
+        ("grpc: {certificate: a}", "grpc.key: grpc.certificate needs the file of its private key"),
+        (
+            "grpc: {port: 8888}",
+            f"grpc.port: 8888 is server.port as well (0.0.0.0 and 127.0.0.1): {OWN_GRPC_PORT}",
         ),
     ],
 )
@@ -301,8 +308,9 @@ def test_every_key_has_a_variable_and_a_description() -> None:
 def test_printed_settings_load_as_the_same_settings() -> None:
     settings = load("{server: {port: 9, prefix: /x}, featureGates: {DRADeviceTaints: false}}")
     assert load(settings.as_yaml()) == settings
-    sections = {"server", "operations", "api", "cluster", "scheduling", "autoscaler", "peers", "log", "tracing"}
-    assert set(yaml.safe_load(settings.as_yaml())) == sections | {"featureGates"}
+    listeners = {"server", "operations", "api", "grpc"}
+    sections = listeners | {"cluster", "scheduling", "autoscaler", "peers", "log", "tracing", "featureGates"}
+    assert set(yaml.safe_load(settings.as_yaml())) == sections
 
 
 def test_settings_are_frozen() -> None:

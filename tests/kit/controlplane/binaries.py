@@ -23,6 +23,7 @@ COMPONENTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-
 BUILD_SECONDS: Final = 3600
 
 _PROGRAM: Final = Path(__file__).parent / "program"
+_EXPANDER_CLIENT: Final = Path(__file__).parents[1] / "expander_client"
 _RENDERER: Final = Path(__file__).parent / "render"
 CACHE: Final = Path(__file__).parent / ".bin"
 _MAJOR, _MINOR, _ = VERSION.removeprefix("v").split(".")
@@ -72,6 +73,15 @@ def find_renderer(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
         BinariesError: there is no Go, or the build failed.
     """
     return built("render", _RENDERER, _BUILD_FLAGS, environ, cache)
+
+
+def find_expander_client(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
+    """The program that calls a gRPC expander as Cluster Autoscaler does, built now if it has not been yet.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    return built("expander-client", _EXPANDER_CLIENT, _BUILD_FLAGS, environ, cache)
 
 
 def built(name: str, source: Path, flags: Sequence[str], environ: Mapping[str, str], cache: Path) -> Path:
@@ -138,6 +148,10 @@ def main() -> None:
         sys.stderr.write(f"helm and kustomize: {find_renderer(os.environ)}\n")
     except BinariesError as error:
         sys.stderr.write(f"helm and kustomize: not here, so that tests of deploy/ are skipped: {error}\n")
+    try:
+        sys.stderr.write(f"client of the gRPC expander: {find_expander_client(os.environ)}\n")
+    except BinariesError as error:
+        sys.stderr.write(f"client of the gRPC expander: not here, so that its tests are skipped: {error}\n")
 
 
 if __name__ == "__main__":

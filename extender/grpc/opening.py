@@ -1,0 +1,42 @@
+"""Opens the gRPC server if the settings ask for one. Only then are the packages of the extra ``grpc`` imported."""
+
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from extender.autoscaler.service import Autoscaler
+from extender.config.settings import Settings
+from extender.observe.metrics import Metrics
+
+Start = Callable[[Autoscaler, Metrics], Awaitable[None]]
+"""Starts the server; from then on calls are answered."""
+
+
+class GrpcError(Exception):
+    """The settings ask for a gRPC server, and there can be none."""
+
+
+@asynccontextmanager
+async def open_grpc(settings: Settings) -> AsyncIterator[Start]:
+    """Within the context, a server listens. Without ``grpc.port`` there is none, and its start does nothing.
+
+    Raises:
+        GrpcError: the extra is not installed, a certificate cannot be used, or the address is in use.
+    """
+    if not settings.grpc.port:
+        yield _nothing
+        return
+    try:
+        server = importlib.import_module("extender.grpc.server")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"grpc", "google"}:
+            raise
+        raise GrpcError(
+            "grpc.port is set, but gRPC is not installed: pip install 'dra-extender[grpc]', or set grpc.port to 0"
+        ) from error
+    async with server.listening(settings) as start:
+        yield start
+
+
+async def _nothing(_: Autoscaler, __: Metrics) -> None:
+    pass

@@ -1,0 +1,129 @@
+"""The gRPC server: one service, which Cluster Autoscaler calls."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
+from typing import Final
+
+import grpc
+import structlog
+
+from allocator import InvalidObjectError
+from extender.autoscaler.service import Autoscaler
+from extender.certificates import Certificates
+from extender.config.settings import GrpcSettings, Settings
+from extender.grpc.credentials import certificates_of, server_credentials
+from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, decode_options, encode_expansion
+from extender.grpc.opening import GrpcError, Start
+from extender.observe.metrics import Metrics
+from extender.service import RefusedError
+from extender.verbs.body import WireError
+
+logger = structlog.get_logger()
+
+VERB: Final = "best_options"
+"""What metrics call it."""
+
+_CALLS: Final = 16
+"""At the same time. An autoscaler makes one after the other."""
+
+
+@asynccontextmanager
+async def listening(settings: Settings) -> AsyncIterator[Start]:
+    """Within the context, a server has its port; it answers when it is started.
+
+    Raises:
+        GrpcError: a certificate cannot be used, or the address is in use.
+    """
+    certificates = certificates_of(settings.grpc)
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", settings.server.body_limit_bytes),
+            ("grpc.so_reuseport", 0),  # otherwise a second process could take a part of the calls
+        ],
+        maximum_concurrent_rpcs=_CALLS,
+    )
+    address = _listen(server, settings.grpc, certificates)
+
+    async def start(autoscaler: Autoscaler, metrics: Metrics) -> None:
+        metrics.expect(VERB)
+        calls = _BestOptions(autoscaler, metrics, time.perf_counter)
+        handlers = {METHOD: grpc.unary_unary_rpc_method_handler(calls.answer)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        await server.start()
+        logger.info("serving gRPC", address=address, tls=bool(certificates))
+
+    following = asyncio.create_task(certificates.follow()) if certificates else None
+    try:
+        yield start
+    finally:
+        if following:
+            following.cancel()
+        await server.stop(settings.server.stop_seconds)
+
+
+def _listen(server: grpc.aio.Server, wanted: GrpcSettings, certificates: Certificates | None) -> str:
+    """The address that the server has from now on."""
+    address = f"[{wanted.host}]:{wanted.port}" if ":" in wanted.host else f"{wanted.host}:{wanted.port}"
+    try:
+        if certificates:
+            server.add_secure_port(address, server_credentials(certificates))
+        else:
+            server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise GrpcError(f"grpc.host and grpc.port: cannot listen on {address}") from error
+    if not certificates and not _is_loopback(wanted.host):
+        logger.warning("gRPC without TLS", address=address, hint="set grpc.certificate and grpc.key")
+    return address
+
+
+@dataclass(frozen=True, slots=True)
+class _BestOptions:
+    """``BestOptions``: the bytes of a request in, those of the response out."""
+
+    autoscaler: Autoscaler
+    metrics: Metrics
+    clock: Callable[[], float]
+
+    async def answer(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        began, code, reply = self.clock(), "error", b""
+        try:
+            reply = await self._answer(request, began, context.time_remaining())
+            code = "ok"
+        except Exception as error:  # noqa: BLE001 - the one place where errors of calls become statuses
+            await context.abort(*_status(error))
+        finally:
+            self.metrics.verb(VERB, code, self.clock() - began)
+        return reply
+
+    async def _answer(self, request: bytes, began: float, seconds: float | None) -> bytes:
+        args: ExpansionArgs = await self.autoscaler.off_loop(partial(decode_options, request))
+        limit = self.autoscaler.deadline_seconds if seconds is None else seconds
+        found = await self.autoscaler.expand(args.pods, args.groups, limit - (self.clock() - began))
+        logger.info(
+            "node group chosen", options=len(args.groups), pods=len(args.pods), left=found.groups, reason=found.reason
+        )
+        return encode_expansion(found, args)
+
+
+def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
+    match error:
+        case WireError() | InvalidObjectError():
+            return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        case RefusedError():
+            return grpc.StatusCode.UNAVAILABLE, str(error)
+        case TimeoutError():
+            return grpc.StatusCode.DEADLINE_EXCEEDED, f"{METHOD} was not done within its deadline"
+    logger.error("verb failed", verb=VERB, exc_info=error)
+    return grpc.StatusCode.INTERNAL, f"internal error in {METHOD}; the service's log has the details"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
