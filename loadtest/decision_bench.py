@@ -31,12 +31,14 @@ from allocator import POLICIES, Allocation
 from extender.assembly import make_solver
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.evaluate import Decider
-from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
+from extender.kube.api import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES
 from extender.pods.nominated import found_on
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
-from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
+from tests.kit.objects.manifests import DEVICE_CLASS
+from tests.kit.objects.parts import api_object
+from tests.kit.objects.worlds import NAMESPACE, ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 
 PEER: Final = Path(__file__).parent / "peer"
 PODS: Final = 7
@@ -58,6 +60,8 @@ class Work:
             none.
         scattered: by chance, else one node after the other.
         sample: the number of nodes that upstream is asked for; its time is scaled. 0: all.
+        limit: what a DeviceQuota limits; there are `QUOTAS` of them, one in the namespace of the pods. None: there is
+            no quota. Upstream knows none.
     """
 
     name: str
@@ -69,10 +73,14 @@ class Work:
     first: float = 0.0
     following: float = 0.0
     sample: int = 0
+    limit: RawObject | None = None
 
 
+QUOTAS: Final = 100
 WORKS: Final = (
     Work("1 device, CEL", Wish(), Machine(), first=3, following=100),
+    Work(f"1 device, CEL, {QUOTAS} DeviceQuotas of devices", Wish(), Machine(), limit={"devices": 100_000}),
+    Work(f"1 device, CEL, {QUOTAS} DeviceQuotas of memory", Wish(), Machine(), limit={"capacity": {"memory": "9Pi"}}),
     Work("4 devices, matchAttribute", Wish((4,), match=ROOT), Machine(), in_use=0.2, first=5, following=200),
     Work("3 x 3 of 16, impossible", Wish((3, 3, 3), match=ROOT), Machine(16), in_use=0, first=100, sample=4),
     Work(
@@ -116,6 +124,7 @@ class Ours:
         ]
         self.state = ClusterState(counts_cpu=settings.scheduling.counts_cpu)
         of_kind = {NODES: list(_with_cpu(objects["nodes"])), SLICES: objects["slices"], CLASSES: objects["classes"]}
+        of_kind[DEVICE_QUOTAS] = list(_quotas(work.limit))
         for resource, listed in (*of_kind.items(), (CLAIMS, [*objects["allocated"], *claims])):
             self.state.replace(resource, listed, 1)
         self.solver = make_solver(settings)
@@ -157,6 +166,14 @@ class Ours:
         decider.follow(snapshot)
         result = filter_nodes(pod_with(claim), self.names, snapshot, self.solver, decider=decider, bounds=self.bounds)
         return Spent(time.perf_counter() - start, time.thread_time() - computed), result
+
+
+def _quotas(limit: RawObject | None) -> Iterator[RawObject]:
+    """Quotas with a limit, each in a namespace of its own."""
+    for number in range(QUOTAS if limit else 0):
+        namespace = f"team-{number}" if number else NAMESPACE
+        spec = {"limits": [{"name": "gpu", "deviceClassName": DEVICE_CLASS, **(limit or {})}]}
+        yield api_object("DeviceQuota", "gold", namespace=namespace, spec=spec)
 
 
 def _with_cpu(nodes: Iterable[RawObject]) -> Iterator[RawObject]:

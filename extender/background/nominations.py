@@ -1,10 +1,11 @@
 """Nominations: pods for which devices are kept, from the choice of their victims until they are bound.
 
-A nomination ends when the pod is bound or gone, or `KEPT_SECONDS` after its victims have gone. Until then the pod waits
-for its devices, but at most `WAITING_SECONDS`: some victims take hours to terminate, or are on a node that is down.
+A nomination ends when the pod is bound or gone, when it can't get its devices any more, or `KEPT_SECONDS` after its
+victims have gone. Until then the pod waits for its devices, but at most `WAITING_SECONDS`: some victims take hours to
+terminate, or are on a node that is down.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,10 @@ KEPT_SECONDS: Final = 60.0
 WAITING_SECONDS: Final = 60.0
 """The longest time that a pod waits for its own devices although it might get others."""
 
+CHECK_SECONDS: Final = 3.0
+"""Between two checks whether the pod can still get what is kept for it. After two in a row that fail, the nomination
+ends: a driver that publishes its devices anew takes less time."""
+
 _MOST_ENDED: Final = 1024
 """At most this number of nominations is remembered that dra-extender has ended, until the watch shows their end."""
 
@@ -47,6 +52,8 @@ class Nomination:
         victims: how many pods were evicted for it.
         free_since: since when no terminating pod holds devices that the node reaches; None while one does.
         leaving_since: since when all victims are gone or terminating; None while one is not.
+        checked: when it was checked last whether the pod can get what is kept for it.
+        is_lost: the last check has failed.
     """
 
     pod: Pod
@@ -55,6 +62,8 @@ class Nomination:
     victims: int = 0
     free_since: float | None = None
     leaving_since: float | None = None
+    checked: float = 0.0
+    is_lost: bool = False
 
 
 class Nominations:
@@ -89,7 +98,8 @@ class Nominations:
 
     def of(self, pod: Pod, keeping: Keeping) -> Nomination:
         """The nomination of a pod. It begins now if it is not known."""
-        return self._known.setdefault(pod.uid, Nomination(pod, keeping, self._solver.clock()))
+        now = self._solver.clock()
+        return self._known.setdefault(pod.uid, Nomination(pod, keeping, since=now, checked=now))
 
     def is_ended(self, pod: Pod) -> bool:
         """Whether dra-extender has ended the nomination of this pod, and the watch does not show that yet."""
@@ -105,6 +115,24 @@ class Nominations:
         for nomination in list(self._known.values()):
             with self._solver.faults.of(f"pod {nomination.pod}"):
                 await self._look_after(nomination, chosen)
+
+    def due(self, chosen: Collection[str]) -> Sequence[Pod]:
+        """The pods for which it is to be checked whether they can get what is kept for them. ``chosen``: as above."""
+        now, found = self._solver.clock(), []
+        for uid, nomination in self._known.items():
+            pod = self._state.snapshot.pod(uid)
+            is_idle = uid not in chosen and not self._is_binding(uid) and now >= nomination.checked + CHECK_SECONDS
+            if is_idle and pod is not None and pod.is_pending and pod.kept.node:
+                nomination.checked = now
+                found.append(pod)
+        return found
+
+    async def checked(self, pod: Pod, *, is_lost: bool) -> None:
+        """A pod was checked. ``is_lost``: it can't get what is kept for it, even if its victims go."""
+        nomination = self.of(pod, pod.kept)
+        if is_lost and nomination.is_lost:
+            await self.give_up(pod, f"the pod can't get devices on node {pod.kept.node} any more")
+        nomination.is_lost = is_lost
 
     async def give_up(self, pod: Pod, why: str) -> None:
         """End a nomination. The write wakes the pod's scheduler. Once the pod is rejected, it may preempt again."""
@@ -129,18 +157,12 @@ class Nominations:
         if not pod.kept.node:
             self._forget(uid)
             return
-        if self._is_waiting(pod, snapshot):
-            nomination.free_since = None
-        elif nomination.free_since is None:
-            nomination.free_since = now
-        elif now - nomination.free_since > KEPT_SECONDS:
+        nomination.free_since = _since(nomination.free_since, now, holds=not self._is_waiting(pod, snapshot))
+        is_leaving = bool(pod.kept.victims) and are_leaving(pod.kept, snapshot)
+        nomination.leaving_since = _since(nomination.leaving_since, now, holds=is_leaving)
+        if _has_passed(nomination.free_since, KEPT_SECONDS, now):
             await self.give_up(pod, "the pod was not bound in time")
-            return
-        if not pod.kept.victims or not are_leaving(pod.kept, snapshot):
-            nomination.leaving_since = None
-        elif nomination.leaving_since is None:
-            nomination.leaving_since = now
-        elif now - nomination.leaving_since > WAITING_SECONDS:
+        elif _has_passed(nomination.leaving_since, WAITING_SECONDS, now):
             await self._let_go(pod)
 
     def _is_waiting(self, pod: Pod, snapshot: Snapshot) -> bool:
@@ -170,3 +192,14 @@ class Nominations:
         nomination = self._known.pop(uid, None)
         if nomination is not None:
             self._count_unused(nomination)
+
+
+def _since(before: float | None, now: float, *, holds: bool) -> float | None:
+    """Since when something holds, in seconds of the clock; None if it does not."""
+    if not holds:
+        return None
+    return now if before is None else before
+
+
+def _has_passed(since: float | None, seconds: float, now: float) -> bool:
+    return since is not None and now - since > seconds

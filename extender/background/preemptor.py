@@ -146,6 +146,9 @@ class Preemptor(BackgroundTask):
             with self._faults.of(f"pod {chosen.found.pod}"):
                 await self._evict(chosen)
         await self._nominations.look_after(self._chosen)
+        for pod in self._nominations.due(self._chosen):
+            with self._faults.of(f"pod {pod}"):
+                await self._check(pod)
 
     def _due(self) -> list[_Asked]:
         """The pods that were rejected long enough ago, the most important first."""
@@ -263,6 +266,16 @@ class Preemptor(BackgroundTask):
             )
         elif victims and self._pending(uid) is not None:
             await self._evict_all(victims, pod)
+
+    async def _check(self, pod: Pod) -> None:
+        """End a nomination for devices that the pod can't get any more: no filter call may come that shows it."""
+        found, solver = begun(pod, self._state.snapshot), self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)
+        with suppress(AllocatorError, TimeoutError):
+            is_lost = found is None
+            if found is not None:
+                is_lost = await self._off_loop(partial(still_needed, found, self._planned(pod.uid), solver)) is None
+            if self._pending(pod.uid) is not None:
+                await self._nominations.checked(pod, is_lost=is_lost)
 
     async def _still_needed(self, found: Preemption, snapshot: Snapshot) -> tuple[Pod, ...] | None:
         solver = self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)

@@ -91,6 +91,17 @@ async def test_of_two_holders_on_a_node_one_goes_if_one_device_is_asked(
     assert len(await names(client, namespace)) == 2
 
 
+async def test_both_holders_on_a_node_go_if_both_devices_are_asked(
+    client: Client, namespace: str, gpu: Driver, important: str
+) -> None:
+    await gpu.publish("site-0", [{"name": "gpu-0"}, {"name": "gpu-1"}])
+    for name in ("one", "two"):
+        await run(client, namespace, name, gpu)
+    await client.create(CLAIMS, claim(namespace, "both", requests(request("gpu", gpu.name, count=2))))
+    await bound_soon(client, await start(client, namespace, "wanted", gpu, "both", priorityClassName=important))
+    assert await names(client, namespace) == ["wanted"]
+
+
 async def test_a_partition_is_freed_whose_siblings_use_up_the_memory(
     client: Client, namespace: str, gpu: Driver, important: str
 ) -> None:
@@ -185,6 +196,25 @@ async def test_the_device_of_a_slow_victim_is_kept_for_the_pod(
     await client.delete(PODS, slow)
     assert await bound_soon(client, wanted) == "site-0"
     assert "no free device" in await rejection(client, greedy)
+
+
+async def test_a_pod_waits_for_its_victim_and_leaves_a_device_that_becomes_free_to_another_pod(
+    client: Client, namespace: str, gpu: Driver, important: str
+) -> None:
+    for node in NODES[:2]:
+        await gpu.publish(node, GPU)
+    slow, boss = ObjectKey(namespace, "slow"), ObjectKey(namespace, "boss")
+    where = await run(client, namespace, "slow", gpu, terminationGracePeriodSeconds=20)
+    free = await run(client, namespace, "boss", gpu, priorityClassName=important)
+    wanted = await start(client, namespace, "wanted", gpu, priorityClassName=important)
+    assert await client.wait_for(PODS, slow, is_terminating)
+    assert await rejection(client, wanted, about=f"kept for the pod on node {where}")
+    await client.delete(PODS, boss)
+    other = await start(client, namespace, "other", gpu, priorityClassName=important)
+    assert await bound_soon(client, other) == free
+    assert not is_bound(await client.get(PODS, wanted))
+    await client.delete(PODS, slow)
+    assert await bound_soon(client, wanted) == where
 
 
 async def test_each_of_two_pods_gets_the_device_that_is_freed_for_it_whichever_is_free_first(

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
-from extender.background.nominations import WAITING_SECONDS
-from extender.kube.api import CLAIMS, ObjectKey
+import pytest
+
+from extender.background.nominations import CHECK_SECONDS, WAITING_SECONDS
+from extender.kube.api import CLAIMS, NODES, SLICES, ObjectKey, RawObject, Resource
 from extender.pods.case import refreshed
 from tests.extender.preempting import Scene, runs, slow, waits
 from tests.kit.binders import devices_of
@@ -84,3 +86,52 @@ async def test_a_pod_waits_also_if_its_scheduler_has_not_heard_of_the_nomination
     assert refreshed(old, scene.cluster.state.snapshot).kept.node == "a"
     new = replace(old, resource_version="1000000")
     assert refreshed(new, scene.cluster.state.snapshot) is new
+
+
+async def checked(scene: Scene) -> None:
+    """The task checks twice what is kept."""
+    for _ in range(2):
+        await scene.turns(1)
+        scene.now += CHECK_SECONDS
+    await scene.turns(1)
+
+
+LOST: dict[str, tuple[Resource, str, RawObject]] = {
+    "the device is not published any more": (SLICES, "slice-a", {"spec": {"devices": []}}),
+    "the node is cordoned": (NODES, "a", {"spec": {"unschedulable": True}}),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "change"), LOST.values(), ids=LOST)
+async def test_a_nomination_for_lost_devices_ends_without_another_filter_call(
+    kind: Resource, name: str, change: RawObject
+) -> None:
+    scene = await evicted()
+    before = await scene.cluster.api.get(kind, ObjectKey("", name))
+    await scene.cluster.api.patch(kind, ObjectKey("", name), change)
+    await scene.turns(1)
+    scene.now += CHECK_SECONDS
+    await scene.turns(1)
+    assert scene.known("p").kept.node == "a", "the driver may publish its devices anew"
+    await scene.cluster.api.update(kind, {**await scene.cluster.api.get(kind, ObjectKey("", name)), **spec(before)})
+    await checked(scene)
+    assert scene.known("p").kept.node == "a"
+    await scene.cluster.api.patch(kind, ObjectKey("", name), change)
+    await checked(scene)
+    assert scene.known("p").kept.node == ""
+    assert scene.counted("preemption_victims_in_vain_total") == 0
+
+
+async def test_a_nomination_ends_after_a_pod_of_higher_priority_has_taken_the_device() -> None:
+    scene = await evicted()
+    for each in waits("chief", priority=150):
+        scene.cluster.load(each)
+    await scene.terminate()
+    assert await scene.bind("chief", "a") == ""
+    await checked(scene)
+    assert scene.known("p").kept.node == ""
+    assert scene.counted("preemption_victims_in_vain_total") == 0
+
+
+def spec(raw: RawObject) -> RawObject:
+    return {"spec": raw.get("spec", {})}
