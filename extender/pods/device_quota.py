@@ -9,7 +9,7 @@ from allocator import Allocation, AllocationMode, SearchBudget, SearchLimitError
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
 from extender.quota.device_quota import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
-from extender.quota.device_usage import Measure, Meter, Taken, in_flight, least, total
+from extender.quota.device_usage import Measure, Meter, Taken, in_flight, least, most, total
 from extender.quota.totals import Total
 from extender.state.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects import ClaimObject, Pod
@@ -63,6 +63,14 @@ class PodQuota:
         )
         return is_open or any(limit.selectors or limit.capacities for quota in self.quotas for limit in quota.limits)
 
+    def suffices(self, claims: PodClaims) -> bool:
+        """Whether the claims are within quota with any devices. May be False although they are. Raises as `refusal`."""
+        if claims.special.is_needed:
+            return False
+        specs = [each.claim.spec for each in claims.pending]
+        largest = partial(self.solver.totals.largest.of, self.snapshot.inventory)
+        return self._overrun(partial(most, specs=specs, largest=largest), self._in_use) is None
+
     def refusal(self, claims: PodClaims) -> Refusal | None:
         """The reason that keeps a pod off all nodes: a limit that its claims exceed with any devices.
 
@@ -110,10 +118,15 @@ class PodQuota:
 
 
 def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
-    """Whether the use of the quotas of a pod is remembered. Otherwise all claims of a namespace have to be measured."""
-    own = quotas_of(pod.namespace, snapshot)
+    """Whether the use of the quotas of a pod is remembered.
+
+    Otherwise all claims of a namespace have to be measured, or all devices looked at.
+    """
+    own, totals = quotas_of(pod.namespace, snapshot), solver.totals
+    if not totals.largest.is_known and any(limit.capacities for quota in own for limit in quota.limits):
+        return False
     lenders = (each for quota in own if quota.borrowing for each in cohort_of(quota, snapshot))
-    return all(solver.totals.knows(each) for each in (*own, *lenders))
+    return all(map(totals.knows, (*own, *lenders)))
 
 
 def total_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> Total:

@@ -19,11 +19,15 @@ from allocator import (
     Request,
     TimedSelectors,
 )
+from extender.quota.largest import qualified
 from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
 from extender.state.snapshot import Snapshot
 
 Measure: TypeAlias = Callable[[DeviceLimit], Amounts]
 """What something takes of a limit."""
+
+_MOST_DEVICES: Final = 32
+"""The most devices of a claim."""
 
 _ONE: Final = Quantity.from_int(1)
 _ZERO: Final = Quantity(0)
@@ -81,7 +85,7 @@ class Meter:
         whole = {} if device is None else {name: each.value for name, each in device.capacity.items()}
         amounts = _qualified(whole if consumed is None else consumed, result.device.driver)
         for name in limit.capacities:
-            found[capacity_key(name)] = amounts.get(_qualified_name(name, result.device.driver), _ZERO)
+            found[capacity_key(name)] = amounts.get(qualified(name, result.device.driver), _ZERO)
         return found
 
 
@@ -122,6 +126,30 @@ def _asked(limit: DeviceLimit, way: DeviceRequest) -> Amounts:
     return found
 
 
+def most(limit: DeviceLimit, specs: Iterable[ClaimSpec], largest: Callable[[], Mapping[str, int]]) -> Amounts:
+    """The most that claims can take of a limit, whatever devices they get.
+
+    Args:
+        limit: the limit.
+        specs: of the claims.
+        largest: tells the largest capacities of devices (`extender.quota.largest`); called if the limit needs them.
+    """
+    requests = (request for spec in specs for request in spec.requests)
+    devices = sum(max((_most_devices(limit, way) for way in each.alternatives), default=0) for each in requests)
+    found = {DEVICES: Quantity.from_int(devices)} if DEVICES in limit.hard else {}
+    for name in limit.capacities:
+        of_drivers = (nano for full, nano in largest().items() if name in (full, full.partition("/")[2]))
+        found[capacity_key(name)] = Quantity(devices * max(of_drivers, default=0))
+    return found
+
+
+def _most_devices(limit: DeviceLimit, way: DeviceRequest) -> int:
+    """The most devices of a request that count in a limit."""
+    if way.admin_access or (limit.device_class and way.device_class != limit.device_class):
+        return 0
+    return _MOST_DEVICES if way.mode is AllocationMode.ALL else way.count
+
+
 def _classes(spec: ClaimSpec) -> Mapping[str, str]:
     """The device class of each alternative, by the alternative's name in results."""
     return {request.label(way): way.device_class for request in spec.requests for way in request.alternatives}
@@ -134,9 +162,4 @@ def _published(inventory: Inventory, wanted: DeviceId) -> Device | None:
 
 
 def _qualified(amounts: Mapping[str, Quantity], driver: str) -> Mapping[str, Quantity]:
-    return {_qualified_name(name, driver): amount for name, amount in amounts.items()}
-
-
-def _qualified_name(name: str, driver: str) -> str:
-    """The name with a domain: by default the domain of the driver."""
-    return name if "/" in name else f"{driver}/{name}"
+    return {qualified(name, driver): amount for name, amount in amounts.items()}

@@ -11,6 +11,7 @@ from immutables import Map
 
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
 from extender.quota.device_usage import Meter, Taken
+from extender.quota.largest import Largest
 from extender.state.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.snapshot import NO_SPEC, Snapshot
 
@@ -53,9 +54,14 @@ class Total:
 
 
 class Totals:
-    """Remembers the totals of all limits. Threads may ask about different snapshots and forks at the same time."""
+    """Remembers the totals of all limits. Threads may ask about different snapshots and forks at the same time.
+
+    Attributes:
+        largest: remembers the largest capacities.
+    """
 
     def __init__(self) -> None:
+        self.largest = Largest()
         self._known: Recent[Total] = Recent(_MOST_PARTS, lambda _, total: 1 + len(total.parts))
 
     def knows(self, quota: DeviceQuota) -> bool:

@@ -151,7 +151,8 @@ def ask(
         refusal = quota.refusal(case.claims)
         if refusal is not None:
             return replace(_nowhere(names, refusal.reason), is_over_quota=True)
-        quota = quota if quota.depends_on_devices(case.claims) else None
+        is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
+        quota = quota if is_open else None
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until)))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
     return Question(case, names, decider, nodes, bounds, quota)
