@@ -1,12 +1,13 @@
 """`dra-extender validate`: what is used, skipped and wrong in manifests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from allocator import Features, Inventory, Slice
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.manifests import FileReport
+from extender.fakekube.manifests import FileReport, RawObject
 from extender.observe.tables.terminal import Table, print_table
 
 app = command_app()
@@ -35,7 +36,16 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*(f"{report.path}: no objects" for report in loaded.files if report.is_empty))
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
+    warn(*_unusable_pools(loaded.objects))
     refuse(loaded.problems)
+
+
+def _unusable_pools(objects: Iterable[RawObject]) -> Iterator[str]:
+    """Pools whose devices no claim can have, because slices are missing or contradict each other."""
+    slices = [each.value for each in objects if isinstance(each.value, Slice)]
+    for identity, pool in sorted(Inventory.of(slices).pools.items()):
+        if problem := pool.problem(Features()):
+            yield f"no device of pool {identity} can be used: {problem}"
 
 
 def _counts(kinds: Mapping[str, int]) -> str:

@@ -16,7 +16,7 @@ from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.cli.options import spread
 from extender.config.sources import load
 from tests.extender.cli_scene import BROKEN, RUNNER, small_cluster, written
-from tests.kit.clusters import DRIVER, device_class, node
+from tests.kit.clusters import DRIVER, device_class, local_slice, node
 
 
 @pytest.fixture
@@ -98,6 +98,14 @@ def test_validate_warns_of_a_file_without_objects(tmp_path: Path) -> None:
         file.write_text(text)
         result = RUNNER.invoke(app, ["validate", str(file)])
         assert (result.exit_code, result.stderr) == (OK, f"warning: {file}: no objects\n")
+
+
+def test_validate_warns_of_a_pool_that_no_claim_can_use(tmp_path: Path) -> None:
+    slices = local_slice("a")
+    slices["spec"]["pool"]["resourceSliceCount"] = 2
+    result = RUNNER.invoke(app, ["validate", str(written(tmp_path / "slice.yaml", slices))])
+    told = f"warning: no device of pool {DRIVER}/a can be used: 1 of 2 slices are there\n"
+    assert (result.exit_code, result.stderr) == (OK, told)
 
 
 # --- config -------------------------------------------------------------------------------------------------
