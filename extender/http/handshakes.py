@@ -78,20 +78,24 @@ class SecureConfig(AcceptingConfig):
             await asyncio.sleep(_PAUSE)
 
     async def _shake(self, client: socket.socket, address: str, state: ServerState, handshake: "Handshake") -> None:
-        with client.dup() as same:  # the event loop closes its own when the handshake fails
-            try:
-                await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: SecureProtocol(self, state, handshake.end),
-                    client,
-                    ssl=self._certificates.context,
-                    ssl_handshake_timeout=HEAD_SECONDS,
-                    ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
-                )
-            except HandshakeError as error:
-                self._refusals.tell(error.why, address)
-                await _tell(same, error.alert)
-            except OSError:
-                pass  # the client has left, or its time is up: port scanners do so, and nobody has to know
+        try:
+            with client.dup() as same:  # the event loop closes its own when the handshake fails
+                try:
+                    await self._connect(client, state, handshake)
+                except HandshakeError as error:
+                    self._refusals.tell(error.why, address)
+                    await _tell(same, error.alert)
+        except OSError as error:  # the client has left, or its time is up, as port scanners do
+            logger.debug("connection not accepted", problem=str(error))
+
+    async def _connect(self, client: socket.socket, state: ServerState, handshake: "Handshake") -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: SecureProtocol(self, state, handshake.end),
+            client,
+            ssl=self._certificates.context,
+            ssl_handshake_timeout=HEAD_SECONDS,
+            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
 
 
 async def _tell(client: socket.socket, alert: bytes) -> None:
