@@ -31,12 +31,15 @@ class DeviceModel(NamedTuple):
 
     Attributes:
         attributes: name, type and value of each attribute that the policy reads and that the device has.
+        part: of a partition, the share of its hardware that it takes: the mean of the shares of all counters in its
+            counter sets. 0 for a device that consumes no counters.
     """
 
     driver: str
     is_shared: bool
     capacity: tuple[tuple[str, Capacity], ...] = ()
     attributes: tuple[tuple[str, str, AttributeValue], ...] = ()
+    part: float = 0.0
 
 
 Leftover: TypeAlias = frozenset[tuple[tuple[DeviceModel, float], int]]

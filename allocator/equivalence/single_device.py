@@ -174,7 +174,8 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
         return None  # counters then count in what is left, but not in the choice
     timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, task.pools, Usage(), NO_RULES, task.features, timed)
-    tallies = Tallies(policy.reads) if policy.weighs_leftover else None
+    counters = {key: amount for pool in task.pools for key, amount in full(pool).items()}
+    tallies = Tallies(policy.reads, counters) if policy.weighs_leftover else None
     try:
         budget.step()
         (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
@@ -189,7 +190,6 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
     devices = [[*islice(reached, len(pool.candidates)), *map(_beyond_reach, pool.elsewhere)] for pool in task.pools]
     if not task.features.partitionable_devices:
         devices = [[each._replace(draws=()) for each in of_pool] for of_pool in devices]
-    counters = {key: amount for pool in task.pools for key, amount in full(pool).items()}
     numbers = [len(pool.candidates) for pool in task.pools]
     return Single(wanted.label, devices, numbers, counters, policy.single, tallies)
 

@@ -4,12 +4,13 @@ Each device model has some bits of the number. So what is left on thousands of n
 leftovers have to be built.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from allocator.checks.counters import CounterKey
 from allocator.model.devices import Device
 from allocator.outcome import NOTHING_LEFT, DeviceModel, Leftover
-from allocator.policies.leftover import model_of
+from allocator.policies.leftover import Parts, model_of
 
 _BITS: Final = 24
 """Bits for each device model: no node has that many devices."""
@@ -26,16 +27,18 @@ class Tallies:
 
     Args:
         reads: the attributes by which devices are told apart; qualified names.
+        full: the full values of all counters that the devices consume.
     """
 
-    def __init__(self, reads: Sequence[str]) -> None:
+    def __init__(self, reads: Sequence[str], full: Mapping[CounterKey, int]) -> None:
         self._reads = reads
+        self._parts = Parts(full)
         self._numbers: dict[DeviceModel, int] = {}
         self._leftovers: dict[int, Leftover] = {0: NOTHING_LEFT}
 
     def of(self, device: Device) -> int:
         """The tally of a device that is left."""
-        model = model_of(device, self._reads, is_shared=False)
+        model = model_of(device, self._reads, self._parts.of(device), is_shared=False)
         return 1 << _BITS * self._numbers.setdefault(model, len(self._numbers))
 
     def leftover(self, tally: int) -> Leftover:

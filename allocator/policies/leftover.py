@@ -1,8 +1,9 @@
 """What is left on a node: its devices by model and room."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from allocator.checks.counters import CounterKey, counter_demand
 from allocator.model.devices import AttributeValue, Device
 from allocator.outcome import DeviceModel, Leftover
 from allocator.policies.policy import View
@@ -21,28 +22,53 @@ def leftover(view: View, taken: Collection[int], reads: Sequence[str]) -> Leftov
     """
     found: Counter[tuple[DeviceModel, float]] = Counter()
     models: dict[object, DeviceModel] = {}
+    pools = {each.device.id.pool_id for each in view.candidates.all if each.device.consumes_counters}
+    parts = Parts({key: amount for pool in pools for key, amount in view.counters.full(pool).items()})
     for index, candidate in enumerate(view.candidates.all):
         room = _room(view, index, is_taken=index in taken)
         if room > 0:
             device = candidate.device
+            part, values = parts.of(device), _values(device, reads)
             # Devices of one slice share equal maps, so few capacities are compared.
-            key = (device.id.driver, device.allow_multiple_allocations, id(device.capacity), _values(device, reads))
+            key = (device.id.driver, device.allow_multiple_allocations, id(device.capacity), part, values)
             model = models.get(key)
             if model is None:
-                model = models[key] = model_of(device, reads, is_shared=view.candidates.is_shared(index))
+                model = models[key] = model_of(device, reads, part, is_shared=view.candidates.is_shared(index))
             found[model, round(room, _DIGITS)] += 1
     return frozenset(found.items())
 
 
-def model_of(device: Device, reads: Sequence[str], *, is_shared: bool) -> DeviceModel:
+class Parts:
+    """The shares of their hardware that partitions take.
+
+    Args:
+        full: the full values of counters.
+    """
+
+    def __init__(self, full: Mapping[CounterKey, int]) -> None:
+        self._full = full
+        self._sizes = Counter(key[:2] for key, amount in full.items() if amount > 0)
+
+    def of(self, device: Device) -> float:
+        """The mean of the shares that a device takes of the counters in its counter sets; 0 if it consumes none."""
+        if not device.consumes_counters:
+            return 0.0
+        demand = [(key, amount) for key, amount in counter_demand(device) if self._full[key] > 0]
+        counters = sum([self._sizes[each] for each in {key[:2] for key, _ in demand}])
+        shares = sum([amount / self._full[key] for key, amount in demand])
+        return round(min(1.0, shares / counters), _DIGITS) if counters else 0.0
+
+
+def model_of(device: Device, reads: Sequence[str], part: float, *, is_shared: bool) -> DeviceModel:
     """The model of a device.
 
     Args:
         device: the device.
         reads: attributes by which devices are told apart.
+        part: as `Parts.of`.
         is_shared: whether several claims may hold the device.
     """
-    return DeviceModel(device.id.driver, is_shared, tuple(device.capacity.items()), _values(device, reads))
+    return DeviceModel(device.id.driver, is_shared, tuple(device.capacity.items()), _values(device, reads), part)
 
 
 def _room(view: View, index: int, *, is_taken: bool) -> float:

@@ -7,6 +7,9 @@ The loss of a placement is the usable room that it takes away.
 
 "Beware of Fragmentation" (USENIX ATC 2023) counts what shapes can not use, and CPU only decides whether one pod fits.
 With CPU in parts, nodes keep CPU and devices in proportion.
+
+A partition counts as one device. Larger partitions overlap smaller ones, so only the smallest ones that serve a shape
+count.
 """
 
 from array import array
@@ -134,11 +137,13 @@ class _Devices(NamedTuple):
 
     Attributes:
         needs: the room that each way to serve a request needs, by the position of that way.
+        part: as `DeviceModel.part`.
     """
 
     needs: tuple[float | None, ...]
     room: float
     number: int
+    part: float
 
     def shares(self, way: int) -> int:
         """How many requests that are served in a way have room on all these devices together."""
@@ -193,8 +198,8 @@ class UsableRoom:
         return self._tables.find(left) or self._tables.keep(left, self._worked_out(left, budget))
 
     def _worked_out(self, left: Leftover, budget: SearchBudget) -> Table:
-        devices = [_Devices(self._needs_of(model, budget), room, count) for (model, room), count in left]
-        devices.sort(key=lambda each: (each.room, each.number))  # sums of equal leftovers are equal
+        devices = [_Devices(self._needs_of(model, budget), room, count, model.part) for (model, room), count in left]
+        devices.sort(key=lambda each: (each.part, each.room, each.number))  # sums of equal leftovers are equal
         constants: dict[float, float] = {0.0: 0.0}
         slopes: dict[float, float] = {0.0: 0.0}
         for asked, cpus in self._asked.values() if devices else ():
@@ -243,9 +248,18 @@ def _copies(asked: _Asked, devices: Sequence[_Devices]) -> _Copies:
 
 def _served(way: int, count: int, devices: Sequence[_Devices]) -> _Copies | None:
     """The requests that can be served in a way, each with a number of devices; None if none can."""
-    shares = [(each, n) for each in devices if (n := each.shares(way))]
+    shares = _without_rivals([(each, n) for each in devices if (n := each.shares(way))])
     total = sum([n for _, n in shares])
     if total < count or sum([each.number for each, _ in shares]) < count:
         return None
     room = sum([n * (each.needs[way] or 0.0) for each, n in shares])
     return _Copies(total // count, count * room / total)
+
+
+def _without_rivals(shares: Sequence[tuple[_Devices, int]]) -> Sequence[tuple[_Devices, int]]:
+    """Of partitions only one of the smallest models: larger ones overlap them. Other devices all stay."""
+    parts = [each for each in shares if each[0].part]
+    if len(parts) < 2:
+        return shares
+    kept = min(parts, key=lambda each: (each[0].part, -each[1]))
+    return [each for each in shares if each is kept or not each[0].part]

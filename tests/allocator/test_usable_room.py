@@ -104,8 +104,31 @@ def test_shared_devices_have_room_for_whole_shares_only(milli: int | None, expec
 
 def test_partition_without_counters_left_has_no_room() -> None:
     parts = [part("half-0", 2), part("half-1", 2), part("whole", 4)]
-    assert usable(leftover(parts, Usage(), slices=4), Shape((ask(way()),))) == 3.0
+    assert usable(leftover(parts, Usage(), slices=4), Shape((ask(way()),))) == 2.0
     assert usable(leftover(parts, held("half-0"), slices=4), Shape((ask(way()),))) == 1.0
+    assert usable(leftover(parts, held("whole"), slices=4), Shape((ask(way()),))) == 0.0
+
+
+def test_of_partitions_that_overlap_the_smallest_count() -> None:
+    """A chip of 8 slices has eight partitions of 1 slice, two of 4 slices, and one of all slices."""
+    slots = [f"slice-{number}" for number in range(8)]
+    parts = [
+        device(f"{size}-{at}", {"slices": size}, draws={"chip": dict.fromkeys(slots[at : at + size], 1)})
+        for size in SIZES
+        for at in range(0, 8, size)
+    ]
+    world = World(pool(*parts, counters={"chip": dict.fromkeys(slots, 1)}), policy=fragmentation([f"{DRIVER}/slices"]))
+    shapes = [Shape((ask(way(selectors=[f'device.attributes["{DRIVER}"].slices >= {size}'])),)) for size in SIZES]
+    merit = world.allocated(claim(want("gpu", 1, f'device.attributes["{DRIVER}"].slices == 4'))).merit
+    assert [usable(merit.before, shape) for shape in shapes] == [8.0, 2.0, 1.0]
+    assert [usable(merit.after, shape) for shape in shapes] == [4.0, 1.0, 0.0]
+
+
+SIZES = (1, 4, 8)
+
+
+def test_partition_that_takes_nothing_of_a_counter_counts_as_any_other_device() -> None:
+    assert usable(leftover([part("all", 0)], Usage(), slices=4), Shape((ask(way()),))) == 1.0
 
 
 def test_shape_takes_as_many_devices_as_there_is_cpu_for() -> None:
