@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extender.autoscaler.readiness import node_readiness
 from extender.autoscaler.scope import Scope
@@ -160,6 +162,53 @@ def test_a_node_is_ready_when_the_drivers_that_are_judged_have_published() -> No
     world = world_of((machine("n", "g"), local_slice("n")), node_template("g"), {**nic, "name": "nic"})
     assert node_readiness("n", scoped(world, DRIVER), expectations()).ready
     assert not node_readiness("n", scoped(world, NIC_DRIVER), expectations()).ready
+
+
+# --- together they judge all --------------------------------------------------------------------------------
+
+OF_NICS = [f'device.driver == "{NIC_DRIVER}"']
+WISHES = (
+    GPU_REQUEST,
+    NIC_REQUEST,
+    request("gpus", count=2),
+    request("picked", device_class="any", selectors=OF_NICS),
+)
+SITES = tuple((gpus, nics) for gpus in range(3) for nics in range(3))
+"""How many GPUs and NICs a node of a group brings; the group is named by its place."""
+
+_of_site = st.lists(st.sampled_from(WISHES), min_size=1, max_size=2, unique_by=lambda each: each["name"])
+
+
+@given(st.lists(_of_site, min_size=1, max_size=3))
+@settings(max_examples=15)
+def test_sessions_of_all_drivers_take_together_what_one_session_takes(asked: list[list[Object]]) -> None:
+    templates = [
+        template
+        for index, (gpus, nics) in enumerate(SITES)
+        for template in (
+            node_template(str(index), gpus),
+            {**node_template(str(index), nics, driver=NIC_DRIVER, **FAST), "name": f"nics-{index}"},
+        )
+    ]
+    claims = [claim_template(f"t{index}", *wishes) for index, wishes in enumerate(asked)]
+    whole = world_of((*CLASSES, *claims), *templates)
+    parts = [scoped(whole, DRIVER), scoped(whole, NIC_DRIVER)]
+    nodes = [machine(f"n{index}", str(index)) for index in range(len(SITES))]
+    for index in range(len(asked)):
+        raw = pod_of(f"p{index}", f"t{index}")
+        suiting = [node for node in nodes if not refusal(whole, raw, node)]
+        assert suiting == [node for node in nodes if not any(refusal(part, raw, node) for part in parts)]
+        if suiting:
+            whole = booked(whole, raw, suiting[0])
+            parts = [booked(part, raw, suiting[0]) for part in parts]
+
+
+def booked(world: World, raw: Object, node: Object) -> World:
+    """The world with the pod on the node."""
+    (there,) = made_up(node)
+    found = world.with_nodes((there,)).with_pod(parsed(raw), there, solver())
+    assert not isinstance(found, No)
+    return found
 
 
 # --- two services -------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def bodies() -> Mapping[str, tuple[Object, ...]]:
         ),
         "/bind": (bind,),
         "/explain": (pod, names),
-        "/autoscaler/start": ({},),
+        "/autoscaler/start": ({}, {"Drivers": ["gpu.example.com"]}),
         "/autoscaler/filter": (whole,),
         "/autoscaler/prioritize": (whole,),
         "/autoscaler/NodeSelected": ({"Pod": pod, "Node": node},),
