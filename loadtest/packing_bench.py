@@ -76,6 +76,8 @@ def _problem(wanted: argparse.Namespace) -> str:
         return "nothing to measure: name files with pods, or traces of ours with --own, or --results"
     if bool(wanted.pods) != bool(wanted.nodes):
         return "--nodes and files with pods belong together"
+    if wanted.strategy and not wanted.pods:
+        return "--strategy is for traces from files: nodes of our traces have CPU and memory for all pods"
     for option in ("bound", "departures", "own_nodes"):
         if getattr(wanted, option) and not wanted.own:
             return f"--{option.replace('_', '-')} is for traces of ours: name them with --own"
@@ -87,11 +89,12 @@ def _problem(wanted: argparse.Namespace) -> str:
 
 
 def _runs(nodes: Sequence[TraceNode], traces: Sequence[Trace], wanted: argparse.Namespace) -> Iterator[Run]:
+    strategy = Strategy(wanted.strategy or Strategy.LEAST)
     for trace in traces:
         for policy in wanted.policies:
             for seed in wanted.seeds:
                 title = f"{trace.name}, {policy}, seed {seed}"
-                yield _told(title, run(nodes, trace, policy, seed, wanted.load, wanted.strategy, _progress(title)))
+                yield _told(title, run(nodes, trace, policy, seed, wanted.load, strategy, _progress(title)))
 
 
 def _own_runs(wanted: argparse.Namespace) -> Iterator[Run]:
@@ -150,15 +153,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--strategy",
-        type=Strategy,
-        choices=list(Strategy),
-        default=Strategy.LEAST,
-        help="scoring strategy of kube-scheduler, for nodes that score equally; default: LeastAllocated",
+        choices=[each.value for each in Strategy],
+        help="traces from files: among nodes with the policy's highest score, kube-scheduler takes the one with the "
+        "most CPU and memory left (LeastAllocated), or with the least (MostAllocated); default: LeastAllocated",
     )
     add("--policies", type=_policies, default=list(POLICIES), help=f"default: {','.join(POLICIES)}", metavar="NAME,...")
     add("--seeds", type=_seeds, default=[42], help="default: 42", metavar="NUMBER,...")
     add("--published", type=Path, metavar="FILE.json", help="published results to show too")
-    add("--results", type=Path, action="append", default=[], metavar="FILE.json", help="earlier runs to show too")
+    add(
+        "--results",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE.json",
+        help="earlier runs to show too",
+    )
     add("--picture", type=Path, metavar="FILE.svg", help="draw what stays unallocated against what is asked for")
     add("--output", choices=("table", "json"), default="table", help="default: table")
     return parser

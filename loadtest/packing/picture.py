@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from loadtest.packing.results import Published
 from loadtest.packing.run import Run
+from loadtest.packing.series import series
 
 _FROM: Final = 70
 """Percent asked for at which a diagram begins: below it, almost everything is placed."""
@@ -43,8 +44,8 @@ def picture(runs: Sequence[Run], published: Published) -> bytes:
 
 
 def _draw(axes: Axes, runs: Sequence[Run], published: Mapping[str, Mapping[int, float]]) -> None:
-    for policy in dict.fromkeys(run.policy for run in runs):
-        _line(axes, policy, _medians(run.allocated for run in runs if run.policy == policy), "-")
+    for name, of_name in series(runs).items():
+        _line(axes, name, _medians(run.allocated for run in of_name), "-")
     for policy, allocated in published.items():
         _line(axes, f"{policy} (published)", allocated, ":")
     last = max(load for run in runs for load in run.allocated)

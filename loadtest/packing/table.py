@@ -7,6 +7,7 @@ from typing import Final
 from extender.observe.tables.terminal import Table
 from loadtest.packing.results import Published
 from loadtest.packing.run import Run
+from loadtest.packing.series import series
 
 CHECKPOINTS: Final = (90, 95, 100, 110, 120, 130)
 """The loads that the table shows, in percent."""
@@ -27,9 +28,7 @@ def results_table(runs: Sequence[Run], published: Published) -> Table:
     rows: list[Sequence[str]] = []
     for trace in dict.fromkeys(run.trace for run in runs):
         of_trace = [run for run in runs if run.trace == trace]
-        policies = dict.fromkeys(run.policy for run in of_trace)
-        of_policies = [[run for run in of_trace if run.policy == policy] for policy in policies]
-        rows += [_measured(each, loads, shown.values()) for each in of_policies]
+        rows += [_measured(name, each, loads, shown.values()) for name, each in series(of_trace).items()]
         rows += _published(trace, published.get(trace, {}), loads, len(shown))
     strategies = sorted({run.strategy for run in runs if run.strategy})
     title = "medians of the seeds; percent of the cluster allocated when so much is asked for"
@@ -37,14 +36,14 @@ def results_table(runs: Sequence[Run], published: Published) -> Table:
 
 
 def _measured(
-    runs: Sequence[Run], loads: Sequence[int], more: Iterable[Callable[[Run], float | None]]
+    name: str, runs: Sequence[Run], loads: Sequence[int], more: Iterable[Callable[[Run], float | None]]
 ) -> Sequence[str]:
     seeds = ",".join(str(run.seed) for run in runs)
     placed = f"{median(run.placed for run in runs):.0f} of {median(run.pods for run in runs):.0f}"
     known = [_median(value(run) for run in runs) for value in more]
     seconds = f"{median(run.seconds for run in runs):.1f}"
     allocated = _loads([run.allocated for run in runs], loads)
-    return (runs[0].trace, runs[0].policy, seeds, *allocated, placed, *known, seconds)
+    return (runs[0].trace, name, seeds, *allocated, placed, *known, seconds)
 
 
 def _loads(allocated: Sequence[Mapping[int, float]], loads: Sequence[int]) -> Iterator[str]:

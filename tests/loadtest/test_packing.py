@@ -104,6 +104,22 @@ def test_table_has_each_policy_and_the_published_results(
     assert out.err.count("% allocated") == 4
 
 
+def test_runs_with_different_strategies_are_not_mixed(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--nodes", str(files[0]), "--policies", "best-fit", str(files[1])]
+    assert main([*arguments, "--output", "json"]) == 0
+    before = files[0].with_name("before.json")
+    before.write_text(capsys.readouterr().out)
+    picture = files[0].with_name("both.svg")
+    both = ["--results", str(before), "--strategy", "MostAllocated", "--picture", str(picture)]
+    assert main([*arguments, *both]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    names = ["best-fit, LeastAllocated", "best-fit, MostAllocated"]
+    assert [[each for each in names if each in row] for row in rows] == [[each] for each in names]
+    assert all(each in picture.read_text() for each in names)
+
+
 def test_json_has_one_object_for_each_run(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--nodes", str(files[0]), "--policies", "best-fit", "--seeds", "7", "--output", "json", str(files[1])]
     assert main(arguments) == 0
@@ -136,7 +152,7 @@ def test_file_that_is_no_trace_is_refused_with_the_place(
     ("arguments", "problem"),
     [
         (["--policies", "bestfit"], 'unknown policy "bestfit"; did you mean best-fit?'),
-        (["--strategy", "Most"], "invalid Strategy value: 'Most'"),
+        (["--strategy", "Most"], "invalid choice: 'Most' (choose from"),
         (["--seeds", "42,x"], '"42,x" is no list of whole numbers'),
     ],
 )

@@ -148,6 +148,7 @@ def test_picture_has_a_line_for_each_policy_and_is_the_same_from_a_file(
         (["--own", "mig", "--bound", "--departures"], "leave out --departures"),
         (["--own", "mig", "--picture", "x.svg", "--departures"], "leave out --departures"),
         (["--bound", "--results", "x.json"], "--bound is for traces of ours"),
+        (["--own", "mig", "--strategy", "MostAllocated"], "--strategy is for traces from files"),
         (["pods.csv"], "--nodes and files with pods belong together"),
         (["--nodes", "nodes.csv", "--own", "mig"], "--nodes and files with pods belong together"),
     ],
