@@ -128,7 +128,7 @@ async def test_each_replica_answers_until_the_one_that_has_the_session_is_killed
     began = time.monotonic()
     with pytest.raises(UnknownSessionError, match='replica "replica-one", which had it, does not answer'):
         await there.node_ready("made-up")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4, "a refused connection is not waited for"
     again = await AsyncAutoscalerClient(two.http).start()
     assert (await again.filter(asked, [NODE])).passed == ("made-up",)
 
