@@ -7,8 +7,7 @@ operator has a reason to change is a constant; the constant says the reason for 
 import asyncio
 import socket
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
@@ -21,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from uvicorn.server import ServerState
 
 from extender.http.one_write import OneWriteProtocol
+from extender.http.pacer import Pacer
 
 HEAD_BYTES: Final = 32 * 1024
 """Request line, headers and trailers of one request. kube-scheduler sends 200 bytes; nginx takes 32 KiB as well."""
@@ -69,30 +69,6 @@ API: Final = ListenerLimits(connections=128, pause=0.002)
 OPERATIONS: Final = ListenerLimits(connections=32, pause=0.005)
 """Limits for kubelet and a few Prometheus servers: at most 200 answers a second. Each takes half a millisecond, so all
 of them together take at most a tenth of the event loop."""
-
-
-class Pacer:
-    """Starts requests one after the other, with a pause in between. A request whose client has gone never starts."""
-
-    def __init__(self, pause: float) -> None:
-        self._pause = pause
-        self._waiting: deque[tuple[RequestResponseCycle, Callable[[], None]]] = deque()
-        self._is_pausing = False
-
-    def begin(self, cycle: RequestResponseCycle, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Call ``start`` as soon as the pause after the request before is over."""
-        self._waiting.append((cycle, start))
-        if not self._is_pausing:
-            self._next(loop)
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_pausing = False
-        while self._waiting and not self._is_pausing:
-            cycle, start = self._waiting.popleft()
-            if not cycle.disconnected:
-                start()
-                self._is_pausing = True
-                loop.call_later(self._pause, self._next, loop)
 
 
 class BoundedConfig(uvicorn.Config):

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from extender.http import connections
-from extender.http.connections import ListenerLimits, Pacer
+from extender.http.connections import ListenerLimits
+from extender.http.pacer import Pacer
 from tests.extender.connection_scene import CHUNKED, GET, POST, on_uvloop, scene
 from tests.kit import virtualtime
 
