@@ -17,6 +17,7 @@ from extender.defragmentation.trial import Trials
 from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
 from extender.pods.case import after_departures
+from extender.pods.claims import Blocked, claims_of
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
@@ -133,7 +134,9 @@ class _Advisor:
     def _tried(self, refusal: FilterResult) -> Iterator[MoveProposal | str]:
         pod, search = self.shape.pod, self.search
         if refusal.is_blocked or refusal.is_over_quota:
-            yield next(iter(refusal.unresolvable.values()), "there are no nodes")
+            claims = claims_of(pod, search.trials.snapshot)
+            otherwise = claims.reason if isinstance(claims, Blocked) else "no node suits the pod"
+            yield next(iter(refusal.unresolvable.values()), otherwise)
         if pod.nominated_node:
             yield f"devices are freed for the pod on node {pod.nominated_node} already"
         found = search.proposal(self.shape, self.solver, evicts=False)

@@ -86,6 +86,8 @@ class Search:
             return min(hunt.found, key=_worth)
         if hunt.taken:
             return TAKEN
+        if not self.mobility.running:
+            return "no pod holds devices, so no move helps"
         if not self.unprotected:
             return "no pod that holds devices can move"
         moves = "move" if self.most_moves == 1 else f"set of at most {self.most_moves} moves"

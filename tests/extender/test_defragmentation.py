@@ -245,6 +245,12 @@ def in_zone(waiting: list[Object]) -> list[Object]:
     return waiting
 
 
+def alike(waiting: list[Object]) -> list[Object]:
+    """The devices of the pod have to agree in an attribute that no device has."""
+    waiting[1]["spec"]["devices"]["constraints"] = [{"matchAttribute": "example.com/root"}]
+    return waiting
+
+
 REASONS: Mapping[str, tuple[list[Object], str]] = {
     "too few free devices": (
         [*HALF_FULL, *waits("p", 3)],
@@ -254,8 +260,16 @@ REASONS: Mapping[str, tuple[list[Object], str]] = {
         [*nodes(a=2, b=1), *runs("x", "a/gpu-0", on="a"), *waits("p", 2)],
         "no pod that holds devices can move",
     ),
+    "no pod holds devices": (
+        [*nodes(a=2), *alike(waits("p", 2))],
+        "no pod holds devices, so no move helps",
+    ),
     "no node for the pod": ([*HALF_FULL, *in_zone(waits("p", 2))], "kube-scheduler itself rejects all nodes"),
     "a claim that does not exist": ([*HALF_FULL, pod("p", "gone")], "claim gone does not exist"),
+    "a claim that does not exist, and no node for the pod": (
+        [*HALF_FULL, *in_zone([pod("p", "gone")])],
+        "claim gone does not exist",
+    ),
     "a class that does not exist": (
         [*HALF_FULL, pod("p", "c"), claim("c", request(device_class="tpu"))],
         "device class tpu does not exist",
