@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-loadtest test-kill test-upstream test-laws test-hostile clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-node test-loadtest test-kill test-upstream test-laws test-hostile clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -39,6 +39,10 @@ test: $(VENV)/.dev  ## run the quick suites, with branch coverage
 test-cluster: $(VENV)/.dev  ## run the suite on a real control plane, which is built from Go modules (once, minutes) or taken from KUBEBUILDER_ASSETS
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster
+
+test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA driver) in a sandbox: root, Linux with cgroup v1, Go and gcc; a first build takes minutes
+	$(BIN)/python -m tests.kit.node.binaries
+	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
 
 # This shows that a load test works; its figures mean nothing.
 test-loadtest: WORKLOAD := short crowded

@@ -5,6 +5,7 @@ import pytest
 from extender.kube.api import CLAIMS, EVENTS, PODS, ObjectKey, RawObject
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.conditions import report_condition
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, findings, held, rejection
 from tests.kit.objects.manifests import claim, is_bound, pod, request, requests
@@ -18,21 +19,6 @@ def attachable(name: str) -> RawObject:
     """A device that has to be attached to the node of its pod."""
     conditions = {"bindingConditions": [ATTACHED], "bindingFailureConditions": [BROKEN]}
     return {"name": name, "bindsToNode": True, **conditions}
-
-
-async def report(client: Client, namespace: str, condition: str) -> None:
-    """What the driver says of the device that the claim has got."""
-    found = await client.get(CLAIMS, ObjectKey(namespace, "claim"))
-    (result,) = found["status"]["allocation"]["devices"]["results"]
-    said = {
-        "type": condition,
-        "status": "True",
-        "reason": "Tried",
-        "message": "said the driver",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    device = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [said]}
-    await client.update_status(CLAIMS, found | {"status": found["status"] | {"devices": [device]}})
 
 
 @pytest.fixture
@@ -50,7 +36,7 @@ async def test_the_pod_runs_when_its_device_is_ready(client: Client, namespace: 
     got = await client.get(CLAIMS, ObjectKey(namespace, "claim"))
     assert [user["uid"] for user in got["status"]["reservedFor"]] == [waiting["metadata"]["uid"]]
     assert not is_bound(await client.get(PODS, ObjectKey(namespace, "pod")))
-    await report(client, namespace, ATTACHED)
+    await report_condition(client, ObjectKey(namespace, "claim"), ATTACHED)
     node = await bound(client, ObjectKey(namespace, "pod"))
     fields = got["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"]
     assert fields == [{"key": "metadata.name", "operator": "In", "values": [node]}]
@@ -62,11 +48,11 @@ async def test_a_device_that_fails_is_given_back_and_the_pod_is_told(
 ) -> None:
     key = ObjectKey(namespace, "claim")
     before = (await client.get(CLAIMS, key))["status"]["allocation"]["allocationTimestamp"]
-    await report(client, namespace, BROKEN)
+    await report_condition(client, ObjectKey(namespace, "claim"), BROKEN)
     await client.wait_for(
         CLAIMS, key, lambda obj: is_allocated(obj) and _since(obj) != before and "devices" not in _status(obj)
     )
-    await report(client, namespace, ATTACHED)
+    await report_condition(client, ObjectKey(namespace, "claim"), ATTACHED)
     assert await bound(client, ObjectKey(namespace, "pod"))
     assert len(held(await client.get(CLAIMS, key))) == 1
     events = [each for each in (await client.list(EVENTS, namespace)).items if each["reason"] == "DevicesNotReady"]

@@ -12,6 +12,8 @@ ADMIN: Final = "admin"
 CONTROLLERS: Final = "system:kube-controller-manager"
 SCHEDULER: Final = "system:kube-scheduler"
 EXTENDER: Final = "dra-extender"
+KUBELET: Final = "system:node:node-1"
+"""Of the only node that has a kubelet."""
 
 _GROUPS: Final = {
     ADMIN: "system:masters",
@@ -19,6 +21,7 @@ _GROUPS: Final = {
     CONTROLLERS: "system:masters",
     SCHEDULER: "system:authenticated",
     EXTENDER: "system:authenticated",
+    KUBELET: "system:nodes",
 }
 
 

@@ -129,6 +129,10 @@ class Client:
         }
         await self._call("DELETE", self._path(resource, key), options)
 
+    async def end(self, key: ObjectKey) -> None:
+        """Delete a pod as a user does: it ends in its grace period, and its kubelet says when."""
+        await self._call("DELETE", self._path(RESOURCES["Pod"], key))
+
     async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
         """Post the Binding of a pod."""
         metadata = {"name": key.name, "namespace": key.namespace, "uid": uid}
@@ -149,7 +153,9 @@ class Client:
         if key.name:
             parameters["fieldSelector"] = f"metadata.name={key.name}"
         path = self._path(resource, ObjectKey(key.namespace, ""))
-        async with self._http.stream("GET", path, params=parameters) as response:
+        # Nothing may change for a long time: how long a watch takes is up to who watches.
+        patient = httpx.Timeout(_CALL_SECONDS, read=None)
+        async with self._http.stream("GET", path, params=parameters, timeout=patient) as response:
             if response.is_error:
                 raise _refusal(response.status_code, await response.aread())
             async for line in response.aiter_lines():

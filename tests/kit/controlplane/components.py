@@ -35,6 +35,7 @@ class Options:
     Attributes:
         feature_gates: for the API server and the controller manager.
         runtime_config: API versions on or off, e.g. ``{"resource.k8s.io/v1": False}``.
+        server_flags: further flags of the API server.
         controllers: whether a controller manager runs; it needs resource.k8s.io/v1.
         more_controllers: that run in it besides those that all tests need.
         controller_flags: further flags of the controller manager.
@@ -42,6 +43,7 @@ class Options:
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     runtime_config: Mapping[str, bool] = field(default_factory=dict)
+    server_flags: tuple[str, ...] = ()
     controllers: bool = True
     more_controllers: tuple[str, ...] = ()
     controller_flags: tuple[str, ...] = ()
@@ -109,6 +111,7 @@ def control_plane(binaries: Binaries, folder: Path, logs: Path, options: Options
             *_apiserver_flags(folder, etcd_url, port, tokens),
             *options.gates_flag,
             *options.runtime_flag,
+            *options.server_flags,
         ),
         answers(f"{url}/readyz", certificate),
         logs / "kube-apiserver.log",

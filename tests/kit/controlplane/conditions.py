@@ -1,0 +1,23 @@
+"""What a driver says of a device that a claim has got (KEP-4817), such as that it can be used now (KEP-5007)."""
+
+from extender.kube.api import CLAIMS, ObjectKey
+from tests.kit.controlplane.client import Client
+
+
+async def report_condition(client: Client, claim: ObjectKey, condition: str) -> None:
+    """Say that a condition holds of the only device of a claim.
+
+    Args:
+        condition: its type.
+    """
+    found = await client.get(CLAIMS, claim)
+    (result,) = found["status"]["allocation"]["devices"]["results"]
+    said = {
+        "type": condition,
+        "status": "True",
+        "reason": "Tried",
+        "message": "said the driver",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    device = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [said]}
+    await client.update_status(CLAIMS, found | {"status": found["status"] | {"devices": [device]}})

@@ -1,0 +1,102 @@
+"""containerd with runc, CNI plugins and the images of the tests."""
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.kit.node.image import Image
+from tests.kit.node.sandbox import LOGS_INSIDE, STATE
+from tests.kit.process import Process
+
+SOCKET: Final = Path("/run/containerd/containerd.sock")
+CDI: Final = STATE / "cdi"
+"""Where drivers leave CDI files, and containerd looks for them."""
+
+PROBE: Final = "example.test/probe:1"
+_PAUSE: Final = "example.test/pause:1"
+_POD_SUBNET: Final = "10.98.0.0/24"
+
+# restrict_oom_score_adj: without CAP_SYS_RESOURCE nobody can lower a score, and each pod sandbox wants that.
+# snapshots: their folder cannot be on an overlay; that of the state is none.
+_CONFIG: Final = """
+version = 3
+root = "{state}/containerd"
+state = "/run/containerd"
+imports = []
+
+[grpc]
+  address = "{socket}"
+
+[plugins.'io.containerd.internal.v1.opt']
+  path = "{state}/opt"
+
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "{pause}"
+
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  cdi_spec_dirs = ["{cdi}"]
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["{programs}"]
+    conf_dir = "{state}/cni"
+    use_internal_loopback = true
+  [plugins.'io.containerd.cri.v1.runtime'.containerd]
+    default_runtime_name = "runc"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+        BinaryName = "{programs}/unfiltered"
+        SystemdCgroup = false
+"""
+
+
+def containerd(programs: Path) -> Process:
+    """containerd, not started yet; its configuration is written."""
+    config = STATE / "containerd.toml"
+    config.write_text(_CONFIG.format(state=STATE, socket=SOCKET, pause=_PAUSE, cdi=CDI, programs=programs))
+    _write_network(STATE / "cni")
+    CDI.mkdir(exist_ok=True)
+    # It looks for its shim on PATH.
+    command = ("env", f"PATH={programs}:{os.environ['PATH']}", str(programs / "containerd"), "--config", str(config))
+    return Process("containerd", command, listens(SOCKET), LOGS_INSIDE / "containerd.log")
+
+
+def import_images(programs: Path) -> None:
+    """Give containerd the images of the tests: it can pull none.
+
+    Raises:
+        subprocess.CalledProcessError: containerd refuses one.
+    """
+    for image in (Image(_PAUSE, programs / "probe", ("pause",)), Image(PROBE, programs / "probe", ("show",))):
+        path = STATE / "image.tar"
+        image.write(path)
+        client = (str(programs / "ctr"), "--address", str(SOCKET), "--namespace", "k8s.io")
+        subprocess.run((*client, "images", "import", str(path)), check=True, stdout=subprocess.DEVNULL)
+        path.unlink()
+
+
+def listens(path: Path) -> Callable[[], bool]:
+    """A probe: does somebody accept connections at this socket?"""
+
+    def probe() -> bool:
+        with socket.socket(socket.AF_UNIX) as candidate:
+            return candidate.connect_ex(str(path)) == 0
+
+    return probe
+
+
+def _write_network(folder: Path) -> None:
+    """Each pod is connected to the node alone, with an address from a file of given ones."""
+    addresses = {"type": "host-local", "ranges": [[{"subnet": _POD_SUBNET}]], "dataDir": str(STATE / "addresses")}
+    plugin = {"type": "ptp", "ipMasq": False, "ipam": addresses}
+    folder.mkdir(exist_ok=True)
+    (folder / "pods.conflist").write_text(json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]}))

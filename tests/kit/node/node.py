@@ -1,0 +1,100 @@
+"""A cluster of one node: the control plane, the node's own components, kube-scheduler and the extender."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from extender.kube.api import CLASSES, NODES, ObjectKey, RawObject
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.client import Client, connect
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane, Options
+from tests.kit.controlplane.pair import BACKOFF_SECONDS
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.service import Extender, grant_rights, running_extender
+from tests.kit.node.binaries import NodeBinaries
+from tests.kit.node.containerd import containerd, import_images
+from tests.kit.node.driver import GPU_DRIVER, GPUS, node_driver
+from tests.kit.node.kubelet import NODE, kubelet
+from tests.kit.objects.manifests import DEVICE_CLASS, device_class
+from tests.kit.process import Process, running
+
+RESOURCE: Final = "example.com/gpu"
+"""The extended resource that the GPUs' class serves."""
+
+NODE_KEY: Final = ObjectKey("", NODE)
+
+FOR_KUBELETS: Final = Options(
+    # The kubelet reads only what belongs to pods of its node, as anywhere.
+    server_flags=(
+        "--authorization-mode=Node",
+        "--enable-admission-plugins=NodeRestriction",
+        # Logs come from the kubelet, by its address: there is no name server.
+        "--kubelet-preferred-address-types=InternalIP",
+    ),
+    # It takes taints off a node that is ready, and puts them on a node that is lost.
+    more_controllers=("node-lifecycle-controller",),
+    controller_flags=("--node-monitor-period=1s", "--node-monitor-grace-period=6s"),
+)
+"""A control plane for nodes that are real."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What runs on the node, and the extender that serves it.
+
+    Attributes:
+        programs: folder of the built programs.
+    """
+
+    plane: ControlPlane
+    programs: NodeBinaries
+    kubelet: Process
+    driver: Process
+    extender: Extender
+
+    @asynccontextmanager
+    async def without(self, *processes: Process) -> AsyncIterator[None]:
+        """Within, these processes do not run: they are killed, and started again in this order."""
+        for process in processes:
+            process.kill()
+        try:
+            yield
+        finally:
+            for process in processes:
+                await asyncio.to_thread(process.start, within=START_SECONDS)
+
+
+@asynccontextmanager
+async def running_node(plane: ControlPlane, binaries: NodeBinaries) -> AsyncIterator[Node]:
+    """A node that is ready, with a driver of four GPUs and their class, and a scheduler that asks the extender."""
+    runtime = containerd(binaries.programs)
+    agent = kubelet(plane, binaries.programs)
+    driver = node_driver(plane, binaries.programs, GPU_DRIVER, GPUS)
+    text = SHIPPED.read_text()
+    async with connect(plane.access()) as admin, AsyncExitStack() as stack:
+        await grant_rights(admin)
+        await admin.create(CLASSES, device_class())
+        await admin.patch(CLASSES, ObjectKey("", DEVICE_CLASS), {"spec": {"extendedResourceName": RESOURCE}})
+        for process in (runtime, agent, driver):
+            plane.seconds[process.name] = await stack.enter_async_context(running(process, within=START_SECONDS))
+            if process is runtime:
+                await asyncio.to_thread(import_images, binaries.programs)
+        extender = await stack.enter_async_context(running_extender(plane))
+        config = localize(text, extender.url, plane.kubeconfig(SCHEDULER)) | {"podMaxBackoffSeconds": BACKOFF_SECONDS}
+        await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
+        await wait_node_ready(admin)
+        yield Node(plane, binaries, agent, driver, extender)
+
+
+async def wait_node_ready(client: Client) -> None:
+    """Wait until pods can come to the node."""
+    await client.wait_for(NODES, NODE_KEY, is_usable, within=START_SECONDS)
+
+
+def is_usable(node: RawObject | None) -> bool:
+    """Is a node ready, and without taints?"""
+    conditions = (node or {}).get("status", {}).get("conditions", [])
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return ready and not (node or {})["spec"].get("taints")
