@@ -34,7 +34,8 @@ def broken_proposals(explanation: Explanation, before: Manifests, folder: Path) 
             manifests.cordon_all_but(proposal.node)
             placed = manifests.simulated(folder)["ns/p"]
         if placed.reason.startswith("waiting for "):
-            holds = any(str(device) in placed.reason for device in proposal.devices)
+            # A device that only the proposal brings is not among its devices.
+            holds = not proposal.devices or any(str(device) in placed.reason for device in proposal.devices)
         else:
             devices = {each.result.device for each in placed.devices}
             holds = placed.node == proposal.node and set(proposal.devices) <= devices
