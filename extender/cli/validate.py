@@ -1,16 +1,28 @@
 """`dra-extender validate`: what is used, skipped and wrong in manifests."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
-from allocator import Features, Inventory, Slice
+from allocator import Features, Inventory, Slice, did_you_mean, nearest
+from extender.autoscaler.daemon_sets import DRIVERS
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, RawObject
 from extender.observe.tables.terminal import Table, print_table
+from extender.state.objects import POLICY
 
 app = command_app()
+
+_DOMAIN: Final = "dra-extender.dev/"
+_ANNOTATIONS: Final = (POLICY, DRIVERS)
+_METADATA: Final = (
+    ("metadata",),
+    ("spec", "template", "metadata"),
+    ("spec", "jobTemplate", "spec", "template", "metadata"),
+)
+"""Where an object, or the pods of a workload, have annotations."""
 
 
 @app.command(
@@ -36,7 +48,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*(f"{report.path}: no objects" for report in loaded.files if report.is_empty))
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
-    warn(*_unusable_pools(loaded.objects))
+    warn(*_unusable_pools(loaded.objects), *_unknown_annotations(loaded.documents))
     refuse(loaded.problems)
 
 
@@ -46,6 +58,23 @@ def _unusable_pools(objects: Iterable[RawObject]) -> Iterator[str]:
     for identity, pool in sorted(Inventory.of(slices).pools.items()):
         if problem := pool.problem(Features()):
             yield f"no device of pool {identity} can be used: {problem}"
+
+
+def _unknown_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
+    """Annotations in the domain of dra-extender that it does not read, on objects and in the templates of workloads."""
+    for each in documents:
+        for path in _METADATA:
+            for name in _at(each.data, (*path, "annotations")):
+                if name.startswith(_DOMAIN) and name not in _ANNOTATIONS:
+                    meant = did_you_mean(nearest(name, _ANNOTATIONS))
+                    yield f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]: unknown annotation{meant}"
+
+
+def _at(data: object, path: Iterable[str]) -> Mapping[str, object]:
+    """The map at a path of an object; empty if there is none."""
+    for name in path:
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data if isinstance(data, Mapping) else {}
 
 
 def _counts(kinds: Mapping[str, int]) -> str:

@@ -108,6 +108,16 @@ def test_validate_warns_of_a_pool_that_no_claim_can_use(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (OK, told)
 
 
+def test_validate_warns_of_an_annotation_that_is_not_read(tmp_path: Path) -> None:
+    annotations = {"dra-extender.dev/polcy": "pack", "dra-extender.dev/policy": "pack", "example.com/polcy": "x"}
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "c"}]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
+    file = written(tmp_path / "job.yaml", job)
+    where = "spec.template.metadata.annotations[dra-extender.dev/polcy]"
+    told = f"warning: {file}: Job j: {where}: unknown annotation; did you mean dra-extender.dev/policy?\n"
+    assert RUNNER.invoke(app, ["validate", str(file)]).stderr == told
+
+
 # --- config -------------------------------------------------------------------------------------------------
 
 
