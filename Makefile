@@ -65,7 +65,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, quota,
 	FRAGMENTATION_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_fragmentation_laws.py
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_replicas.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
-	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_quota_totals.py
+	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_quota_totals.py tests/extender/test_quota_bound.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
 	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/test_agreement_laws.py tests/extender/test_library_laws.py
 	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_explain_proposals.py

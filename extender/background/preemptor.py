@@ -268,12 +268,16 @@ class Preemptor(BackgroundTask):
             await self._evict_all(victims, pod)
 
     async def _check(self, pod: Pod) -> None:
-        """End a nomination for devices that the pod can't get any more: no filter call may come that shows it."""
+        """End a nomination for devices that the pod can't get any more: no filter call may come that shows it.
+
+        Rivals do not count: they give up by themselves.
+        """
         found, solver = begun(pod, self._state.snapshot), self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)
         with suppress(AllocatorError, TimeoutError):
             is_lost = found is None
             if found is not None:
-                is_lost = await self._off_loop(partial(still_needed, found, self._planned(pod.uid), solver)) is None
+                world = without_rivals(pod, self._planned(pod.uid))
+                is_lost = await self._off_loop(partial(still_needed, found, world, solver)) is None
             if self._pending(pod.uid) is not None:
                 await self._nominations.checked(pod, is_lost=is_lost)
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from extender.background.nominations import CHECK_SECONDS, WAITING_SECONDS
+from extender.explain.explaining import Explainer
 from extender.kube.api import CLAIMS, NODES, SLICES, ObjectKey, RawObject, Resource
 from extender.pods.case import refreshed
+from extender.state.pod_conditions import KEPT
 from tests.extender.preempting import Scene, runs, slow, waits
 from tests.kit.binders import devices_of
 
@@ -46,6 +48,14 @@ async def test_a_device_that_becomes_free_on_the_same_node_is_left_to_another_po
     await scene.terminate()
     assert await scene.bind("p", "a") == ""
     assert devices_of(await scene.cluster.api.get(CLAIMS, ObjectKey("ns", "p-c"))) == ["a/gpu-0"]
+
+
+async def test_explain_says_what_the_pod_waits_for() -> None:
+    scene = await evicted()
+    await scene.end({"boss"})
+    found = Explainer.alone(scene.cluster.state.snapshot, scene.solver).explain(scene.known("p"))
+    where = "the devices that are kept for it on node a, until terminating pods have gone"
+    assert found.summary == f"pod ns/p cannot be placed: it waits for {where}"
 
 
 async def test_a_pod_takes_another_device_if_its_victims_take_long_to_terminate() -> None:
@@ -131,6 +141,23 @@ async def test_a_nomination_ends_after_a_pod_of_higher_priority_has_taken_the_de
     await checked(scene)
     assert scene.known("p").kept.node == ""
     assert scene.counted("preemption_victims_in_vain_total") == 0
+
+
+async def test_a_nomination_does_not_end_because_of_a_rival() -> None:
+    """Another replica has kept the same devices for another pod at the same moment, and that replica has stopped."""
+    scene = await evicted()
+    rival = waits("rival", created="2025-01-01T00:00:00Z")
+    rival[0]["status"]["conditions"] = [kept(await scene.pod("p"))]
+    for each in rival:
+        scene.cluster.load(each)
+    await checked(scene)
+    assert scene.known("rival").kept.devices == scene.known("p").kept.devices != ()
+
+
+def kept(raw: RawObject) -> RawObject:
+    """The condition that names what is kept for a pod."""
+    found: RawObject = next(each for each in raw["status"]["conditions"] if each["type"] == KEPT)
+    return found
 
 
 def spec(raw: RawObject) -> RawObject:
