@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-node test-loadtest test-kill test-upstream test-laws test-hostile clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-node test-loadtest test-kill test-karpenter test-upstream test-laws test-hostile clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -53,17 +53,23 @@ test-kill: $(VENV)/.dev  ## kill the extender 200 times at random while 2,000 po
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.cluster.killing
 
+test-karpenter: export KARPENTER := 1
+test-karpenter: $(VENV)/.dev  ## run Karpenter with our scheduler on a real control plane: a minute, after a first build of Karpenter from Go modules
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m pytest tests/cluster/test_karpenter.py
+
 # Each commit has cases of its own, so that each run of CI looks at new ones.
 test-upstream: SEED ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minute, after a first build; SEED=N repeats the run that printed N
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000 --seed $(SEED)
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000 --seed $(SEED)
 
-test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, quota, remembered decisions, agreement, preemption, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
+test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the expander, quota, remembered decisions, agreement, preemption, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
 	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_preempt_laws.py
 	PREEMPTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_laws.py
 	FRAGMENTATION_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_fragmentation_laws.py
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_replicas.py
+	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/test_expansion.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_quota_totals.py tests/extender/test_quota_bound.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py

@@ -84,15 +84,25 @@ def find_expander_client(environ: Mapping[str, str], cache: Path = CACHE) -> Pat
     return built("expander-client", _EXPANDER_CLIENT, _BUILD_FLAGS, environ, cache)
 
 
-def built(name: str, source: Path, flags: Sequence[str], environ: Mapping[str, str], cache: Path) -> Path:
+def built(
+    name: str, source: Path, flags: Sequence[str], environ: Mapping[str, str], cache: Path, package: str = "."
+) -> Path:
     """A Go program, built if its sources or its flags have changed.
+
+    Args:
+        name: of the program.
+        source: folder of its module.
+        flags: of ``go build``.
+        environ: PATH says where go is; go reads more of it.
+        cache: folder for what is built.
+        package: to build; one of another module has its version in go.mod.
 
     Raises:
         BinariesError: there is no Go, or the build failed.
     """
     target = cache / f"{name}-{_fingerprint(source, flags)}"
     if not target.exists():
-        _build(target, source, flags, environ)
+        _build(target, source, (*flags, "-o"), package, environ)
     return target
 
 
@@ -110,11 +120,12 @@ def _fingerprint(source: Path, flags: Sequence[str]) -> str:
     """Of everything that decides what is built."""
     digest = hashlib.sha256(" ".join(flag for flag in flags if flag != "-ldflags").encode())
     for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((source / name).read_bytes())
+        if (source / name).exists():
+            digest.update((source / name).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _build(target: Path, source: Path, flags: Sequence[str], environ: Mapping[str, str]) -> None:
+def _build(target: Path, source: Path, flags: Sequence[str], package: str, environ: Mapping[str, str]) -> None:
     go = shutil.which("go", path=environ.get("PATH"))
     if go is None:
         raise BinariesError(
@@ -123,7 +134,7 @@ def _build(target: Path, source: Path, flags: Sequence[str], environ: Mapping[st
         )
     target.parent.mkdir(exist_ok=True)
     unfinished = target.with_suffix(f".{os.getpid()}")
-    command = (go, "build", *flags, "-o", str(unfinished), ".")
+    command = (go, "build", *flags, str(unfinished), package)
     try:
         subprocess.run(command, cwd=source, env=dict(environ), check=True, timeout=BUILD_SECONDS)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:

@@ -21,7 +21,7 @@ DEFINITION: Final[RawObject] = yaml.safe_load((_CRDS / "devicequotas.yaml").read
 async def define(client: Client) -> None:
     """Install the definition."""
     await client.create(DEFINITIONS, DEFINITION)
-    await client.wait_for(DEFINITIONS, key_of(DEFINITION), _is_established)
+    await client.wait_for(DEFINITIONS, key_of(DEFINITION), is_established)
 
 
 @asynccontextmanager
@@ -44,6 +44,7 @@ def says(summary: str) -> Condition:
     return lambda obj: obj is not None and obj.get("status", {}).get("summary") == summary
 
 
-def _is_established(obj: RawObject | None) -> bool:
+def is_established(obj: RawObject | None) -> bool:
+    """Whether a definition is served."""
     conditions = (obj or {}).get("status", {}).get("conditions") or ()
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
