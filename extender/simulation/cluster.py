@@ -93,8 +93,9 @@ class Cluster:
             paths: a file or folder, or several; ``-`` is standard input.
             settings: of the scheduling; None: the defaults of the service.
             refused: called with each problem of an object that is left out; None: a problem is an error.
-            warned: called with each claim whose namespace lacks the label for adminAccess and with each object over
-                quota, and the object is used; None: such an object is refused, as an API server refuses it.
+            warned: called with each claim whose namespace lacks the label for adminAccess, and the claim is used; and
+                with each object over quota, which is left out, because it would take quota from others. None: such an
+                object is refused, as an API server refuses it.
 
         Raises:
             UnreadableFilesError: files cannot be opened.
@@ -251,13 +252,13 @@ class Cluster:
     ) -> tuple[Sequence[RawObject], tuple[str, ...]]:
         """The objects that the cluster can have, and the problems of the others."""
         refusals, lacking = list(duplicates(objects)), list(unauthorized([*self._namespaces, *objects]))
-        lacking += over_quota(objects, self._run(self._embedded.charged))
+        over = list(over_quota(objects, self._run(self._embedded.charged)))
         if warned is None:
-            refusals += lacking
+            refusals += [*lacking, *over]
         else:
-            for each in lacking:
+            for each in [*lacking, *over]:
                 warned(str(each))
-        out = {id(refusal.object) for refusal in refusals}
+        out = {id(refusal.object) for refusal in [*refusals, *over]}
         there = [each for each in objects if self._embedded.has(each)]
         problems = (*map(str, refusals), *(f"{each.source}: {each} exists already" for each in there))
         out |= {id(each) for each in there}

@@ -3,12 +3,15 @@
 `tests/cluster/test_quota.py` compares the charges with those of a real API server.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from allocator import InvalidObjectError, Quantity
 from extender import Cluster
+from extender.explain.explanation import Verdict
 from extender.fakekube.admission import over_quota
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import CLAIMS, PODS, QUOTAS, ApiError, ObjectKey
@@ -190,6 +193,20 @@ class TestClusterInMemory:
         assert [each.partition(":")[2] for each in refused] == [
             f" ResourceClaim ns/d is not made: {OVER.format('1 of 1')} and 1 more asked for"
         ]
+
+    def test_an_object_over_quota_takes_no_quota_from_others_although_it_is_only_warned_of(
+        self, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "cluster.yaml"
+        warned: list[str] = []
+        big, pods = written(claim("big", request(count=2))), (from_template("first"), pod("other", "big"))
+        file.write_text(
+            yaml.safe_dump_all([GPU, node("a"), local_slice("a", 4), claim_template(), quota(), big, *pods])
+        )
+        cluster = Cluster.from_manifests(file, warned=warned.append)
+        assert len(warned) == 1
+        assert cluster.explain("ns/first").verdict is Verdict.FITS
+        assert cluster.explain("ns/other").cause == "claim big does not exist"
 
     def test_the_special_claim_that_quota_refuses_is_told_before_it_is_tried(self) -> None:
         asking = pod("p", resources={RESOURCE: "1"})
