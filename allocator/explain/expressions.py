@@ -164,10 +164,11 @@ def _writing(selector: Selector, what: str, near: Rewritten, old: str) -> Remedy
 
 
 def _guards(selector: Selector, what: str, condition: str, missing: str, attributes: Iterable[str]) -> Iterator[Remedy]:
-    """Ask whether a device has the attributes before they are read."""
-    new = guarded(condition, attributes) if missing else ""
+    """Ask whether a device has the attributes before they are read; the same for devices that lack others of them."""
+    read = [name for name in attributes if readings(condition, name)]
+    new = guarded(condition, read) if missing else ""
     if new:
-        near = Rewritten(Kind.CORRECT, f"pass over devices without attribute {missing}", new)
+        near = Rewritten(Kind.CORRECT, f"pass over devices without attribute {' or '.join(read)}", new)
         yield _writing(selector, f"{what} guard", near, condition)
 
 

@@ -119,7 +119,8 @@ def _say_who_may_preempt(cluster: Cluster, placements: Iterable[Placement]) -> N
     """Pending pods for which a running dra-extender looks for victims; the simulation does not."""
     waiting = {placement.pod for placement in placements if not placement.node}
     pods = cluster.pods if waiting and cluster.settings.scheduling.preemption else ()
-    least = min((pod.priority for pod in pods if pod.node_name and pod.needs_devices), default=None)
+    holders = (pod for pod in pods if pod.node_name and pod.needs_devices and not pod.is_finished)
+    least = min((pod.priority for pod in holders), default=None)
     candidates = [pod for pod in pods if str(pod) in waiting and pod.may_preempt and not pod.node_name]
     names = [str(pod) for pod in candidates if least is not None and pod.priority > least]
     if names:

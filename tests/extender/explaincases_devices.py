@@ -132,6 +132,18 @@ OF_DEVICES: Mapping[str, Case] = {
             pool("b", gpu("gpu-0", attributes={"slot": {"int": 1}})),
         )
     ),
+    "one of two attributes is what devices lack": Case(
+        (
+            *asking(request(selectors=[f'device.attributes["{DRIVER}"].slot > device.attributes["{DRIVER}"].lane'])),
+            node("a"),
+            pool(
+                "a",
+                gpu("gpu-0", attributes={"slot": {"int": 1}}),
+                gpu("gpu-1", attributes={"lane": {"int": 1}}),
+                gpu("gpu-2", attributes={"slot": {"int": 2}, "lane": {"int": 1}}),
+            ),
+        )
+    ),
     "an attribute that some devices lack, and the others are in use": Case(
         (
             *asking(request(selectors=[f'device.attributes["{DRIVER}"].slot > 0'])),
