@@ -62,13 +62,12 @@ def own_hierarchies() -> list[Hierarchy]:
     return found
 
 
-def make(hierarchies: list[Hierarchy], name: str) -> list[Path]:
-    """A cgroup of this name below this process's own one, in each hierarchy.
+def make(folders: list[Path]) -> None:
+    """Make cgroups, each below this process's own one.
 
     Raises:
-        OSError: the kernel refuses one.
+        OSError: the kernel refuses one; those before it are there.
     """
-    folders = [each.folder / name for each in hierarchies]
     for folder in folders:
         folder.mkdir()
         if (folder / "cpuset.cpus").exists():
@@ -76,7 +75,6 @@ def make(hierarchies: list[Hierarchy], name: str) -> list[Path]:
             for setting in ("cpuset.mems", "cpuset.cpus"):
                 (folder / setting).write_text((folder.parent / setting).read_text())
             (folder / "cgroup.clone_children").write_text("1")
-    return folders
 
 
 def join(folders: list[Path]) -> None:

@@ -49,12 +49,13 @@ def run(logs: Path, command: Sequence[str]) -> int:
         SandboxError: the machine, the user or the system lacks something.
     """
     hierarchies = _check_machine()
-    folder = _new_folder(logs)
+    folders = [each.folder / f"node-{os.getpid()}" for each in hierarchies]
+    janitor, lifeline = _start_janitor(folders)
     try:
-        folders = cgroups.make(hierarchies, f"node-{os.getpid()}")
+        cgroups.make(folders)
     except OSError as error:
         raise SandboxError(f"making a cgroup: {error}") from error
-    janitor, lifeline = _start_janitor(folders)
+    folder = _new_folder(logs)
     # Ctrl-C reaches the command as well, which ends in its own way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     code = os.waitstatus_to_exitcode(os.waitpid(_start(folders, folder, command), 0)[1])
