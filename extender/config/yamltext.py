@@ -68,6 +68,12 @@ def single_mapping(text: str) -> dict[str, Any] | None:
     return tree
 
 
+def _is_tabbed(text: str, line: int) -> bool:
+    """Whether a line is indented with a tab."""
+    found = "".join(text.split("\n")[line : line + 1])
+    return "\t" in found[: len(found) - len(found.lstrip())]
+
+
 def _yaml(text: str, line: int) -> object:
     found = read_lines(text)
     if found is not OTHER:
@@ -80,7 +86,9 @@ def _yaml(text: str, line: int) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         last = text.rstrip().count("\n")
-        return SyntaxProblem(str(error.problem or error.context), line + 1 + (min(mark.line, last) if mark else 0))
+        at = min(mark.line, last) if mark else 0
+        hint = "; YAML is indented with spaces, not with tabs" if _is_tabbed(text, at) else ""
+        return SyntaxProblem(f"{error.problem or error.context}{hint}", line + 1 + at)
     except yaml.reader.ReaderError as error:
         return SyntaxProblem(f"{error.reason}: character {error.character!r}", line + 1)
     except ValueError as error:

@@ -262,10 +262,10 @@ class _FileReader:
             self.skipped[_NO_KIND] += 1
             return
         if not isinstance(kind, str) or not kind:
-            self._note(number, _name(obj), [_no_text("kind", kind)])
+            self._note(number, _name(obj) or f"document {number}", [_no_text("kind", kind)])
             return
         if not isinstance(version, str) or not version:
-            self._note(number, f"{kind} {_name(obj)}", [_no_text("apiVersion", version)])
+            self._note(number, _subject(kind, obj, number), [_no_text("apiVersion", version)])
             return
         resource = _resource(obj)
         if resource is None:
@@ -277,7 +277,7 @@ class _FileReader:
         """Keep an object of another kind: it may be a workload."""
         problems = schema_problems(obj) or pod_problems(obj)
         if problems:
-            self._note(number, f"{kind} {_name(obj)}", problems)
+            self._note(number, _subject(kind, obj, number), problems)
             return
         self.skipped[kind] += 1
         obj = self._completed(obj, namespaced=False)
@@ -292,7 +292,7 @@ class _FileReader:
             found = error.problems
         problems = _problems(obj, found, self._check)
         if problems:
-            self._note(number, f"{kind} {_name(obj)}", problems)
+            self._note(number, _subject(kind, obj, number), problems)
             return
         self.used[kind] += 1
         self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number, value))
@@ -311,7 +311,7 @@ class _FileReader:
         return {**obj, "metadata": {**metadata, **added}} if added else obj
 
     def _note(self, number: int, subject: str, problems: Iterable[Problem]) -> None:
-        self.problems += (FileProblem(problem, subject.strip(), number) for problem in problems)
+        self.problems += (FileProblem(problem, subject, number) for problem in problems)
 
 
 def _problems(
@@ -365,6 +365,11 @@ def _resource(obj: Mapping[str, object]) -> Resource | None:
     resource = LOADED.get(str(obj.get("kind")))
     group = str(obj.get("apiVersion")).rpartition("/")[0]
     return resource if resource is not None and resource.group == group else None
+
+
+def _subject(kind: str, obj: Mapping[str, object], number: int) -> str:
+    """Kind and name of an object; or, without a name, the number of its document."""
+    return f"{kind} {_name(obj)}" if _name(obj) else f"{kind} of document {number}"
 
 
 def _name(obj: Mapping[str, object]) -> str:

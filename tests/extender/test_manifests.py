@@ -90,15 +90,22 @@ def test_selectors_are_checked_by_what_is_handed_in(folder: Path) -> None:
     ("text", "problem"),
     [
         ("kind: Pod\nmetadata: {name: p}", "Pod p: apiVersion: is required"),
-        ("apiVersion: v1", "kind: is required"),
-        ("apiVersion: v1\nkind: ''", "kind: is required"),
-        ("apiVersion: v1\nkind: 5", "kind: 5 is not a string"),
+        ("apiVersion: v1", "document 1: kind: is required"),
+        ("apiVersion: v1\nkind: ''", "document 1: kind: is required"),
+        ("apiVersion: v1\nkind: 5", "document 1: kind: 5 is not a string"),
         ("apiVersion: v1\nkind: 5\nmetadata: {name: p}", "p: kind: 5 is not a string"),
         ("apiVersion: [v1]\nkind: Pod\nmetadata: {name: p}", 'Pod p: apiVersion: ["v1"] is not a string'),
-        ("apiVersion: v1\nkind: Pod", "Pod: metadata.name: is required"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: x", 'Pod: metadata: "x" is not an object'),
-        ("apiVersion: v1\nkind: Node\nmetadata: {name: [n]}", 'Node: metadata.name: ["n"] is not a string'),
+        ("apiVersion: v1\nkind: Pod", "Pod of document 1: metadata.name: is required"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: x", 'Pod of document 1: metadata: "x" is not an object'),
+        (
+            "apiVersion: v1\nkind: Node\nmetadata: {name: [n]}",
+            'Node of document 1: metadata.name: ["n"] is not a string',
+        ),
         ("- a\n- b", "document 1 is not an object"),
+        (
+            "a:\n\tb: 1",
+            "line 2: found character that cannot start any token; YAML is indented with spaces, not with tabs",
+        ),
         ("a: [1", "line 1: did not find expected ',' or ']'"),
         ("a: 1\nb: {{ .Values.b }}", "line 2: a template, not YAML, it seems: a key is not a string"),
         (
