@@ -139,7 +139,8 @@ class Estimate:
         self._nodes: list[list[tuple[Pod, ...]]] = [[] for _ in groups]
         self._fills: list[list[Fill]] = [[] for _ in groups]
         self._refusals: dict[tuple[int, int], str] = {}
-        self._empty_nodes: dict[int, Filling] = {}
+        self._kinds = [self._kind(index) for index in range(len(groups))]
+        self._empty_nodes: dict[Hashable, Filling] = {}
 
     def offers(self, options: dict[int, Option] | None = None) -> tuple[Offer, ...]:
         """What each group does for the pods that wait; options that are known already are not found out again.
@@ -291,14 +292,23 @@ class Estimate:
         stranded = stranded_devices(filling.snapshot, filling.node, self._solver.features)
         return Fill(waiting, takes, stranded, None if filling.is_local else filling.snapshot)
 
+    def _kind(self, index: int) -> Hashable:
+        """Empty nodes of one kind give the same devices to a pod. Devices elsewhere may depend on a node's labels."""
+        if self._began.inventory.roaming or any(shape.is_alone for shape in self._waiting):
+            return index
+        of_group = self._groups[index].room.node
+        plugins = frozenset((name, amount.nano) for name, amount in of_group.allocatable.items())
+        return tuple(map(id, self._blueprints[index])), of_group.node.declared_features, plugins
+
     def _empty_node(self, index: int, number: int, snapshot: Snapshot) -> Filling:
         """One more new node of a group. While nothing outside of new nodes is held, they are all alike."""
-        known = self._empty_nodes.get(index) if snapshot is self._snapshot else None
+        kind = self._kinds[index]
+        known = self._empty_nodes.get(kind) if snapshot is self._snapshot else None
         if known is None:
             node, with_node = self._with_node(index, number, snapshot)
             known = Filling(node, with_node, free_devices(with_node, node, self._solver.features))
             if snapshot is self._snapshot:
-                self._empty_nodes[index] = known
+                self._empty_nodes[kind] = known
         return known
 
     def _filled(self, filling: Filling, shape: Shape, pod: Pod) -> Filling | No:

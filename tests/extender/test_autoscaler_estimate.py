@@ -250,6 +250,27 @@ def test_equal_pods_cost_the_solves_of_one_node_for_each_group() -> None:
     assert _solves(40, 10) < 3 * _solves(40, 5)
 
 
+def _solves_of_zones(number: int, *objects: Object) -> int:
+    """How often the clock was read for a plan with this number of groups that share a node template."""
+    reads = count()
+    counting = replace(solver(), clock=lambda: float(next(reads)))
+    groups = [
+        replace(group_of("big", 1, node=machine("template", "big", cpu="8", pods="110")), name=f"zone-{index}")
+        for index in range(number)
+    ]
+    plan = estimate(world_of(objects, BIG), pending(*pods(4, "gpu")), groups, EXPANDERS["least-waste"], counting)
+    assert sum(len(group.nodes) for group in plan.groups) == 1
+    return next(reads)
+
+
+def test_groups_of_one_machine_type_cost_the_solves_of_one_group() -> None:
+    assert _solves_of_zones(5) == _solves_of_zones(1)
+
+
+def test_groups_are_judged_each_if_a_pool_of_the_network_may_tell_them_apart() -> None:
+    assert _solves_of_zones(5, network_slice("net", 1)) > _solves_of_zones(1, network_slice("net", 1))
+
+
 def _reads_of_kinds(number: int, group: Object) -> int:
     """How often a plan reads the clock, for pods of this number of kinds; each kind gets a node of its own."""
     kinds = [claim_template(f"kind-{index}", request(f"request-{index}")) for index in range(number)]
