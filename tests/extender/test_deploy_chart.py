@@ -155,6 +155,25 @@ def test_the_chart_asks_callers_for_certificates_and_tokens_for_its_audience_whe
     assert token["audience"] == settings.api.audience
 
 
+def test_the_chart_opens_the_port_for_the_expander_where_that_is_wanted() -> None:
+    assert rendered("expander.yaml", VALUES) == []
+    own = {**VALUES, "expander": {**VALUES["expander"], "enabled": True, "secret": "mine"}}
+    service, policy = rendered("expander.yaml", own)
+    (found,) = rendered("deployment.yaml", own)
+    pod = found["spec"]["template"]["spec"]
+    extender = pod["containers"][0]
+    grpc = load(environment=variables(extender)).grpc
+    assert {"name": "grpc", "containerPort": grpc.port} in extender["ports"]
+    assert service["spec"]["ports"] == [{"name": "grpc", "port": grpc.port, "targetPort": "grpc"}]
+    assert service["spec"]["selector"].items() <= found["spec"]["template"]["metadata"]["labels"].items()
+    assert policy["spec"]["ingress"] == [
+        {"from": VALUES["expander"]["from"], "ports": [{"protocol": "TCP", "port": "grpc"}]}
+    ]
+    assert {"name": "grpc", "secret": {"secretName": "mine"}} in pod["volumes"]
+    (mount,) = (each["mountPath"] for each in extender["volumeMounts"] if each["name"] == "grpc")
+    assert (grpc.certificate, grpc.key) == (f"{mount}/tls.crt", f"{mount}/tls.key")
+
+
 def test_alerts_link_to_the_runbook_that_the_chart_is_told() -> None:
     here = "https://example.com/runbook"
     _, rule, _ = rendered("monitoring.yaml", {**VALUES, "monitoring": True, "runbook": here})
