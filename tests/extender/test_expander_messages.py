@@ -17,7 +17,7 @@ from tests.kit.protobuf import encoded
 
 EXAMPLES = [
     each
-    for path in sorted(Path("config/example").glob("*.yaml"))
+    for path in sorted(Path("config/example").rglob("*.yaml"))
     for each in yaml.safe_load_all(path.read_text())
     if each
 ]

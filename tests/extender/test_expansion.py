@@ -3,16 +3,21 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator import Features
+from extender.autoscaler.catalog import Catalog, Supply
+from extender.autoscaler.counts import stranded_devices
 from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan, estimate
 from extender.autoscaler.expander import least_waste
 from extender.autoscaler.expansion import expand
 from extender.autoscaler.simulated_cluster import World
-from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
+from extender.autoscaler.templates import load_templates
+from tests.extender.autoscaling import group_of, made_up, node_template, pending, pod_of, world_of
 from tests.kit.clusters import claim_template, request, solver
 
 CLAIMS = [claim_template(f"gpu-{count}", request(count=count)) for count in (1, 2, 3)]
@@ -61,6 +66,16 @@ def test_a_pod_is_only_for_the_groups_that_may_take_it() -> None:
 def test_without_time_nothing_is_answered() -> None:
     with pytest.raises(TimeoutError):
         expand(WORLD, waiting(1), groups_of("small"), solver().within(float("-inf")))
+
+
+def test_a_device_that_can_be_had_in_parts_is_stranded_once() -> None:
+    """The template has two GPUs, each whole or in halves, and two NICs."""
+    templates = load_templates(Path("config/node-templates.yaml").read_text(), file="node-templates.yaml")
+    world = replace(WORLD, supply=Supply(Catalog(templates), WORLD.snapshot))
+    node = {"metadata": {"name": "new", "labels": {"example.com/machine": "falcon"}}}
+    snapshot = world.with_nodes(made_up(node)).snapshot
+    assert stranded_devices(snapshot, "new", Features()) == 4
+    assert stranded_devices(snapshot.with_node(made_up({"metadata": {"name": "bare"}})[0]), "bare", Features()) == 0
 
 
 def chain(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]) -> tuple[int, int]:
