@@ -33,7 +33,7 @@ class TestKubeletAndDriver:
         await client.create(TEMPLATES, template(namespace, "one-gpu"))
         before = await start_pod(client, namespace, "before", claims=[by_template("one-gpu")])
         seen = await devices_of(client, before)
-        async with node.without(node.driver, node.kubelet):
+        async with node.without_kubelet(client):
             assert running_probes() == 1
             meanwhile = await start_pod(client, namespace, "meanwhile", claims=[by_template("one-gpu")])
             await bound(client, meanwhile)
@@ -53,7 +53,7 @@ class TestKubeletAndDriver:
         key = await start_pod(client, namespace, "pod", claims=[by_template("one-gpu")])
         await devices_of(client, key)
         (made,) = (await client.list(CLAIMS, namespace)).items
-        async with node.without(node.driver, node.kubelet):
+        async with node.without_kubelet(client):
             await client.end(key)
         await client.wait_for(PODS, key, lambda found: found is None, within=RUN_SECONDS)
         assert made["metadata"]["uid"] not in prepared_claims(GPU_DRIVER)
@@ -66,7 +66,7 @@ async def test_the_extender_is_killed_while_pods_come(node: Node, client: Client
     names = [f"pod-{number}" for number in range(len(GPUS))]
     pods = [await start_pod(client, namespace, name, claims=[by_template("one-gpu")]) for name in names[:-1]]
     await bound(client, pods[0])
-    async with node.without(node.extender.process):
+    async with node.without_extender():
         pods.append(await start_pod(client, namespace, names[-1], claims=[by_template("one-gpu")]))
     seen = [await devices_of(client, key) for key in pods]
     assert [len(each) for each in seen] == [1] * len(GPUS)
@@ -87,7 +87,7 @@ async def test_a_device_of_a_lost_node_is_used_again_after_its_pod_was_deleted_b
     lost = await start_pod(client, namespace, "lost", claims=[by_template("one-gpu")])
     assert len(await devices_of(client, lost)) == 1
     (made,) = (each for each in (await client.list(CLAIMS, namespace)).items if key_of(each).name != "all")
-    async with node.without(node.kubelet):
+    async with node.without_kubelet(client):
         await client.wait_for(NODES, NODE_KEY, lambda found: not is_usable(found), within=RUN_SECONDS)
         await client.delete(PODS, lost)
         await client.wait_for(CLAIMS, key_of(made), lambda found: found is None, within=RUN_SECONDS)

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from extender.kube.api import CLASSES, NODES, ObjectKey, RawObject
+from extender.kube.api import CLASSES, NODES, SLICES, ObjectKey, RawObject
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane, Options
@@ -19,6 +19,7 @@ from tests.kit.node.driver import GPU_DRIVER, GPUS, node_driver
 from tests.kit.node.kubelet import NODE, kubelet
 from tests.kit.objects.manifests import DEVICE_CLASS, device_class
 from tests.kit.process import Process, running
+from tests.kit.waiting import wait_for_answer
 
 RESOURCE: Final = "example.com/gpu"
 """The extended resource that the GPUs' class serves."""
@@ -55,15 +56,38 @@ class Node:
     extender: Extender
 
     @asynccontextmanager
-    async def without(self, *processes: Process) -> AsyncIterator[None]:
-        """Within, these processes do not run: they are killed, and started again in this order."""
-        for process in processes:
-            process.kill()
+    async def without_extender(self) -> AsyncIterator[None]:
+        """Within, the extender does not run: it is killed, and started again."""
+        self.extender.process.kill()
         try:
             yield
         finally:
-            for process in processes:
-                await asyncio.to_thread(process.start, within=START_SECONDS)
+            await _start(self.extender.process)
+
+    @asynccontextmanager
+    async def without_kubelet(self, client: Client) -> AsyncIterator[None]:
+        """Within, kubelet and driver do not run: they are killed. After it, the node has its devices again.
+
+        A kubelet that starts deletes the slices of its node, because it does not know which drivers will come back. A
+        driver that starts publishes its slices at once; one that runs publishes deleted slices after 30 seconds.
+        """
+
+        async def has_slices() -> bool:
+            return bool((await client.list(SLICES)).items)
+
+        self.kubelet.kill()
+        self.driver.kill()
+        try:
+            yield
+        finally:
+            await _start(self.kubelet)
+            await wait_for_answer(has_slices, lambda found: not found, "no slice is there", within=START_SECONDS)
+            await _start(self.driver)
+            await wait_for_answer(has_slices, lambda found: found, "a slice is there", within=START_SECONDS)
+
+
+async def _start(process: Process) -> None:
+    await asyncio.to_thread(process.start, within=START_SECONDS)
 
 
 @asynccontextmanager
