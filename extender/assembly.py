@@ -14,6 +14,7 @@ from extender.background.deallocate import Deallocator
 from extender.background.lost_claims import LostClaims
 from extender.background.orphans import OrphanCollector
 from extender.background.pinned_pods import PinnedPods
+from extender.background.pool_requests import PoolRequests
 from extender.background.preemptor import Preemptor
 from extender.background.quota_status import QuotaStatus
 from extender.background.requeue import Requeue
@@ -109,6 +110,7 @@ def make_service(
         Deallocator(state, writer, binder.is_binding, faults, deallocated),
         *((preemptor,) if settings.scheduling.preemption else ()),
         requeue,
+        PoolRequests(state, api, solver.clock, now, off_loop),
         PinnedPods(state, binder.pinned, lease, solver, schedulers, tell, now),
     )
     background = BackgroundRunner(tasks, faults)

@@ -183,6 +183,7 @@ class Slice:
         slice_count: how many slices the pool of this generation has (``resourceSliceCount``).
         placement: None if each device has its own (``perDeviceNodeSelection``), or no known field is set.
         counter_sets: each counter set with its counters and their values (``sharedCounters``), in the order published.
+        partition_type: the attribute that groups the partitions of the slice (``partitionTypeAttribute``); empty: none.
         created: when it was created, RFC 3339; empty if unknown.
         revision: ``metadata.generation``: 1, and 1 more for each change by its publisher.
     """
@@ -196,6 +197,7 @@ class Slice:
     devices: tuple[Device, ...] = ()
     counter_sets: tuple[tuple[str, Mapping[str, Quantity]], ...] = ()
     skip_node_operations: tuple[str, ...] = ()
+    partition_type: str = ""
     created: str = ""
     revision: int = 1
 

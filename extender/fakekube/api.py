@@ -18,6 +18,7 @@ from extender.kube.api import (
     LEASES,
     NAMESPACES,
     PODS,
+    POOL_REQUESTS,
     QUOTAS,
     RESOURCES,
     TEMPLATES,
@@ -41,7 +42,7 @@ from extender.state.kinds import Kind, all_kinds
 from extender.state.objects import NodeObject
 from extender.state.state import Sink
 
-_UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, QUOTAS)
+_UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 

@@ -78,6 +78,11 @@ LEASES: Final = Resource("Lease", "leases", "coordination.k8s.io", ("v1",), name
 DAEMON_SETS: Final = Resource("DaemonSet", "daemonsets", "apps", ("v1",), namespaced=True)
 """Listed when an autoscaler asks whether a node is complete: some are drivers."""
 
+POOL_REQUESTS: Final = Resource(
+    "ResourcePoolStatusRequest", "resourcepoolstatusrequests", _DRA, ("v1alpha3",), namespaced=False, optional=True
+)
+"""Listed and answered, if the API server serves the kind."""
+
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS, DEVICE_QUOTAS)
 }

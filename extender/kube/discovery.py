@@ -8,10 +8,21 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from extender.kube.api import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, QUOTAS, RESOURCES, ApiError, ObjectKey, Resource
+from extender.kube.api import (
+    DAEMON_SETS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    POOL_REQUESTS,
+    QUOTAS,
+    RESOURCES,
+    ApiError,
+    ObjectKey,
+    Resource,
+)
 from extender.kube.transport import Request, Transport, ask
 
-_DISCOVERED: Final = (*RESOURCES.values(), DAEMON_SETS, EVENTS, LEASES, NAMESPACES, QUOTAS)
+_DISCOVERED: Final = (*RESOURCES.values(), DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
 
 DISCOVERY_SECONDS: Final = 10.0
 

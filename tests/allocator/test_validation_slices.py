@@ -49,6 +49,8 @@ SUBDOMAIN = "is not a DNS subdomain: lower case letters, digits, - and ."
 TAINT = {"key": "example.com/t", "value": "v", "effect": "NoSchedule"}
 CHOICE = "exactly one of nodeName, nodeSelector, allNodes, perDeviceNodeSelection is required"
 
+PARTITION: dict[str, Any] = {"consumesCounters": [{"counterSet": "a", "counters": counters(1)}]}
+
 GOOD_SLICES = [
     ((), {}),
     (({"taints": [TAINT] * 16, "attributes": {"a": ATTRIBUTE, "x.y/b": {"ints": [1] * 47}}},), {}),
@@ -65,6 +67,8 @@ GOOD_SLICES = [
     ((policy(default="1"),), {}),
     (({"bindingConditions": ["example.com/a"], "bindingFailureConditions": ["b"]},), {"skipNodeOperations": ["*"]}),
     ((), {"skipNodeOperations": ["NodeUnprepareResources", "NodePrepareResources"]}),
+    (({**PARTITION, "attributes": {"a.example/p": {"string": "x"}}}, {}), {"partitionTypeAttribute": "a.example/p"}),
+    (({**PARTITION, "attributes": {"p": {"string": "x"}}},), {"partitionTypeAttribute": "gpu.example.com/p"}),
 ]
 
 
@@ -131,6 +135,27 @@ BAD_SLICES: list[tuple[dict[str, Any], list[str]]] = [
             'spec.skipNodeOperations[2]: "Stop" is not one of NodePrepareResources, NodeUnprepareResources, *',
             'spec.skipNodeOperations[2]: "Stop" is there twice',
             "spec.skipNodeOperations: NodePrepareResources is only allowed with NodeUnprepareResources",
+        ],
+    ),
+    (
+        {"partitionTypeAttribute": "profile"},
+        [
+            'spec.partitionTypeAttribute: "profile" is not a domain and a name with / between them',
+            "spec.partitionTypeAttribute: is only allowed in a slice with devices that consume counters",
+        ],
+    ),
+    (
+        {
+            "partitionTypeAttribute": "a.example/p",
+            "devices": [
+                {"name": "d0", **PARTITION},
+                {"name": "d1", **PARTITION, "attributes": {"a.example/p": {"int": 1}}},
+                {"name": "d2"},
+            ],
+        },
+        [
+            f"spec.devices[{index}].attributes[a.example/p]: must be a string, because partitionTypeAttribute names it"
+            for index in range(2)
         ],
     ),
     ({"devices": [{"name": "d"}] * 2}, ['spec.devices[1]: "d" is there twice']),

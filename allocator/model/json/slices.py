@@ -60,6 +60,7 @@ def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> 
             (each.required_text("name"), devices.counters(each)) for each in spec.children("sharedCounters")
         ),
         skip_node_operations=spec.texts("skipNodeOperations"),
+        partition_type=spec.text("partitionTypeAttribute"),
         created=reader.created,
         revision=reader.metadata.integer("generation", default=1),
     )

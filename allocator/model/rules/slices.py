@@ -7,7 +7,7 @@ from allocator.model.json.interner import Interner
 from allocator.model.json.slices import ATTRIBUTE_TYPES
 from allocator.model.quantity import Quantity
 from allocator.model.rules import shared as rules
-from allocator.model.rules.names import dns_label, dns_subdomain, driver_name, pool_name, qualified_name
+from allocator.model.rules.names import dns_label, dns_subdomain, driver_name, full_name, pool_name, qualified_name
 
 _MAX_DEVICES: Final = 128
 _MAX_ADVANCED_DEVICES: Final = 64
@@ -40,6 +40,8 @@ def check_slice(spec: Fields, *, nested: bool) -> None:
     for each in rules.children(spec, "sharedCounters", _MAX_COUNTER_SETS, key="name"):
         rules.text(each, "name", dns_label)
         _counters(each)
+    if spec.has("partitionTypeAttribute"):
+        _partition_type(spec, nested=nested)
     _operations(spec)
 
 
@@ -76,6 +78,21 @@ def _devices(spec: Fields, *, nested: bool) -> None:
         rules.text(device, "name", dns_label)
         fields = device.child("basic") if nested else device
         _device(fields, per_device=spec.flag("perDeviceNodeSelection"), nested=nested)
+
+
+def _partition_type(spec: Fields, *, nested: bool) -> None:
+    """The attribute that groups partitions: each device that consumes counters must have it."""
+    rules.text(spec, "partitionTypeAttribute", full_name)
+    name = spec.text("partitionTypeAttribute")
+    names = (name, name.removeprefix(f"{spec.text('driver')}/"))
+    devices = [device.child("basic") if nested else device for device in spec.children("devices")]
+    partitions = [device for device in devices if device.children("consumesCounters")]
+    if not partitions:
+        spec.problem("partitionTypeAttribute", "is only allowed in a slice with devices that consume counters")
+    for device in partitions:
+        found = [value for key, value in device.entries("attributes") if key in names]
+        if not any(value.has("string") for value in found):
+            device.problem(f"attributes[{name}]", "must be a string, because partitionTypeAttribute names it")
 
 
 def _has_lists(device: Fields) -> bool:
