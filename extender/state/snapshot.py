@@ -179,6 +179,8 @@ class Snapshot(NamedTuple):
 
     def with_rule(self, new: TaintRule) -> "Snapshot":
         """With a taint rule added or replaced."""
+        if self.rules.get(new.name) == new:  # While pods are evicted, a controller writes the rule's status often.
+            return self
         return self._with_rules(self.rules.set(new.name, new))
 
     def without_rule(self, name: str) -> "Snapshot":

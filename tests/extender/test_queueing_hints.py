@@ -51,6 +51,8 @@ def own(name: str, **fields: Iterable[str]) -> QueueingHint:
     return QueueingHint(claims=frozenset({ObjectKey("ns", name)}), nodes=frozenset(fields.get("nodes", ())))
 
 
+EVICTING = {"conditions": [{"type": "EvictionInProgress", "status": "True", "message": "1 pod needs to be evicted"}]}
+
 WORLD = (
     GPU,
     node("a"),
@@ -82,6 +84,7 @@ CASES: list[tuple[str, tuple[EventType, Object], QueueingHint]] = [
     ("a class", there(device_class()), EVERYWHERE),
     ("a taint rule that is gone", gone(taint_rule("rule", pool="a")), EVERYWHERE),
     ("a taint rule that has changed", there(taint_rule("rule", pool="b")), EVERYWHERE),
+    ("a taint rule with another status", there({**taint_rule("rule", pool="a"), "status": EVICTING}), NO_HINT),
     ("a taint rule that is new", there(taint_rule("new", pool="b")), NO_HINT),
     ("a nominated pod that is bound there", there(pod("served", "taken", nominated="b", on="b")), NO_HINT),
     (

@@ -261,3 +261,12 @@ class TestPods:
         delete(state, PODS, pod("p", "gpu", on="m"))
         assert state.snapshot.pods_on("m") == ()
         assert state.snapshot.pod("uid-p") is None
+
+
+def test_a_taint_rule_with_another_status_changes_nothing_that_decisions_rest_on() -> None:
+    rule = taint_rule("r", pool="a")
+    state = state_of([rule])
+    before = state.snapshot
+    status = {"conditions": [{"type": "EvictionInProgress", "status": "True", "message": "1 pod needs to be evicted"}]}
+    state.apply(Event(EventType.MODIFIED, RESOURCES[rule["kind"]], rule | {"status": status}))
+    assert state.snapshot.taint_rules is before.taint_rules
