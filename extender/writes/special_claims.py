@@ -46,6 +46,8 @@ class SpecialClaims:
     async def withdraw(self, reservation: Reservation) -> None:
         """Remove the special claim from the status of its pod, if the pod is not bound and names this claim.
 
+        An API server since Kubernetes 1.37 keeps the name. The next bind of the pod makes a claim of this name again.
+
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod may still name it.
         """
@@ -63,13 +65,18 @@ class SpecialClaims:
         """Write a pod's special claim into its status (None: no claim); returns the pod after the write.
 
         Raises:
-            WriteRefusedError: it is not written, or the API server has dropped the field.
+            WriteRefusedError: it is not written, or the API server has dropped the field, or keeps it: since Kubernetes
+                1.37, the field can be replaced and not be removed.
             OutcomeUnknownError: it may be written.
         """
         try:
             told = pod_of(await self.api.patch_status(PODS, pod.key, _status_patch(pod, status)))
         except ApiError as error:
             raise WriteRefusedError(f"pod {pod.key}: {error}") from error
+        if status is None and told.extended_claim is not None:
+            keeps = f"the API server keeps status.extendedResourceClaimStatus of pod {pod.key}"
+            claim = told.extended_claim.claim_name
+            raise WriteRefusedError(f"{keeps}: kubelet would look for claim {claim}; make the pod again")
         if told.extended_claim != status:
             dropped = "status.extendedResourceClaimStatus (feature gate DRAExtendedResource)"
             raise WriteRefusedError(f"the API server dropped {dropped} of pod {pod.key}")

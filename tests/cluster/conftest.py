@@ -71,6 +71,13 @@ async def client(plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
+async def kubernetes(client: Client) -> str:
+    """The minor version of the control plane, such as ``1.37``."""
+    version = await client.read("/version")
+    return f"{version['major']}.{version['minor']}"
+
+
+@pytest.fixture
 async def namespace(client: Client) -> AsyncIterator[str]:
     """A namespace of the test's own; what is in it goes with it."""
     async with _namespace(client) as name:

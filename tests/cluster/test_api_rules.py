@@ -10,6 +10,8 @@ from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, deviations
 from tests.cluster.server_rules import SCENARIOS, Scenario
 from tests.kit.controlplane.client import Client
 
+pytestmark = pytest.mark.every_version
+
 
 @pytest.mark.parametrize("rule", CLAIM_RULES, ids=lambda rule: rule.name)
 async def test_writes_to_claims(client: Client, namespace: str, rule: ClaimRule) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
-from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.binaries import RELEASES, Binaries
 from tests.kit.controlplane.client import Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane
 from tests.kit.objects.manifests import (
@@ -26,17 +26,20 @@ def test_it_is_up_in_seconds(plane: ControlPlane) -> None:
     assert sum(started.values()) < START_SECONDS, started
 
 
-async def test_it_is_the_version_that_the_design_is_about(client: Client) -> None:
-    assert (await client.read("/version"))["gitVersion"].startswith("v1.36.")
+@pytest.mark.every_version
+def test_it_is_a_version_that_is_supported(kubernetes: str) -> None:
+    assert kubernetes in RELEASES
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_discovery_names_the_versions_and_kinds(client: Client, version: str) -> None:
+async def test_discovery_names_the_versions_and_kinds(client: Client, kubernetes: str, version: str) -> None:
     served = {entry["version"] for entry in (await client.read("/apis/resource.k8s.io"))["versions"]}
     assert version in served
     kinds = {entry["name"] for entry in (await client.read(f"/apis/resource.k8s.io/{version}"))["resources"]}
     assert {each.plural for each in (CLAIMS, CLASSES, SLICES, TEMPLATES)} <= kinds
-    assert ("devicetaintrules" in kinds) == (version == "v1beta2"), "1.36 has taint rules in one version only"
+    with_taint_rules = {"1.36": {"v1beta2"}, "1.37": {"v1beta2", "v1"}}[kubernetes]
+    assert ("devicetaintrules" in kinds) == (version in with_taint_rules)
 
 
 async def test_an_api_server_that_is_killed_comes_back_with_its_objects(

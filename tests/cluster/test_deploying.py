@@ -18,12 +18,12 @@ import pytest
 import yaml
 
 from extender.kube.api import RawObject, Resource
-from tests.kit.controlplane.binaries import VERSION, BinariesError, find_renderer
+from tests.kit.controlplane.binaries import RELEASES, USUAL, BinariesError, find_renderer
 from tests.kit.controlplane.client import Client
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-CHART = ("chart", str(DEPLOY / "chart"), "kube-system", VERSION)
+CHART = ("chart", str(DEPLOY / "chart"), "kube-system", RELEASES[USUAL].version)
 BASE = ("kustomization", str(DEPLOY))
 WITH_API = ("kustomization", str(Path(__file__).parent / "with_api"))
 

@@ -8,7 +8,7 @@ import pytest
 from extender.kube.api import CLAIMS, PODS, TAINT_RULES, ObjectKey, RawObject
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.driver import Driver
-from tests.kit.controlplane.scenario import bound, by_name, findings, held, rejection
+from tests.kit.controlplane.scenario import bound, by_name, findings, has_condition, held, rejection
 from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import claim, pod, request, requests
 
@@ -38,18 +38,19 @@ async def sleeping(verbs: Verbs, client: Client, key: ObjectKey, calls: int) -> 
     return reason
 
 
+@pytest.mark.every_version
 class TestTaintRule:
     @pytest.fixture
-    async def rules(self, client: Client) -> AsyncIterator[Client]:
-        """Kubernetes 1.36 has taint rules in this version only."""
-        speaking = client.speaking("v1beta2")
+    async def rules(self, client: Client, kubernetes: str) -> AsyncIterator[Client]:
+        """Kubernetes 1.36 has taint rules as v1beta2 only."""
+        speaking = client.speaking("v1beta2" if kubernetes == "1.36" else "v1")
         yield speaking
         for rule in (await speaking.list(TAINT_RULES)).items:
             await speaking.delete(TAINT_RULES, key_of(rule))
 
-    def taints(self, name: str, driver: Driver, pool: str, effect: str) -> RawObject:
+    def taints(self, rules: Client, name: str, driver: Driver, pool: str, effect: str) -> RawObject:
         return {
-            "apiVersion": "resource.k8s.io/v1beta2",
+            "apiVersion": rules.api_version(TAINT_RULES),
             "kind": "DeviceTaintRule",
             "metadata": {"name": name},
             "spec": {
@@ -63,7 +64,7 @@ class TestTaintRule:
     ) -> None:
         await gpu.publish("site-0", GPU)
         await gpu.publish("site-1", GPU)
-        rule = await rules.create(TAINT_RULES, self.taints(namespace, gpu, "site-0", "NoSchedule"))
+        rule = await rules.create(TAINT_RULES, self.taints(rules, namespace, gpu, "site-0", "NoSchedule"))
         first = await run(client, namespace, "first", gpu)
         assert await bound(client, first) == "site-1"
         calls = await verbs.answered("filter")
@@ -78,7 +79,7 @@ class TestTaintRule:
         self, client: Client, namespace: str, gpu: Driver, rules: Client
     ) -> None:
         await gpu.publish("site-0", GPU)
-        await rules.create(TAINT_RULES, self.taints(namespace, gpu, "site-0", "NoExecute"))
+        await rules.create(TAINT_RULES, self.taints(rules, namespace, gpu, "site-0", "NoExecute"))
         tolerated = [{"key": "example.com/broken", "operator": "Exists"}]
         key = await run(client, namespace, "brave", gpu, tolerations=tolerated)
         assert await bound(client, key) == "site-0"
@@ -92,7 +93,8 @@ class TestTaintRule:
         await gpu.publish("site-0", GPU)
         key = await run(client, namespace, "first", gpu)
         await bound(client, key)
-        await rules.create(TAINT_RULES, self.taints(namespace, gpu, "site-0", "NoExecute"))
+        rule = await rules.create(TAINT_RULES, self.taints(rules, namespace, gpu, "site-0", "NoExecute"))
+        await rules.wait_for(TAINT_RULES, key_of(rule), has_condition("EvictionInProgress"))
         await client.wait_for(PODS, key, lambda found: found and found["metadata"].get("deletionTimestamp"))
         # What the kubelet would do once the containers have ended.
         await client.delete(PODS, key)

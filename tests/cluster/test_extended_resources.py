@@ -45,6 +45,7 @@ async def plugin(client: Client, resource: str) -> AsyncIterator[str]:
 
 
 class TestDevices:
+    @pytest.mark.every_version
     async def test_the_special_claims_life(self, client: Client, namespace: str, served: Driver, resource: str) -> None:
         await served.publish("site-0", GPUS)
         key = ObjectKey(namespace, "pod")

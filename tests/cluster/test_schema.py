@@ -15,6 +15,7 @@ from tests.kit.objects.manifests import as_version, claim, device_class, pod, re
 from tests.kit.objects.parts import api_object
 
 
+@pytest.mark.every_version
 async def test_every_field_that_the_server_publishes_is_in_the_table(client: Client) -> None:
     paths = {version: f"apis/{version}" if "/" in version else f"api/{version}" for version in KINDS}
     served = (await client.read("/openapi/v3"))["paths"]

@@ -33,6 +33,7 @@ async def test_a_pod_without_claims(client: Client, namespace: str) -> None:
     assert await bound(client, key) in SITE
 
 
+@pytest.mark.every_version
 async def test_a_claim_by_name(client: Client, namespace: str, one: ObjectKey) -> None:
     made = await client.create(PODS, pod(namespace, "pod", claims=[by_name(one.name)]))
     node = await bound(client, ObjectKey(namespace, "pod"))
@@ -44,6 +45,7 @@ async def test_a_claim_by_name(client: Client, namespace: str, one: ObjectKey) -
     assert await findings(client, namespace) == []
 
 
+@pytest.mark.every_version
 async def test_a_claim_from_a_template(client: Client, namespace: str, gpu: Driver) -> None:
     """Its first filter often comes before the claim is there."""
     await gpu.publish("site-1", GPUS)

@@ -23,6 +23,8 @@ from tests.kit.controlplane.verbs import Verbs, connect_verbs
 from tests.kit.objects.manifests import add_node, as_version, claim, pod, request, requests
 from tests.kit.objects.manifests import namespace as a_namespace
 
+pytestmark = pytest.mark.every_version
+
 NODES = ["old-0", "old-1"]
 MEMORY = {"big": "80Gi", "small": "8Gi"}
 

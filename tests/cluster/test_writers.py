@@ -7,6 +7,7 @@ import asyncio
 import re
 
 import httpx
+import pytest
 
 from extender.cli.audit import audit_snapshot, listed
 from extender.kube.api import CLAIMS, EVENTS, NODES, PODS, ObjectKey
@@ -146,6 +147,7 @@ async def test_of_two_extenders_the_later_gives_way(client: Client, plane: Contr
         assert await bound(client, ObjectKey(namespace, second))
 
 
+@pytest.mark.every_version
 async def test_two_extenders_compete(client: Client, plane: ControlPlane, namespace: str) -> None:
     """Twice as many pods as devices, from both at once; then the rest, when there is room."""
     async with (

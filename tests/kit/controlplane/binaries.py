@@ -2,6 +2,8 @@
 
 So are Helm and kustomize, as far as they render.
 
+KUBERNETES says which minor version is built. The builds of all versions are kept.
+
 Run as a program, it builds what is missing and says so: ``python -m tests.kit.controlplane.binaries``.
 """
 
@@ -16,8 +18,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = "v1.36.3"
-"""Of Kubernetes, as in program/go.mod."""
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Kubernetes.
+
+    Attributes:
+        version: as the components tell it.
+        modules: the file in program/ that names the modules. Its sums are beside it.
+    """
+
+    version: str
+    modules: str
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of ``go build``: the modules, and the version that the components tell."""
+        major, minor, _ = self.version.removeprefix("v").split(".")
+        stamps = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor}
+        linked = (f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamps.items())
+        return (*_BUILD_FLAGS, f"{_MODULES}{self.modules}", "-ldflags", " ".join(("-s -w", *linked)))
+
+
+RELEASES: Final[Mapping[str, Release]] = {
+    "1.36": Release("v1.36.3", "v1.36.mod"),
+    "1.37": Release("v1.37.1", "go.mod"),
+}
+"""By minor version of Kubernetes."""
+
+USUAL: Final = "1.36"
+"""What is built if KUBERNETES does not say."""
 
 COMPONENTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BUILD_SECONDS: Final = 3600
@@ -26,12 +56,8 @@ _PROGRAM: Final = Path(__file__).parent / "program"
 _EXPANDER_CLIENT: Final = Path(__file__).parents[1] / "expander_client"
 _RENDERER: Final = Path(__file__).parent / "render"
 CACHE: Final = Path(__file__).parent / ".bin"
-_MAJOR, _MINOR, _ = VERSION.removeprefix("v").split(".")
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
-_STAMPS: Final = {"gitVersion": VERSION, "gitMajor": _MAJOR, "gitMinor": _MINOR}
-_LINKER_FLAGS: Final = " ".join(
-    ("-s -w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in _STAMPS.items()))
-)
+_MODULES: Final = "-modfile="
 
 
 class BinariesError(Exception):
@@ -53,16 +79,22 @@ def find_binaries(environ: Mapping[str, str], cache: Path = CACHE) -> Binaries:
     """The binaries of KUBEBUILDER_ASSETS if that is set; else the built ones, built now if they have not been yet.
 
     Args:
-        environ: PATH says where go is; go reads more of it.
+        environ: KUBERNETES is the minor version of what is built. PATH says where go is; go reads more of it.
         cache: folder for what is built.
 
     Raises:
-        BinariesError: the folder lacks one, there is no Go, or the build failed.
+        BinariesError: the folder lacks one, there is no such version, there is no Go, or the build failed.
     """
-    assets = environ.get("KUBEBUILDER_ASSETS")
+    assets, wanted = environ.get("KUBEBUILDER_ASSETS"), environ.get("KUBERNETES")
     if assets:
+        if wanted:
+            raise BinariesError("KUBEBUILDER_ASSETS and KUBERNETES are both set; unset one of them")
         return _from_assets(Path(assets))
-    target = built("controlplane", _PROGRAM, (*_BUILD_FLAGS, "-ldflags", _LINKER_FLAGS), environ, cache)
+    release = RELEASES.get(wanted or USUAL)
+    if release is None:
+        raise BinariesError(f'KUBERNETES="{wanted}" is none of the versions {", ".join(RELEASES)}')
+    name = f"controlplane-{(wanted or USUAL).replace('.', '-')}"
+    target = built(name, _PROGRAM, release.flags, environ, cache)
     return Binaries({component: (str(target), component) for component in COMPONENTS})
 
 
@@ -119,7 +151,8 @@ def _from_assets(folder: Path) -> Binaries:
 def _fingerprint(source: Path, flags: Sequence[str]) -> str:
     """Of everything that decides what is built."""
     digest = hashlib.sha256(" ".join(flag for flag in flags if flag != "-ldflags").encode())
-    for name in ("go.mod", "go.sum", "main.go"):
+    modules = next((flag.removeprefix(_MODULES) for flag in flags if flag.startswith(_MODULES)), "go.mod")
+    for name in (modules, modules.replace(".mod", ".sum"), "main.go"):
         if (source / name).exists():
             digest.update((source / name).read_bytes())
     return digest.hexdigest()[:16]

@@ -1,0 +1,33 @@
+"""The real API server tells its feature gates to the account that we ship."""
+
+from pathlib import Path
+
+import pytest
+
+from extender.config.settings import Settings
+from extender.kube.credentials import Origin
+from extender.serving.run import live
+from tests.kit.controlplane.access import EXTENDER
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import connect
+from tests.kit.controlplane.components import Options, control_plane
+from tests.kit.controlplane.service import grant_rights
+
+GATES = {"DRADeviceTaints": False, "DRADeviceTaintRules": False, "DRAListTypeAttributes": True}
+"""The opposite of their defaults."""
+
+
+@pytest.mark.every_version
+async def test_gates_are_as_the_api_server_has_them(binaries: Binaries, logs: Path, tmp_path: Path) -> None:
+    folder = logs / "told"
+    folder.mkdir()
+    options = Options(feature_gates=GATES, controllers=False)
+    with control_plane(binaries, tmp_path, folder, options) as plane:
+        async with connect(plane.access()) as admin:
+            await grant_rights(admin)
+        async with live(Origin(str(plane.kubeconfig(EXTENDER))), Settings()) as cluster:
+            features = Settings().over(cluster.gates).features
+    assert cluster.gates
+    assert (features.device_taints, features.list_type_attributes) == (False, True)
+    assert (features.admin_access, features.partitionable_devices) == (True, True)
+    assert (features.fractional_capacity_range, features.derived_attributes) == (False, False)
