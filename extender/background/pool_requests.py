@@ -27,7 +27,10 @@ INCOMPLETE_SECONDS: Final = 60.0
 """So long, an answer waits for the slices that are missing in a pool."""
 
 RETRY_SECONDS: Final = 60.0
-"""The pause after requests could not be listed, as without the right to do so."""
+"""The pause after requests could not be listed, or an answer was refused, as without the right to do so."""
+
+MOST_ANSWERS: Final = 20
+"""The most answers of one turn: the turns of other tasks wait, and each answer walks all claims."""
 
 
 class PoolRequests(BackgroundTask):
@@ -57,6 +60,8 @@ class PoolRequests(BackgroundTask):
         self._again = 0.0
         self._since: dict[str, float] = {}
         """When each unanswered request was seen first, by its uid."""
+        self._looked: dict[str, float] = {}
+        """When each unanswered request was looked at last. So requests that wait for slices keep no other waiting."""
 
     async def tick(self) -> None:
         """Answer the requests that have waited for long enough."""
@@ -74,22 +79,26 @@ class PoolRequests(BackgroundTask):
             return
         waiting = {each["metadata"]["uid"]: each for each in listed if not each.get("status")}
         self._since = {uid: self._since.get(uid, now) for uid in waiting}
-        for uid, request in waiting.items():
-            await self._serve(request, now - self._since[uid])
+        self._looked = {uid: at for uid, at in self._looked.items() if uid in waiting}
+        due = [uid for uid, since in self._since.items() if now - since >= PATIENCE_SECONDS]
+        for uid in sorted(due, key=lambda uid: self._looked.get(uid, 0.0))[:MOST_ANSWERS]:
+            self._looked[uid] = now
+            if not await self._serve(waiting[uid], now - self._since[uid]):
+                self._again = now + RETRY_SECONDS
+                return
 
-    async def _serve(self, request: RawObject, waited: float) -> None:
-        if waited < PATIENCE_SECONDS:
-            return
+    async def _serve(self, request: RawObject, waited: float) -> bool:
+        """Answer a request, or wait for missing slices; False if the answer was refused."""
         answer = await self._off_loop(partial(answer_to, parse_pool_request(request), self._state.snapshot))
         if answer.incomplete and waited < INCOMPLETE_SECONDS:
-            return
-        name = request["metadata"]["name"]
+            return True
+        status = answer.status | {"conditions": [_complete(answer, self._now())]}
         try:
-            await write_pool_status(
-                self._api, request, answer.status | {"conditions": [_complete(answer, self._now())]}
-            )
+            await write_pool_status(self._api, request, status)
         except (ApiError, OutcomeUnknownError) as error:
-            logger.warning("pool status request not answered", request=name, error=str(error))
+            logger.warning("pool status request not answered", request=request["metadata"]["name"], error=str(error))
+            return False
+        return True
 
 
 def _complete(answer: PoolAnswer, now: datetime) -> RawObject:

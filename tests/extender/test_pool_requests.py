@@ -7,6 +7,7 @@ import pytest
 
 from extender.background.pool_requests import (
     INCOMPLETE_SECONDS,
+    MOST_ANSWERS,
     PATIENCE_SECONDS,
     PAUSE_SECONDS,
     RETRY_SECONDS,
@@ -180,8 +181,8 @@ class Scene:
         self.now = 100.0
         self.task = PoolRequests(self.cluster.state, self.transport, lambda: self.now, lambda: NOW, at_once)
 
-    async def asked(self) -> None:
-        asked = api_object("ResourcePoolStatusRequest", "all", spec={"driver": DRIVER, "limit": 100})
+    async def asked(self, name: str = "all", driver: str = DRIVER) -> None:
+        asked = api_object("ResourcePoolStatusRequest", name, spec={"driver": driver, "limit": 100})
         await self.cluster.api.create(POOL_REQUESTS, asked | {"apiVersion": "resource.k8s.io/v1alpha3"})
 
     async def after(self, seconds: float) -> Object | None:
@@ -231,6 +232,23 @@ def test_an_answer_waits_for_missing_slices() -> None:
     assert early is None
     assert late is not None
     assert late["conditions"][0]["message"] == "Calculated status for 1 pools (1 incomplete)"
+
+
+def test_many_requests_are_answered_over_several_turns_and_none_waits_for_those_without_slices() -> None:
+    async def scenario() -> list[int]:
+        for number in range(MOST_ANSWERS):
+            await scene.asked(f"waiting-{number}")
+        for number in range(MOST_ANSWERS):
+            await scene.asked(f"other-{number}", "nic.example.com")
+        await scene.asked()
+        found = []
+        for _ in range(3):
+            await scene.after(PAUSE_SECONDS - 1)
+            found.append(scene.answers())
+        return found
+
+    scene = Scene(publish("a", GPUS, pool={"name": "a", "generation": 1, "resourceSliceCount": 2}))
+    assert virtualtime.run(scenario()) == [0, 0, MOST_ANSWERS]
 
 
 REFUSALS = {"answered meanwhile": (409, "Conflict", 0), "not allowed": (403, "Forbidden", 1)}
