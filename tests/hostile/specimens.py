@@ -118,6 +118,7 @@ def _devices_slice(name: str) -> Object:
         "nodeSelector": None,
         "allNodes": False,
         "perDeviceNodeSelection": True,
+        "partitionTypeAttribute": f"{DRIVER}/text",
         "devices": [_device()],
         "sharedCounters": None,
         "skipNodeOperations": ["NodePrepareResources"],
