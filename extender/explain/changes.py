@@ -23,6 +23,7 @@ class Change:
         fork: the cluster after it.
         gate: the feature gate that is turned on; empty for changes of the cluster.
         immutable: which spec is immutable, and what to do instead of a change; empty if the object can be changed.
+        position: the place in a list of the object, if the change is about one.
     """
 
     kind: Kind
@@ -34,6 +35,7 @@ class Change:
     weight: int = 0
     gate: str = ""
     immutable: str = ""
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,11 @@ class Target:
 
 
 def combined(changes: Sequence[Change]) -> Fork:
-    """The cluster after all of some changes."""
+    """The cluster after all of some changes. Of a list, the last place goes first: so all others keep theirs."""
+    in_order = sorted(changes, key=lambda change: change.position, reverse=True)
 
     def fork(snapshot: Snapshot) -> Snapshot:
-        for change in changes:
+        for change in in_order:
             snapshot = change.fork(snapshot)
         return snapshot
 

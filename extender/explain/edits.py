@@ -55,6 +55,7 @@ def drop_constraint(target: Target, number: int, spec: ConstraintSpec) -> Change
         f"in {target.source}, constraints[{number}]: remove it",
         target.edited(lambda s: replace(s, constraints=(*s.constraints[:number], *s.constraints[number + 1 :]))),
         immutable=target.immutable,
+        position=number,
     )
 
 
@@ -68,4 +69,5 @@ def correct_constraint(target: Target, number: int, spec: ConstraintSpec, meant:
         f"in {target.source}, constraints[{number}]: write {constraint_text(right)}",
         target.edited(lambda s: replace(s, constraints=(*s.constraints[:number], right, *s.constraints[number + 1 :]))),
         immutable=target.immutable,
+        position=number,
     )

@@ -1,0 +1,25 @@
+"""Changes of a proposal: what each is about, it still is beside the others."""
+
+from itertools import permutations
+
+import pytest
+
+from allocator import Claim, ClaimSpec, ConstraintKind, ConstraintSpec
+from extender.explain.changes import Change, Target, combined
+from extender.explain.edits import correct_constraint, drop_constraint
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import EMPTY
+
+CONSTRAINTS = tuple(ConstraintSpec(ConstraintKind.MATCH, f"gpu.example.com/{name}") for name in "abcd")
+CLAIM = ClaimObject(Claim("default", "c", "uid-c", ClaimSpec(constraints=CONSTRAINTS)), "", "", b"{}")
+TARGET = Target(CLAIM, "ResourceClaim default/c")
+RIGHT = "gpu.example.com/right"
+
+DROP_0, DROP_1, DROP_3 = (drop_constraint(TARGET, number, CONSTRAINTS[number]) for number in (0, 1, 3))
+CORRECT_2 = correct_constraint(TARGET, 2, CONSTRAINTS[2], RIGHT)
+
+
+@pytest.mark.parametrize("changes", list(permutations([DROP_0, DROP_1, CORRECT_2, DROP_3])))
+def test_changes_of_several_constraints_change_the_same_in_any_order(changes: tuple[Change, ...]) -> None:
+    after = combined(changes)(EMPTY.with_claim(CLAIM))
+    assert [each.attribute for each in after.claims[CLAIM.key].claim.spec.constraints] == [RIGHT]
