@@ -96,9 +96,9 @@ def configured(changes: Iterable[Change], features: Features) -> Features:
     return with_gates(features, {change.gate: True for change in changes if change.gate})
 
 
-def invasiveness(change: Change) -> tuple[Kind, int, str]:
-    """A key to sort changes by, the least invasive first."""
-    return change.kind, change.weight, change.text
+def invasiveness(change: Change) -> tuple[Kind, int, int, str]:
+    """A key to sort changes by, the least invasive first. Of a list, the last place goes first, as in `combined`."""
+    return change.kind, change.weight, -change.position, change.text
 
 
 def size(changes: Iterable[Change]) -> tuple[object, ...]:

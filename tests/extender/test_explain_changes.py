@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from allocator import Claim, ClaimSpec, ConstraintKind, ConstraintSpec
-from extender.explain.changes import Change, Target, combined
+from extender.explain.changes import Change, Target, combined, invasiveness
 from extender.explain.edits import correct_constraint, drop_constraint
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import EMPTY
@@ -23,3 +23,10 @@ CORRECT_2 = correct_constraint(TARGET, 2, CONSTRAINTS[2], RIGHT)
 def test_changes_of_several_constraints_change_the_same_in_any_order(changes: tuple[Change, ...]) -> None:
     after = combined(changes)(EMPTY.with_claim(CLAIM))
     assert [each.attribute for each in after.claims[CLAIM.key].claim.spec.constraints] == [RIGHT]
+
+
+def test_a_person_who_carries_out_the_changes_in_the_order_told_removes_the_right_constraints() -> None:
+    told = sorted([DROP_0, DROP_3, DROP_1], key=invasiveness)
+    assert [change.how.rpartition(", ")[2] for change in told] == [
+        f"constraints[{number}]: remove it" for number in (3, 1, 0)
+    ]
