@@ -57,10 +57,9 @@ test-kill: $(VENV)/.dev  ## kill the extender 200 times at random while 2,000 po
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.cluster.killing
 
-test-karpenter: export KARPENTER := 1
 test-karpenter: $(VENV)/.dev  ## run Karpenter with our scheduler on a real control plane: a minute, after a first build of Karpenter from Go modules
 	$(BIN)/python -m tests.kit.controlplane.binaries
-	$(BIN)/python -m pytest tests/cluster/test_karpenter.py
+	$(BIN)/python -m pytest tests/cluster/karpenter.py
 
 # Each commit has cases of its own, so that each run of CI looks at new ones.
 test-upstream: SEED ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))

@@ -23,9 +23,9 @@ def daemon_set(namespace: str, drivers: str) -> RawObject:
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
-async def check_answer(session: AsyncSession, expected: Readiness) -> None:
-    """Wait until NodeReady has this answer."""
-    await wait_for_answer(lambda: session.node_ready(NODE), expected.__eq__, "the answer", within=60.0)
+async def answer(session: AsyncSession, expected: Readiness) -> Readiness:
+    """The answer of NodeReady, once it is the expected one."""
+    return await wait_for_answer(lambda: session.node_ready(NODE), expected.__eq__, "the answer", within=60.0)
 
 
 async def test_a_node_waits_for_the_driver_of_a_daemon_set(client: Client, plane: ControlPlane, namespace: str) -> None:
@@ -37,9 +37,10 @@ async def test_a_node_waits_for_the_driver_of_a_daemon_set(client: Client, plane
     async with running_extender(plane) as extender:
         async with AsyncAutoscalerClient(httpx.AsyncClient(base_url=extender.url, timeout=30.0)) as autoscaler:
             waits = f"driver {driver} has published nothing for the node yet (DaemonSet {namespace}/driver)"
-            await check_answer(autoscaler.latest, Readiness(ready=False, reason=waits))
+            silent = Readiness(ready=False, reason=waits)
+            assert await answer(autoscaler.latest, silent) == silent
             await client.create(SLICES, published)
-            await check_answer(autoscaler.latest, READY)
+            assert await answer(autoscaler.latest, READY) == READY
         extender.process.kill()
     await client.delete(SLICES, key_of(published))
     await client.delete(NODES, ObjectKey("", NODE))

@@ -1,6 +1,7 @@
 """Karpenter makes nodes for pods of dra-scheduler, drivers publish their devices when the nodes come, and the pods run.
 
-Karpenter 1.13 knows no devices. ``make test-karpenter`` runs this module: the first build of Karpenter takes minutes.
+Karpenter 1.13 knows no devices. ``make test-karpenter`` runs this module; ``make test-cluster`` does not, because the
+first build of Karpenter takes minutes.
 """
 
 import asyncio
@@ -20,10 +21,7 @@ from tests.kit.controlplane.scenario import GPUS, bound, by_name, findings, reje
 from tests.kit.objects.manifests import claim, is_bound, pod, request, requests
 from tests.kit.waiting import wait_for_answer
 
-pytestmark = [
-    pytest.mark.usefixtures("site"),
-    pytest.mark.skipif("KARPENTER" not in os.environ, reason="make test-karpenter runs it"),
-]
+pytestmark = pytest.mark.usefixtures("site")
 
 WITH_CLAIMS = "--ignore-dra-requests=false"
 """Karpenter's flag to make nodes for pods with claims. It then ignores what the claims ask for."""
