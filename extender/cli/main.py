@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from extender.cli.messages import USAGE, say
 from extender.cli.options import command_app, spread
-from extender.cli.streams import OutputError, give_up_output, open_standard_streams
+from extender.cli.streams import OutputError, end_at_once, give_up_output, open_standard_streams
 from extender.serving.garbage import undisturbed
 from extender.version import __version__
 
@@ -29,7 +29,10 @@ _EXIT_CODES: Final = (
 _NAME: Final = "dra-extender"
 """Also if Python runs the package: completion depends on the name."""
 
-_COMMANDS: Final = ("serve", "validate", "simulate", "audit", "explain", "defragment", "config", "version")
+_SERVE: Final = "serve"
+"""Its libraries may have work to do when Python exits."""
+
+_COMMANDS: Final = (_SERVE, "validate", "simulate", "audit", "explain", "defragment", "config", "version")
 
 
 class _Modules(Mapping[str, Any]):
@@ -68,12 +71,16 @@ app = command_app(
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point of the console script."""
     open_standard_streams()
+    given = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            given = sys.argv[1:] if arguments is None else arguments
             app(args=spread(given, "--manifests", "-m"), prog_name=_NAME)
         finally:
             sys.stdout.flush()
+    except SystemExit as leaving:
+        if isinstance(leaving.code, int) and given[:1] != [_SERVE]:
+            end_at_once(leaving.code)
+        raise
     except OutputError as error:
         give_up_output()
         if not error.reader_has_gone:

@@ -72,9 +72,8 @@ def simulate(
         check_pod_name(explain)
     logs.configure(settings.log)
     problems: list[str] = []
-    with shown_progress() as bar:
-        with undisturbed():
-            cluster = _read(given, settings, problems)
+    with shown_progress() as bar, undisturbed():
+        cluster = _read(given, settings, problems)
         placements = () if explain else cluster.schedule(progress=bar.advance)
     _say_what_is_left_out(cluster, problems)
     if explain:

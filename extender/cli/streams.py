@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from extender.observe.line_writer import write_all
 
@@ -69,6 +69,16 @@ def give_up_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, _OUTPUT)
     os.close(nowhere)
+
+
+def end_at_once(status: int) -> NoReturn:
+    """End the process once everything is written; functions that were registered for its exit are not called.
+
+    At a usual exit, Python frees object after object, which takes 0.2 s for a cluster of 16,000 devices.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _text(raw: io.FileIO, like: TextIO | None, *, by_line: bool = False) -> io.TextIOWrapper:

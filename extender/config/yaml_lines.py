@@ -7,7 +7,8 @@ documents that are read here, `YamlDocument` gives the same value.
 """
 
 import re
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from extender.config.yaml_values import MAX_NESTING, plain_value
 
@@ -22,48 +23,85 @@ _MORE: Final = "[A-Za-z0-9_./+=()-]"
 _KEY: Final = f"{_FIRST}{_MORE}{{,99}}"
 _PLAIN: Final = f"(?:{_FIRST}|-(?={_MORE}))(?:{_MORE}|:(?={_MORE})| (?={_FIRST}))*"
 _VALUE: Final = rf"{_PLAIN}|'[ -&(-~]*'|\"[ !#-\[\]-~]*\"|\[\]|{{}}"
-_LINE: Final = re.compile(rf"\n( *)((?:- ){{,9}})(?:({_KEY}):(?: ({_VALUE}))?|({_VALUE}))(?=\n|\Z)")
+_LINE: Final = re.compile(rf"( *)((?:- ){{,9}})(?:({_KEY}):(?: ({_VALUE}))?|({_VALUE}))")
 """Indentation, dashes, a key, its value, or an entry of a list that is no mapping."""
+
+_REMEMBERED: Final = 4096
+"""Lines that are remembered: the devices of a cluster repeat most of their lines."""
+
+_LONGEST: Final = 200
+"""Most characters of a line that is remembered."""
+
+_COPIED: Final = (list, dict)
+
+
+class _Line(NamedTuple):
+    """A line, read.
+
+    Attributes:
+        indent: the column of the first character that is no space.
+        dashes: the number of lists that begin or go on in this line.
+        key: empty if the line is an entry that is no mapping.
+        value: a scalar; or an empty list or mapping, which has to be copied.
+        is_open: whether the key has no value in this line.
+    """
+
+    indent: int
+    dashes: int
+    key: str
+    value: Any
+    is_open: bool
 
 
 def read_lines(text: str) -> Any:  # noqa: ANN401 - JSON has any type
     """The mapping that a document is, or `OTHER`."""
-    text = "\n" + text.removeprefix("---\n").rstrip("\n")
     root: dict[str, Any] = {}
     here: Any = root
-    column, key, end, outer = 0, "", 0, [(0, here)]
-    for line in _LINE.finditer(text):
-        indent, dashes, name, value, entry = line.groups()
-        at = len(indent)
+    column, open_key, outer = 0, "", [(0, here)]
+    for each in text.removeprefix("---\n").rstrip("\n").split("\n"):
+        line = _line(each) if len(each) <= _LONGEST else _line.__wrapped__(each)
+        if line is None:
+            return OTHER
+        at, dashes, key, value, is_open = line
         if at > column or (dashes and at == column and type(here) is dict):
-            if not key:  # only a key without a value has lines of its own
+            if not open_key:  # only a key without a value has lines of its own
                 return OTHER
-            here[key] = here = [] if dashes else {}
+            here[open_key] = here = [] if dashes else {}
             outer.append((column := at, here))
         while at < column or (at == column and not dashes and type(here) is list):
             outer.pop()
             column, here = outer[-1]
-        if line.start() != end or at != column or (type(here) is list) != bool(dashes) or len(outer) > _MOST_OPEN:
+        if at != column or (type(here) is list) != bool(dashes) or len(outer) > _MOST_OPEN:
             return OTHER
-        end, key = line.end(), ""
-        for _ in range(2, len(dashes), 2):
+        for _ in range(1, dashes):
             here.append(here := [])
             outer.append((column := column + 2, here))
-        if dashes and name:
+        if dashes and key:
             here.append(here := {})
             outer.append((column := column + 2, here))
-        try:
-            found = _value(value or entry) if value or entry else None
-        except ValueError:
-            return OTHER
+        found = value.copy() if type(value) in _COPIED else value
         if type(here) is list:
             here.append(found)
-        elif not name or name in here:
+        elif not key or key in here:
             return OTHER
         else:
-            here[name] = found
-            key = "" if value else name
-    return root if end == len(text) else OTHER
+            here[key] = found
+        open_key = key if is_open else ""
+    return root
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _line(text: str) -> _Line | None:
+    """A line, read; None if only `YamlDocument` reads it."""
+    match = _LINE.fullmatch(text)
+    if match is None:
+        return None
+    indent, dashes, key, value, entry = match.groups()
+    try:
+        found = _value(value or entry) if value or entry else None
+    except ValueError:
+        return None
+    return _Line(len(indent), len(dashes) // 2, key or "", found, is_open=bool(key) and not value)
 
 
 def _value(text: str) -> object:

@@ -35,6 +35,13 @@ def test_a_key_or_an_entry_a_line_is_read(text: str, value: object) -> None:
     assert repr(read_lines(text)) == repr(value) == repr(YamlDocument(text).read())
 
 
+def test_documents_share_no_collections() -> None:
+    first, second = read_lines("a: []\nb: {}"), read_lines("a: []\nb: {}")
+    first["a"].append(1)
+    first["b"]["c"] = 2
+    assert second == read_lines("a: []\nb: {}") == {"a": [], "b": {}}
+
+
 @pytest.mark.parametrize("obj", [pod("p", "c"), claim("c"), node("n", labels={"x": "y"}), local_slice("n", 2)])
 def test_usual_objects_are_read(obj: dict[str, Any]) -> None:
     assert read_lines(yaml.safe_dump(obj)) == obj
