@@ -72,7 +72,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	PREEMPTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_laws.py
 	FRAGMENTATION_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_fragmentation_laws.py
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_replicas.py
-	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/test_expansion.py
+	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/test_expansion.py tests/extender/test_new_nodes.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_quota_totals.py tests/extender/test_quota_bound.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py

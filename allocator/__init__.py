@@ -48,6 +48,8 @@ from allocator.equivalence.fingerprint import device_circumstances as device_cir
 from allocator.equivalence.fingerprint import interchangeable as interchangeable
 from allocator.equivalence.fingerprint import pool_structure as pool_structure
 from allocator.equivalence.fingerprint import runs_of as runs_of
+from allocator.equivalence.selections import selection_of as selection_of
+from allocator.equivalence.selections import without_selectors as without_selectors
 from allocator.equivalence.single_device import Found as Found
 from allocator.equivalence.single_device import NotFound as NotFound
 from allocator.equivalence.single_device import Single as Single

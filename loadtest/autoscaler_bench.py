@@ -20,10 +20,11 @@ from allocator import Limits, Selectors
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.daemon_sets import DriverDaemonSets
 from extender.autoscaler.demand import parse_demand, parse_room
-from extender.autoscaler.estimate import NodeGroup, PendingPod, estimate
+from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.expansion import expand
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.plans import NodeGroup, PendingPod
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World

@@ -5,7 +5,7 @@ already, and another node adds none.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from allocator import AttributeValue, Device, Features, Node, NodePool, Placement, PoolId, Slice
@@ -39,6 +39,8 @@ class Blueprint:
 
     def build(self, node_name: str) -> Iterator[Slice]:
         """The slices that a node of this name would publish. Their names are such as no real slice can have."""
+        # Devices that share their attributes share them afterwards, too.
+        renamed: dict[int, Mapping[str, AttributeValue]] = {}
         for index, each in enumerate(self.slices):
             pool = PoolId(each.pool.driver, self._pool_name(each.pool.pool, node_name))
             yield replace(
@@ -46,7 +48,7 @@ class Blueprint:
                 name=f"{node_name}/{self.origin}/{index:04}",
                 pool=pool,
                 placement=Placement(node_name=node_name),
-                devices=tuple(self._device(device, pool, node_name) for device in each.devices),
+                devices=tuple(self._device(device, pool, node_name, renamed) for device in each.devices),
             )
 
     def hardware(self) -> dict[str, int]:
@@ -69,17 +71,20 @@ class Blueprint:
         renamed = self._renamed(name, node_name)
         return f"{node_name}/{name}" if renamed == name else renamed
 
-    def _device(self, device: Device, pool: PoolId, node_name: str) -> Device:
+    def _device(
+        self, device: Device, pool: PoolId, node_name: str, renamed: dict[int, Mapping[str, AttributeValue]]
+    ) -> Device:
+        attributes = renamed.get(id(device.attributes))
+        if attributes is None:
+            attributes = renamed[id(device.attributes)] = self._attributes(device.attributes, node_name)
+        return replace(device, id=device.id._replace(pool=pool.pool), attributes=attributes)
+
+    def _attributes(self, attributes: Mapping[str, AttributeValue], node_name: str) -> Mapping[str, AttributeValue]:
         def rename(text: str) -> str:
             return self._renamed(text, node_name)
 
-        attributes = device.attributes
         changed = {key: new for key, old in attributes.items() if (new := _renamed_value(old, rename)) != old}
-        return replace(
-            device,
-            id=device.id._replace(pool=pool.pool),
-            attributes={**attributes, **changed} if changed else attributes,
-        )
+        return {**attributes, **changed} if changed else attributes
 
     def _renamed(self, text: str, node_name: str) -> str:
         if self.is_placeholder:

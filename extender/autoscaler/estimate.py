@@ -12,17 +12,17 @@ carried on from node to node and from group to group.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from immutables import Map
-
-from extender.autoscaler.counts import free_devices, least_devices, stranded_devices, typical_devices
-from extender.autoscaler.demand import Demand, Room
+from allocator import without_selectors
+from extender.autoscaler.counts import least_devices, stranded_devices, typical_devices
+from extender.autoscaler.demand import Demand
 from extender.autoscaler.expander import Expander, Offer
-from extender.autoscaler.fills import Fill, Filling, Option, Shape
-from extender.autoscaler.simulated_cluster import Placed, World, place
+from extender.autoscaler.fills import Fill, Option, Shape
+from extender.autoscaler.new_nodes import NewNodes
+from extender.autoscaler.plans import GroupPlan, NodeGroup, PendingPod, Plan
+from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.device_quota import PodQuota, Refusal
@@ -34,63 +34,12 @@ from extender.state.snapshot import Snapshot
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
 NOT_OFFERED: Final = "node group is not for the pod, says the autoscaler"
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _PATIENCE: Final = 5
 """A node that has refused this many shapes with one number of devices is asked about no further shape of that number.
 
 Without this limit, a thousand shapes would be tried on each node. The limit may cost an additional node. It never costs
 a pod its place.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PendingPod:
-    """A pod that found no place in the cluster as it is.
-
-    Attributes:
-        groups: names of the node groups that may take it; None: all of them.
-    """
-
-    pod: Pod
-    demand: Demand
-    groups: frozenset[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """Nodes that can be added.
-
-    Attributes:
-        room: a node of the group, empty.
-        limit: how many can be added.
-    """
-
-    name: str
-    room: Room
-    limit: int
-    priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """Nodes to add of one group.
-
-    Attributes:
-        nodes: for each of them, the pods that it is for.
-        devices: where it is known from what such a node brings; empty: nowhere, so it is taken to bring none.
-    """
-
-    name: str
-    nodes: tuple[tuple[Pod, ...], ...]
-    devices: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Nodes to add, group by group in the order asked, and the pods that no group helps, with the reason."""
-
-    groups: tuple[GroupPlan, ...]
-    failed: tuple[tuple[Pod, str], ...]
 
 
 def estimate(
@@ -131,38 +80,43 @@ class Estimate:
         self._blocked: dict[str, str] = {}
         self._shapes: dict[tuple[Demand, int, frozenset[str] | None], Shape] = {}
         self._wants: dict[Hashable, int] = {}
+        self._forms: dict[Hashable, int] = {}
         self._sorted_pods = self._sorted(pods)
         self._waiting = {shape: list(each) for shape, each in self._sorted_pods.items()}
         self._began = self._snapshot
         self._by_classes = frozenset(self._served_by_classes())
-        self._blueprints = [world.supply.blueprints(group.room.node.node) for group in groups]
         self._nodes: list[list[tuple[Pod, ...]]] = [[] for _ in groups]
         self._fills: list[list[Fill]] = [[] for _ in groups]
         self._refusals: dict[tuple[int, int], str] = {}
-        self._kinds = [self._kind(index) for index in range(len(groups))]
-        self._empty_nodes: dict[Hashable, Filling] = {}
+        self._options: dict[int, Option] = {}
+        self._first: dict[int, Option] = {}
+        self._is_first = True
+        self._new = NewNodes(world, groups, solver, differ=any(shape.is_alone for shape in self._waiting))
+        self._new.begin(self._began)
 
-    def offers(self, options: dict[int, Option] | None = None) -> tuple[Offer, ...]:
-        """What each group does for the pods that wait; options that are known already are not found out again.
+    def offers(self) -> tuple[Offer, ...]:
+        """What each group does for the pods that wait.
 
         Raises:
             TimeoutError: time was up.
         """
-        options = {} if options is None else options
         for index in range(len(self._groups)):
-            if index not in options:
-                options[index] = self._option(index)
-        return tuple(self._offer(index, option) for index, option in options.items() if option.nodes)
+            if index not in self._options:
+                self._options[index] = self._option(index)
+                if self._is_first:
+                    self._first[index] = self._options[index]
+        return tuple(self._offer(index, option) for index, option in self._options.items() if option.nodes)
 
     def again(self) -> "Estimate":
-        """The estimate as it began. What is known of empty nodes is not found out again."""
+        """The estimate as it began. What is known of that is not found out again."""
         if self._snapshot is not self._began:
             self._snapshot = self._began
-            self._empty_nodes.clear()
+            self._new.begin(self._snapshot)
             self._refusals.clear()
         self._fills = [[] for _ in self._groups]
         self._nodes = [[] for _ in self._groups]
         self._waiting = {shape: list(each) for shape, each in self._sorted_pods.items()}
+        self._options, self._is_first = dict(self._first), True
         return self
 
     def plan(self, choose: Expander) -> Plan:
@@ -171,18 +125,18 @@ class Estimate:
         Raises:
             TimeoutError: time was up.
         """
-        options: dict[int, Option] = {}
-        while self._waiting and (offered := self.offers(options)):
+        while self._waiting and (offered := self.offers()):
             chosen = choose(offered).group
-            taken = options[chosen]
+            taken = self._options[chosen]
             moved = taken.after is not self._snapshot
             self._take(chosen, taken)
-            for index in [i for i, each in options.items() if moved or each.shapes & taken.shapes]:
-                del options[index]
+            self._is_first = False
+            for index in [i for i, each in self._options.items() if moved or each.shapes & taken.shapes]:
+                del self._options[index]
         failed = {pod.uid: reason for pod, reason in self._failures()}
         groups = (
             GroupPlan(group.name, tuple(nodes), ", ".join(each.origin for each in blueprints))
-            for group, nodes, blueprints in zip(self._groups, self._nodes, self._blueprints, strict=True)
+            for group, nodes, blueprints in zip(self._groups, self._nodes, self._new.blueprints, strict=True)
         )
         return Plan(tuple(groups), tuple((pod, failed[pod.uid]) for pod in self._asked if pod.uid in failed))
 
@@ -215,14 +169,20 @@ class Estimate:
     def _shape(self, pod: Pod, asked: PendingPod, claims: PodClaims) -> Shape:
         demand, groups = asked.demand, asked.groups
         specs = tuple(each.claim.spec for each in claims.pending)
-        is_alone = bool(claims.allocated) or any(each.claim.owner_uid != pod.uid for each in claims.pending)
-        wanted: Hashable = pod.uid if is_alone else (specs, pod.containers, pod.priority, pod.nominated_node)
-        devices = self._wants.setdefault(wanted, len(self._wants))
+        is_alone = _is_alone(pod, claims)
+        others = (pod.containers, pod.policy, pod.priority, pod.nominated_node)
+        devices = self._wants.setdefault(pod.uid if is_alone else (specs, *others), len(self._wants))
+        known = self._shapes.get((demand, devices, groups))
+        if known is not None:
+            return known
+        form = self._forms.setdefault((tuple(map(without_selectors, specs)), *others), len(self._forms))
         amounts = dict(demand.amounts)
         size = (sum(map(typical_devices, specs)), amounts.get("cpu", 0), amounts.get("memory", 0))
         # A claim that others share may be allocated by the time that the pod is placed.
         least = 0 if is_alone else sum(map(least_devices, specs))
-        return self._shapes.setdefault((demand, devices, groups), Shape(demand, groups, devices, least, size, is_alone))
+        shape = Shape(demand, groups, devices, specs, form, least, size, is_alone)
+        self._shapes[(demand, devices, groups)] = shape
+        return shape
 
     def _served_by_classes(self) -> Iterator[str]:
         """The resources that pods ask for and a device class serves."""
@@ -266,7 +226,7 @@ class Estimate:
             used: how many of each shape are on those nodes.
         """
         room = self._groups[index].room
-        filling = self._empty_node(index, number, snapshot)
+        filling = self._new.empty(index, len(self._nodes[index]) + number, snapshot)
         left = dict(room.amounts or {})
         takes: dict[Shape, int] = {}
         refused: set[int] = set()
@@ -280,7 +240,7 @@ class Estimate:
                     break
                 if room.shortage(shape.demand, left, self._by_classes):
                     break
-                found = self._filled(filling, shape, pod)
+                found = self._new.filled(filling, shape, pod)
                 if isinstance(found, No):
                     refused.add(shape.devices)
                     refusals[shape.size[0]] += 1
@@ -292,63 +252,11 @@ class Estimate:
         stranded = stranded_devices(filling.snapshot, filling.node, self._solver.features)
         return Fill(waiting, takes, stranded, None if filling.is_local else filling.snapshot)
 
-    def _kind(self, index: int) -> Hashable:
-        """Empty nodes of one kind give the same devices to a pod. Devices elsewhere may depend on a node's labels."""
-        if self._began.inventory.roaming or any(shape.is_alone for shape in self._waiting):
-            return index
-        of_group = self._groups[index].room.node
-        plugins = frozenset((name, amount.nano) for name, amount in of_group.allocatable.items())
-        return tuple(map(id, self._blueprints[index])), of_group.node.declared_features, plugins
-
-    def _empty_node(self, index: int, number: int, snapshot: Snapshot) -> Filling:
-        """One more new node of a group. While nothing outside of new nodes is held, they are all alike."""
-        kind = self._kinds[index]
-        known = self._empty_nodes.get(kind) if snapshot is self._snapshot else None
-        if known is None:
-            node, with_node = self._with_node(index, number, snapshot)
-            known = Filling(node, with_node, free_devices(with_node, node, self._solver.features))
-            if snapshot is self._snapshot:
-                self._empty_nodes[kind] = known
-        return known
-
-    def _filled(self, filling: Filling, shape: Shape, pod: Pod) -> Filling | No:
-        """The node with one more pod. For a pod with equal wants, it is found out once."""
-        known = filling.after.get(shape.devices)
-        if known is not None:
-            return known
-        found = self._place(pod, filling.node, filling.snapshot)
-        if isinstance(found, Placed):
-            own = filling.snapshot.inventory.local.get(filling.node, Map())
-            is_local = filling.is_local and not shape.is_alone and all(pool in own for pool in found.pools)
-            free = free_devices(found.snapshot, filling.node, self._solver.features)
-            known = Filling(filling.node, found.snapshot, free, is_local=is_local)
-        else:
-            known = found
-        filling.after[shape.devices] = known
-        return known
-
-    def _with_node(self, index: int, number: int, snapshot: Snapshot) -> tuple[str, Snapshot]:
-        """The name of one more new node of a group, and the cluster with it. No real node can have such a name."""
-        group = self._groups[index]
-        name = f"{group.name}/{len(self._nodes[index]) + number}"
-        of_group = group.room.node
-        labels = {**of_group.node.labels, **({_HOSTNAME: name} if _HOSTNAME in of_group.node.labels else {})}
-        snapshot = snapshot.with_node(replace(of_group, node=replace(of_group.node, name=name, labels=labels)))
-        for blueprint in self._blueprints[index]:
-            for each in blueprint.build(name):
-                snapshot = snapshot.with_slice(each)
-        return name, snapshot
-
-    def _place(self, pod: Pod, node: str, snapshot: Snapshot) -> Placed | No:
-        if self._solver.is_late:
-            raise TimeoutError
-        return place(pod, node, snapshot, self._solver)
-
     def _offer(self, index: int, option: Option) -> Offer:
         group = self._groups[index]
         amounts = group.room.amounts or {}
         hardware = Counter({name: amounts[name] for name in ("cpu", "memory") if name in amounts})
-        for blueprint in self._blueprints[index]:
+        for blueprint in self._new.blueprints[index]:
             hardware.update(blueprint.hardware())
         pods = sum(sum(node.values()) for node in option.nodes)
         return Offer(index, pods, len(option.nodes), hardware, group.priority, option.stranded)
@@ -357,7 +265,7 @@ class Estimate:
         """Add the nodes of an option; their pods wait no longer."""
         if option.after is not self._snapshot:
             self._snapshot = option.after
-            self._empty_nodes.clear()
+            self._new.begin(self._snapshot)
         for node in option.nodes:
             taken: list[Pod] = []
             for shape, count in node.items():
@@ -382,7 +290,8 @@ class Estimate:
         unfit = room.refusal(shape.demand) or room.shortage(shape.demand, room.amounts or {}, self._by_classes)
         key = (index, shape.devices)
         if not unfit and key not in self._refusals:
-            found = self._filled(self._empty_node(index, 0, self._snapshot), shape, self._waiting[shape][0])
+            empty = self._new.empty(index, len(self._nodes[index]), self._snapshot)
+            found = self._new.filled(empty, shape, self._waiting[shape][0])
             self._refusals[key] = found.reason if isinstance(found, No) else ""
         return unfit or self._refusals[key]
 
@@ -396,3 +305,9 @@ class Estimate:
             counts = Counter(self._refusal(index, shape) or AT_LIMIT for index in range(len(self._groups)))
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or NO_GROUPS
             yield from ((pod, text) for pod in pods)
+
+
+def _is_alone(pod: Pod, claims: PodClaims) -> bool:
+    """Whether no other pod is like it: it shares a claim, or has devices already."""
+    is_served = bool(claims.allocated or claims.special.made or claims.special.void)
+    return is_served or any(each.claim.owner_uid != pod.uid for each in claims.pending)

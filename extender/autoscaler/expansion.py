@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from extender.autoscaler.estimate import Estimate, NodeGroup, PendingPod
+from extender.autoscaler.estimate import Estimate
 from extender.autoscaler.expander import Expander, Offer, least_waste, most_pods
+from extender.autoscaler.plans import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import Solver
 

@@ -1,10 +1,10 @@
 """What new nodes take: pods by shape, one node's fill, and what a whole group would do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from allocator import ClaimSpec
 from extender.autoscaler.demand import Demand
-from extender.decisions.solver import No
 from extender.state.snapshot import Snapshot
 
 
@@ -15,6 +15,8 @@ class Shape:
     Attributes:
         groups: names of the node groups that may take it; None: all of them.
         devices: number of what it wants of devices; pods of other shapes may want the same.
+        specs: of its claims that are not allocated.
+        form: number of what it wants of devices, the selectors of its claims aside.
         least: devices that it can't do without.
         size: devices, cpu, memory; larger ones go first.
         is_alone: it shares a claim, or has one already: no other pod is like it.
@@ -23,6 +25,8 @@ class Shape:
     demand: Demand
     groups: frozenset[str] | None
     devices: int
+    specs: tuple[ClaimSpec, ...]
+    form: int
     least: int
     size: tuple[int, ...]
     is_alone: bool
@@ -55,24 +59,6 @@ class Fill:
             waiting.get(shape, 0) == count if count == self.offered[shape] else waiting.get(shape, 0) >= count
             for shape, count in self.takes.items()
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Filling:
-    """A new node that is being filled.
-
-    Attributes:
-        snapshot: the cluster with the node and the pods on it.
-        free: devices that pods may still get on it, at most.
-        is_local: the pods hold nothing outside of the node.
-        after: number of what a pod wants of devices to the node with that pod, or to why it takes none; grows.
-    """
-
-    node: str
-    snapshot: Snapshot
-    free: float
-    is_local: bool = True
-    after: dict[int, "Filling | No"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from functools import partial
 from typing import TypeVar
 
 from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan, estimate
+from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.expansion import Expansion, expand
 from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.peers import Peers
+from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
 from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.scope import Scope
 from extender.autoscaler.sessions import Sessions

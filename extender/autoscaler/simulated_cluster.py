@@ -5,11 +5,12 @@ A world is immutable, as the snapshot in it: a simulated step makes another one 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from immutables import Map
 
-from allocator import AllocationResult, Consumer, InvalidClaimError, PoolId, SelectorError, printable
+from allocator import AllocationResult, Consumer, InvalidClaimError, PoolId, SelectorError, Usage, printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.autoscaler.scope import Scope
@@ -17,7 +18,8 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import refreshed
-from extender.pods.claims import Blocked, claim_from_template, claims_of, unready, waits, without_pods
+from extender.pods.claims import Blocked, PodClaims, claim_from_template, claims_of, unready, waits, without_pods
+from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.nominated import found_on
 from extender.scheduler.plugins import PluginCapacity
 from extender.state.objects import NodeObject, Pod
@@ -127,7 +129,7 @@ class World:
         if isinstance(found, No):
             return found
         is_new = self.snapshot.pod(pod.uid) is self.supply.snapshot.pod(pod.uid)
-        after = found.snapshot._replace(nodes=before.nodes)
+        after = found._replace(nodes=before.nodes)
         return replace(self, snapshot=after, weight=self.weight + is_new * CLAIM_BYTES * len(pod.claims))
 
     def with_claims(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[Pod, Snapshot]:
@@ -143,11 +145,44 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """The cluster with a pod on a node, and the pools that its new devices are from."""
+class Grant:
+    """What a pod gets on a node; nothing is held yet.
 
-    snapshot: Snapshot
-    pools: frozenset[PoolId] = frozenset()
+    Attributes:
+        claims: of the pod, before the grant.
+        needs: what was to be allocated on the node.
+        results: for each pending claim of the needs.
+    """
+
+    claims: PodClaims
+    needs: Needs
+    results: tuple[AllocationResult, ...] = ()
+
+    @property
+    def pools(self) -> frozenset[PoolId]:
+        """The pools that the devices are from."""
+        return frozenset(each.device.pool_id for result in self.results for each in result.results)
+
+    def used(self, usage: Usage) -> Usage:
+        """What is in use once the pod holds its devices."""
+        for each in self.results:
+            usage = usage.with_allocation(each)
+        return usage
+
+    def held(self, pod: Pod, node_name: str, snapshot: Snapshot) -> Snapshot:
+        """The cluster with the pod on the node: its claims are allocated, and reserved for it."""
+        if self.claims.is_empty:
+            return snapshot
+        snapshot = self.needs.world(snapshot)
+        results = map(_ready, self.results)
+        before = ((each, each.claim.allocation) for each in self.claims.allocated)
+        for each, allocation in chain(before, zip(self.needs.pending, results, strict=True)):
+            users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)
+            consumer = Consumer("pods", pod.name, pod.uid)
+            claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
+            snapshot = snapshot.with_claim(replace(each, claim=claim))
+        bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=self.needs.status)
+        return snapshot.with_pod(bound)
 
 
 def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
@@ -169,8 +204,18 @@ def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
     return pod, snapshot
 
 
-def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Placed | No:
+def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Snapshot | No:
     """Put a pod on a node: its claims, which are there, are allocated and reserved for it; or why they can't be.
+
+    Raises:
+        TimeoutError: the solver's time is up.
+    """
+    found = grant(pod, node_name, snapshot, solver)
+    return found if isinstance(found, No) else found.held(pod, node_name, snapshot)
+
+
+def grant(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Grant | No:
+    """What a pod, whose claims are there, gets on a node; or why it gets nothing.
 
     Raises:
         TimeoutError: the solver's time is up.
@@ -179,7 +224,7 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
     if isinstance(claims, Blocked):
         return No(claims.reason)
     if claims.is_empty:
-        return Placed(snapshot)
+        return Grant(claims, Needs())
     waiting, needs = unready(claims, solver.features), claims.on(node)
     if waiting is not None:
         return No(waits(waiting))
@@ -191,19 +236,7 @@ def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Place
         return No(printable(str(error)))
     except SelectorError as error:
         return No(selector_reason(error))
-    if isinstance(found, No):
-        return found
-    snapshot = needs.world(snapshot)
-    consumer = Consumer("pods", pod.name, pod.uid)
-    results = [_ready(each) for each in found.results]
-    held = [*((each, each.claim.allocation) for each in claims.allocated), *zip(needs.pending, results, strict=True)]
-    for each, allocation in held:
-        users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)
-        claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
-        snapshot = snapshot.with_claim(replace(each, claim=claim))
-    bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=needs.status)
-    snapshot = snapshot.with_pod(bound)
-    return Placed(snapshot, frozenset(r.device.pool_id for each in results for r in each.results))
+    return found if isinstance(found, No) else Grant(claims, needs, found.results)
 
 
 def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> str:

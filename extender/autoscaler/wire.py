@@ -10,8 +10,8 @@ from typing import Final
 
 from allocator import JSON, InvalidObjectError, driver_name, shown
 from extender.autoscaler.demand import Room, parse_demand, parse_room
-from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan
 from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
 from extender.autoscaler.readiness import Readiness
 from extender.config.wording import suggestion
 from extender.state.objects import NodeObject, Pod, parse_node_object

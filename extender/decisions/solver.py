@@ -1,7 +1,7 @@
 """The allocator, with everything that is the same for all pods."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -10,7 +10,9 @@ from allocator import (
     Allocation,
     AllocatorError,
     AttributeReads,
+    Candidate,
     Claim,
+    ClaimSpec,
     Clock,
     DeviceClass,
     DeviceId,
@@ -29,6 +31,7 @@ from allocator import (
     Usage,
     allocate,
     attribute_reads_of,
+    selection_of,
     single_of,
 )
 from extender.decisions.shapes import Shapes, Weighing
@@ -226,6 +229,16 @@ class Solver:
         """
         budget = SearchBudget(Limits(seconds=self.until - self.clock()), self.clock)
         return self._asked(claims, lambda _: attribute_reads_of(claims, classes, self.selectors, budget, self.policy))
+
+    def selection(
+        self, specs: Sequence[ClaimSpec], classes: Mapping[str, DeviceClass], candidates: Sequence[Candidate]
+    ) -> Hashable:
+        """Which devices the selectors of claims match, to compare claims; None: not known (`selection_of`)."""
+        budget = SearchBudget(Limits(seconds=min(self.limits.seconds, self.until - self.clock())), self.clock)
+        try:
+            return selection_of(specs, classes, candidates, self.selectors, budget)
+        except Exception:  # noqa: BLE001 - the solve of these claims meets the error again, and tells whose it is
+            return None
 
     def _asked(self, claims: Sequence[Claim], ask: Callable[[Limits], _T]) -> _T:
         """The allocator's answer within the time that is left. An unexpected error is an error of the claims.

@@ -4,9 +4,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.autoscaler.simulated_cluster import Placed, place, with_claims
+from extender.autoscaler.simulated_cluster import place, with_claims
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
+from extender.decisions.solver import No, Solver
 from extender.pods.policy import policy_of
 from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
@@ -105,9 +105,9 @@ class Rehearsal:
         scores = score_nodes(result.passed, result.merits, policy_of(pod, solver.policy) or solver.policy)
         node = result.passed[scores.index(max(scores))]
         found = place(pod, node, world, solver)
-        if isinstance(found, Placed):
-            return found.snapshot, node
-        return FilterResult((), unresolvable={node: found.reason})
+        if isinstance(found, No):
+            return FilterResult((), unresolvable={node: found.reason})
+        return found, node
 
     def _filtered(self, pod: Pod, world: Snapshot, names: Sequence[str], solver: Solver) -> FilterResult:
         """Filter's answer for all of the nodes: filter itself leaves out nodes for which there is no time."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from extender.autoscaler.demand import Room
-from extender.autoscaler.estimate import NodeGroup, PendingPod
 from extender.autoscaler.expansion import Expansion
+from extender.autoscaler.plans import NodeGroup, PendingPod
 from extender.autoscaler.wire import as_pending, as_room
 from extender.grpc import messages
 from extender.grpc.objects import as_json, decoded

@@ -8,8 +8,8 @@ from starlette.requests import Request
 
 from allocator import JSON
 from extender.autoscaler import wire
-from extender.autoscaler.estimate import Plan
 from extender.autoscaler.peers import FORWARDED, SESSION, PassedCall
+from extender.autoscaler.plans import Plan
 from extender.autoscaler.readiness import Readiness
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import AUTOSCALER_PREFIX

@@ -10,9 +10,9 @@ import yaml
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.daemon_sets import DRIVERS, DriverDaemonSets, read_daemon_sets
 from extender.autoscaler.demand import parse_demand, parse_room
-from extender.autoscaler.estimate import NodeGroup, PendingPod
 from extender.autoscaler.expectation import Expectations
 from extender.autoscaler.peers import Peers
+from extender.autoscaler.plans import NodeGroup, PendingPod
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World

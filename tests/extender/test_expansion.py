@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from allocator import Features
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.counts import stranded_devices
-from extender.autoscaler.estimate import NodeGroup, PendingPod, Plan, estimate
+from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import least_waste
 from extender.autoscaler.expansion import expand
+from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates import load_templates
 from tests.extender.autoscaling import group_of, made_up, node_template, pending, pod_of, world_of

@@ -1,0 +1,186 @@
+"""New nodes of some groups, and what each is after it has taken pods: each such state is found out once.
+
+Pods that hold only devices of the new node leave it in a state that depends on nothing but the devices in use. So two
+nodes with the same devices in use are one state, whichever pods hold them. Two pods whose claims differ only in
+selectors count as one if the selectors match the same devices of the node.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from allocator import Candidate, PoolId, Usage
+from extender.autoscaler.counts import free_devices
+from extender.autoscaler.fills import Shape
+from extender.autoscaler.plans import NodeGroup
+from extender.autoscaler.simulated_cluster import World, grant
+from extender.decisions.solver import No, Solver
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filling:
+    """A new node that is being filled.
+
+    Attributes:
+        snapshot: the cluster with the node and what is in use on it.
+        free: devices that pods may still get on it, at most.
+        kind: of the node.
+        is_local: the pods hold nothing outside of the node.
+        after: number of what a pod wants of devices to the node with that pod, or to why it takes none; grows.
+    """
+
+    node: str
+    snapshot: Snapshot
+    free: float
+    kind: "NodeKind"
+    is_local: bool = True
+    after: dict[int, "Filling | No"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeKind:
+    """Empty nodes that give the same devices to a pod, and what was found out about them.
+
+    Attributes:
+        pools: that the node brings.
+        models: one of each of its devices that no selector tells apart; None: it reaches other devices, too.
+        wants: number of what a pod wants of devices to the first number that wants the same of these nodes; grows.
+        firsts: what is wanted of these nodes to that first number; grows.
+        fillings: what is in use of the pools to a node in that state; grows.
+    """
+
+    pools: tuple[PoolId, ...]
+    models: tuple[Candidate, ...] | None
+    wants: dict[int, int] = field(default_factory=dict)
+    firsts: dict[Hashable, int] = field(default_factory=dict)
+    fillings: dict[Hashable, Filling] = field(default_factory=dict)
+
+    def state(self, usage: Usage) -> Hashable:
+        """What is in use of the pools."""
+        return tuple([usage.pools.get(pool) for pool in self.pools])
+
+
+class NewNodes:
+    """New nodes of some groups in one cluster.
+
+    Args:
+        world: the cluster.
+        groups: of the nodes.
+        solver: the allocator, for as long as the call has time.
+        differ: nodes of two groups never count as alike: what pods want may depend on a node's labels.
+    """
+
+    def __init__(self, world: World, groups: Sequence[NodeGroup], solver: Solver, *, differ: bool) -> None:
+        self._groups = groups
+        self._solver = solver
+        self._differ = differ or bool(world.snapshot.inventory.roaming)
+        self.blueprints = [world.supply.blueprints(group.room.node.node) for group in groups]
+        self._base = world.snapshot
+        self._empty: dict[Hashable, Filling] = {}
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Look at empty nodes in this cluster from now on."""
+        if snapshot is not self._base:
+            self._base = snapshot
+            self._empty.clear()
+
+    def empty(self, index: int, number: int, snapshot: Snapshot) -> Filling:
+        """One more new node of a group. While nothing outside of new nodes is held, they are all alike.
+
+        Args:
+            index: of the group.
+            number: how many of the group there are.
+            snapshot: the cluster, with what pods on other new nodes hold.
+        """
+        if snapshot is not self._base:
+            return self._made(index, number, snapshot)
+        kind = self._kind(index)
+        known = self._empty.get(kind)
+        if known is None:
+            known = self._empty[kind] = self._made(index, number, snapshot)
+        return known
+
+    def filled(self, filling: Filling, shape: Shape, pod: Pod) -> Filling | No:
+        """The node with one more pod, which is of the shape.
+
+        Raises:
+            TimeoutError: time was up.
+        """
+        wants = self._wants(filling, shape) if filling.is_local else shape.devices
+        known = filling.after.get(wants)
+        if known is None:
+            known = filling.after[wants] = self._found(filling, shape, pod)
+        return known
+
+    def _found(self, filling: Filling, shape: Shape, pod: Pod) -> Filling | No:
+        self._solver.look()
+        found = grant(pod, filling.node, filling.snapshot, self._solver)
+        if isinstance(found, No):
+            return found
+        kind = filling.kind
+        if not filling.is_local or shape.is_alone or not found.pools.issubset(kind.pools):
+            after = found.held(pod, filling.node, filling.snapshot)
+            return replace(filling, snapshot=after, free=self._free(after, filling.node), is_local=False, after={})
+        usage = found.used(filling.snapshot.usage)
+        state = kind.state(usage)
+        known = kind.fillings.get(state)
+        if known is None:
+            after = filling.snapshot._replace(usage=usage)
+            known = replace(filling, snapshot=after, free=self._free(after, filling.node), after={})
+            kind.fillings[state] = known
+        return known
+
+    def _free(self, snapshot: Snapshot, node: str) -> float:
+        return free_devices(snapshot, node, self._solver.features)
+
+    def _wants(self, filling: Filling, shape: Shape) -> int:
+        """The number of the first shape that wants the same of the node's devices."""
+        kind = filling.kind
+        known = kind.wants.get(shape.devices)
+        if known is None:
+            selection = None
+            if kind.models is not None and not shape.is_alone:
+                selection = self._solver.selection(shape.specs, filling.snapshot.classes, kind.models)
+            same = shape.devices if selection is None else (shape.form, selection)
+            known = kind.wants[shape.devices] = kind.firsts.setdefault(same, shape.devices)
+        return known
+
+    # --- nodes ----------------------------------------------------------------------------------------------
+
+    def _kind(self, index: int) -> Hashable:
+        """What tells kinds of empty nodes apart. Devices elsewhere may depend on a node's labels."""
+        if self._differ:
+            return index
+        of_group = self._groups[index].room.node
+        plugins = frozenset((name, amount.nano) for name, amount in of_group.allocatable.items())
+        return tuple(map(id, self.blueprints[index])), of_group.node.declared_features, plugins
+
+    def _made(self, index: int, number: int, snapshot: Snapshot) -> Filling:
+        """One more new node of a group. No real node can have such a name."""
+        group = self._groups[index]
+        name = f"{group.name}/{number}"
+        of_group = group.room.node
+        labels = {**of_group.node.labels, **({_HOSTNAME: name} if _HOSTNAME in of_group.node.labels else {})}
+        snapshot = snapshot.with_node(replace(of_group, node=replace(of_group.node, name=name, labels=labels)))
+        for blueprint in self.blueprints[index]:
+            for each in blueprint.build(name):
+                snapshot = snapshot.with_slice(each)
+        pools = tuple(snapshot.inventory.local.get(name, ()))
+        views = snapshot.inventory.for_node(snapshot.nodes[name].node, self._solver.features)
+        has_others = any(view.id not in pools for view in views)
+        models = None if has_others else _models(each for view in views for each in view.candidates)
+        return Filling(name, snapshot, self._free(snapshot, name), NodeKind(pools, models))
+
+
+def _models(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """One of each that no selector tells apart, because they share everything that an expression can read."""
+    found: dict[Hashable, Candidate] = {}
+    for each in candidates:
+        device = each.device
+        shared = (id(device.attributes), id(device.quantities))
+        found.setdefault((device.driver, *shared, device.allow_multiple_allocations, each.unsupported), each)
+    return tuple(found.values())
