@@ -118,6 +118,11 @@ from allocator.model.json.fields import shown as shown
 from allocator.model.json.interner import Interner as Interner
 from allocator.model.json.render import allocation_to_json as allocation_to_json
 from allocator.model.json.slices import parse_slice as parse_slice
+from allocator.model.optional import OPTIONAL_REQUESTS as OPTIONAL_REQUESTS
+from allocator.model.optional import not_served as not_served
+from allocator.model.optional import optional_problem as optional_problem
+from allocator.model.optional import required as required
+from allocator.model.optional import without as without
 from allocator.model.problems import AllocatorError as AllocatorError
 from allocator.model.problems import InvalidObjectError as InvalidObjectError
 from allocator.model.problems import Problem as Problem
@@ -134,6 +139,7 @@ from allocator.model.semver import Version as Version
 from allocator.node_selectors import selector_matches as selector_matches
 from allocator.outcome import Allocation as Allocation
 from allocator.outcome import DeviceModel as DeviceModel
+from allocator.outcome import LeftOut as LeftOut
 from allocator.outcome import Leftover as Leftover
 from allocator.outcome import Merit as Merit
 from allocator.outcome import Unsatisfiable as Unsatisfiable

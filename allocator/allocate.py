@@ -21,6 +21,7 @@ from allocator.pools import NodePool
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import DEFAULT_LIMITS, Clock, Limits, SearchBudget, TimedSelectors
+from allocator.search.optional import serve_most
 from allocator.search.plan import Plan, Slot, plan
 from allocator.search.result import Chosen, allocation_result
 from allocator.search.search import Place, Search
@@ -57,7 +58,7 @@ def allocate(
     policy: Policy = BEST_FIT,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Allocation | Unsatisfiable:
-    """Find devices for all claims, or the reasons why there are none.
+    """Find devices for all claims, or the reasons why there are none. Optional requests may be left out.
 
     Pure except for its arguments: the clock, new share ids, and the cache of the selectors.
 
@@ -67,8 +68,20 @@ def allocate(
         NodeUnsuitableError: this node contradicts a claim; other nodes may serve it.
         SearchLimitError: the search reached a limit.
     """
-    usable = tuple([pool for pool in task.pools if not pool.problem])
     budget = SearchBudget(limits, clock)
+    if not any(claim.spec.optional for claim in task.claims):
+        return _attempt(task, selectors, budget, new_share_id, policy)
+    return serve_most(
+        task.claims,
+        lambda claims: _attempt(replace(task, claims=claims), selectors, budget, new_share_id, policy),
+    )
+
+
+def _attempt(
+    task: Task, selectors: Selectors, budget: SearchBudget, new_share_id: Callable[[], str], policy: Policy
+) -> Allocation | Unsatisfiable:
+    """Find devices for all requests of all claims."""
+    usable = tuple([pool for pool in task.pools if not pool.problem])
     timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed, task.among)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)

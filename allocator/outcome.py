@@ -64,6 +64,7 @@ class Merit:
             what is left.
         loss: the room, in devices, that other pods can use before the allocation and not after it. Only the caller of
             the allocator knows it.
+        optional: how many optional requests are served.
     """
 
     preference: int = 0
@@ -74,6 +75,20 @@ class Merit:
     before: Leftover = NOTHING_LEFT
     after: Leftover = NOTHING_LEFT
     loss: float = 0.0
+    optional: int = 0
+
+    @property
+    def level(self) -> tuple[int, int]:
+        """What counts more than anything else, with every policy: optional requests, then preferred alternatives."""
+        return self.optional, self.preference
+
+
+class LeftOut(NamedTuple):
+    """An optional request that is not served on a node: namespace/name of the claim, the request, and why."""
+
+    claim: str
+    request: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +97,15 @@ class Allocation:
 
     Attributes:
         steps: devices tried by the search.
+        left_out: the optional requests that are not served.
+        stopped: a limit stopped the search for one of them, so it may fit.
     """
 
     results: tuple[AllocationResult, ...]
     merit: Merit
     steps: int
+    left_out: tuple[LeftOut, ...] = ()
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from allocator.explain.obstacles import Seen
 from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import Device, DeviceId, Node, PoolId
 from allocator.model.features import Features
+from allocator.model.optional import required
 from allocator.pools import Candidate, NodePool
 from allocator.usage import Usage
 
@@ -31,7 +32,7 @@ class Wanted(Asked):
 
 
 def ways_to_serve(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass]) -> tuple[tuple[Wanted, ...], ...]:
-    """The requests of all claims in order, each with the alternatives whose classes exist."""
+    """The required requests of all claims in order, each with the alternatives whose classes exist."""
     return tuple(
         tuple(
             Wanted(
@@ -46,7 +47,7 @@ def ways_to_serve(claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass])
             if each.device_class in classes
         )
         for index, claim in enumerate(claims)
-        for request in claim.spec.requests
+        for request in required(claim.spec).requests
     )
 
 

@@ -62,9 +62,13 @@ class NotFound(NamedTuple):
 
 
 def is_single(claims: Sequence[Claim]) -> bool:
-    """Whether claims have one request for one device, without alternatives, constraints or admin access."""
+    """Whether claims have one request for one device: required, without alternatives, constraints or admin access."""
     requests = [request for claim in claims for request in claim.spec.requests]
-    if len(requests) != 1 or any(claim.spec.constraints for claim in claims) or requests[0].prioritized:
+    if (
+        len(requests) != 1
+        or any(claim.spec.constraints or claim.spec.optional for claim in claims)
+        or requests[0].prioritized
+    ):
         return False
     return all(
         each.mode is AllocationMode.EXACT_COUNT and each.count == 1 and not each.admin_access

@@ -116,11 +116,22 @@ class ClaimConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """What a claim or a claim template asks for."""
+    """What a claim or a claim template asks for.
+
+    Attributes:
+        optional: the names of optional requests, as an annotation has them, the most wanted first
+            (`allocator.model.optional`).
+    """
 
     requests: tuple[Request, ...] = ()
     constraints: tuple[ConstraintSpec, ...] = ()
     configs: tuple[ClaimConfig, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> tuple[tuple[Request, ...], tuple[ConstraintSpec, ...], tuple[str, ...]]:
+        """What decides about devices: all but the configuration."""
+        return self.requests, self.constraints, self.optional
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,10 +148,10 @@ def in_bands(
 ) -> dict[K, int]:
     """Turns fitness, from 0.0 to 1.0, into scores from 0 to 10.
 
-    Each level of preference has a band of scores. So an earlier alternative of `firstAvailable` counts more than
-    anything else, as in upstream's scorer.
+    Each `Merit.level` has a band of scores. So one more optional request counts more than anything else, and then an
+    earlier alternative of `firstAvailable`, as in upstream's scorer.
     """
-    levels = sorted({each.preference for each in merits.values()})
+    levels = sorted({each.level for each in merits.values()})
     bands = {}
     for number, level in enumerate(levels):
         low = -(-(MAX_SCORE + 1) * number // len(levels))
@@ -159,7 +159,7 @@ def in_bands(
         bands[level] = (min(low, MAX_SCORE), max(low, high))
     scores = {}
     for name, each in merits.items():
-        low, high = bands[each.preference]
+        low, high = bands[each.level]
         scores[name] = min(MAX_SCORE, low + rounded(fitness(each) * (high - low)))
     return scores
 

@@ -2,7 +2,7 @@
 
 import math
 
-from allocator import NOTHING_USED, AllocationMode, ClaimSpec, DeviceRequest, Features
+from allocator import NOTHING_USED, AllocationMode, ClaimSpec, DeviceRequest, Features, required
 from extender.state.snapshot import Snapshot
 
 
@@ -35,7 +35,7 @@ def stranded_devices(snapshot: Snapshot, node: str, features: Features) -> int:
 
 def least_devices(spec: ClaimSpec) -> int:
     """How many devices a claim can't do without. Those that it gets for admin access may be in use."""
-    return sum(min((_least(each) for each in request.alternatives), default=0) for request in spec.requests)
+    return sum(min((_least(each) for each in request.alternatives), default=0) for request in required(spec).requests)
 
 
 def typical_devices(spec: ClaimSpec) -> int:

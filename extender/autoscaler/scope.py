@@ -79,6 +79,7 @@ class Scope:
         if len(own) == len(spec.requests):
             return spec
         names = {each.name for each in own}
+        others = {each.name for each in spec.requests} - names
 
         def kept(requests: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(each for each in requests if each.partition("/")[0] in names)
@@ -95,6 +96,7 @@ class Scope:
                 for each in spec.configs
                 if not each.requests or kept(each.requests)
             ),
+            tuple(each for each in spec.optional if each in names or each not in others),
         )
 
     def _left(self, container: Container, snapshot: Snapshot, solver: Solver) -> Container:

@@ -1,6 +1,6 @@
 """`dra-extender simulate`: gives the pending pods of manifests their nodes and devices."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -169,18 +169,25 @@ def _nothing_to_do(cluster: Cluster) -> str:
 
 def _table(placements: Iterable[Placement]) -> Table:
     rows = [
-        (placement.pod, placement.node or "-", placement.reason or ", ".join(map(str, placement.devices)) or "-")
+        (placement.pod, placement.node or "-", placement.reason or ", ".join(_what(placement)) or "-")
         for placement in placements
     ]
     return Table(("pod", "node", "devices or reason"), rows)
 
 
+def _what(placement: Placement) -> Iterator[str]:
+    """The devices of a pod, and the optional requests that have none."""
+    yield from map(str, placement.devices)
+    yield from (f"without optional {each.request}" for each in placement.left_out)
+
+
 def _wide(placements: Iterable[Placement]) -> Table:
-    """One line a device."""
+    """One line for each device, and for each optional request without one."""
     rows = []
     for placement in placements:
         start = (placement.pod, placement.node or "-")
         rows += [(*start, each.claim, each.asked, str(each), "-") for each in placement.devices]
-        if not placement.devices:
+        rows += [(*start, each.claim, each.request, "-", "optional: left out") for each in placement.left_out]
+        if not placement.devices and not placement.left_out:
             rows.append((*start, "-", "-", "-", placement.reason or "-"))
     return Table(("pod", "node", "claim", "request", "device", "reason"), rows)

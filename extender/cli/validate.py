@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from allocator import Features, Inventory, Slice, did_you_mean, nearest
+from allocator import (
+    OPTIONAL_REQUESTS,
+    Claim,
+    ClaimTemplate,
+    Features,
+    Inventory,
+    Slice,
+    did_you_mean,
+    nearest,
+    optional_problem,
+)
 from extender.autoscaler.daemon_sets import DRIVERS
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
@@ -11,14 +21,15 @@ from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, RawObject
 from extender.observe.tables.terminal import Table, print_table
-from extender.state.objects import POLICY
+from extender.state.objects import POLICY, ClaimObject
 
 app = command_app()
 
 _DOMAIN: Final = "dra-extender.dev/"
-_ANNOTATIONS: Final = (POLICY, DRIVERS)
+_ANNOTATIONS: Final = (POLICY, DRIVERS, OPTIONAL_REQUESTS)
 _METADATA: Final = (
     ("metadata",),
+    ("spec", "metadata"),
     ("spec", "template", "metadata"),
     ("spec", "jobTemplate", "spec", "template", "metadata"),
 )
@@ -49,6 +60,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
     warn(*_unusable_pools(loaded.objects), *_unknown_annotations(loaded.documents))
+    warn(*_wrong_optional_requests(loaded.objects))
     refuse(loaded.problems)
 
 
@@ -68,6 +80,14 @@ def _unknown_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
                 if name.startswith(_DOMAIN) and name not in _ANNOTATIONS:
                     meant = did_you_mean(nearest(name, _ANNOTATIONS))
                     yield f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]: unknown annotation{meant}"
+
+
+def _wrong_optional_requests(objects: Iterable[RawObject]) -> Iterator[str]:
+    """Claims and templates whose annotation names a request that they do not have."""
+    for each in objects:
+        value = each.value.claim if isinstance(each.value, ClaimObject) else each.value
+        if isinstance(value, (Claim, ClaimTemplate)) and (problem := optional_problem(value.spec)):
+            yield f"{each.source}: {each}: {problem}"
 
 
 def _at(data: object, path: Iterable[str]) -> Mapping[str, object]:

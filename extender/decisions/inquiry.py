@@ -103,7 +103,7 @@ class Inquiry:
     def _counted(self, answer: Allocation | No) -> Verdict:
         self.steps += answer.steps
         self.solved += 1
-        if isinstance(answer, Allocation):
-            return Verdict(answer.merit)
         self.stopped += answer.stopped
+        if isinstance(answer, Allocation):
+            return Verdict(answer.merit, lasting=not answer.stopped)
         return Verdict(reason=answer.reason, lasting=not answer.stopped)

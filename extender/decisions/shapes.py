@@ -209,8 +209,10 @@ class Weigher:
         merit = verdict.merit
         if merit is None:
             return verdict
-        key = (merit.preference, round(self._loss(merit, left, budget), _DIGITS))
-        return self._by_loss.find(key) or self._by_loss.keep(key, Verdict(Merit(preference=key[0], loss=key[1])))
+        loss = round(self._loss(merit, left, budget), _DIGITS)
+        key = (merit.level, loss, verdict.lasting)
+        weighed = Merit(preference=merit.preference, optional=merit.optional, loss=loss)
+        return self._by_loss.find(key) or self._by_loss.keep(key, Verdict(weighed, lasting=verdict.lasting))
 
     def _loss(self, merit: Merit, left: int | None, budget: SearchBudget) -> float:
         before, after = self._usable.table(merit.before, budget), self._usable.table(merit.after, budget)

@@ -10,8 +10,8 @@ def signature_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass], po
 
     Requests keep their names, which constraints refer to and reasons mention; configuration decides nothing.
     """
-    asked = tuple((claim.spec.requests, claim.spec.constraints) for claim in claims)
-    names = {a.device_class for requests, _ in asked for request in requests for a in request.alternatives}
+    asked = tuple(claim.spec.asked for claim in claims)
+    names = {a.device_class for requests, _, _ in asked for request in requests for a in request.alternatives}
     if policy.weighs_classes:
         names = set(classes)
     return (

@@ -191,7 +191,7 @@ class Solver:
             return None
         steps, seconds = min(self.limits.steps, _BRIEF.steps), min(self.limits.seconds, _BRIEF.seconds)
         found = replace(self, limits=Limits(steps, seconds)).judge(snapshot, node, claims)
-        return None if isinstance(found, No) and found.stopped else found
+        return None if found.stopped else found
 
     def _are_quick(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> bool:
         asked = [way for claim in claims for request in claim.spec.requests for way in request.alternatives]

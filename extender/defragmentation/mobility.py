@@ -112,7 +112,7 @@ class Mobility:
     def kind(self, pod: Pod) -> Hashable:
         """Equal for pods that the same nodes take."""
         claims = [self.snapshot.claims.get(key) for key in claim_keys(pod)]
-        asked = tuple((each.claim.spec.requests, each.claim.spec.constraints) for each in claims if each is not None)
+        asked = tuple(each.claim.spec.asked for each in claims if each is not None)
         templates = tuple(ObjectKey(pod.namespace, each.template_name) for each in pod.claims if each.template_name)
         namespace = pod.namespace if quotas_of(pod.namespace, self.snapshot) else ""
         return asked, templates, pod.containers, pod.requirements, pod.policy, pod.priority, namespace

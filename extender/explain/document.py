@@ -92,6 +92,7 @@ def _place(place: Place) -> dict[str, object]:
         "score": place.score,
         "why": place.why or None,
         "devices": list(map(_placed, place.devices)),
+        "leftOut": [{**each._asdict(), "reason": each.reason or None} for each in place.left_out],
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator import AllocatorError, hint, pod_findings
+from allocator import AllocatorError, LeftOut, hint, not_served, pod_findings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
@@ -169,7 +169,14 @@ class Explainer:
             if claim.claim.allocation is not None
             for result in claim.claim.allocation.results
         )
-        text, places = f"pod {pod} is bound to node {pod.node_name}", (Place(pod.node_name, None, devices, ""),)
+        left_out = tuple(
+            LeftOut(str(claim.key), name, "")
+            for claim in claims
+            if claim.claim.allocation is not None
+            for name in not_served(claim.claim)
+        )
+        text = f"pod {pod} is bound to node {pod.node_name}"
+        places = (Place(pod.node_name, None, devices, "", left_out),)
         without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
         notes = (without,) if without else ()
         if lacks := self._lacks(pod):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from allocator import DeviceId, Obstacle, Quantity, ReadValues
+from allocator import DeviceId, LeftOut, Obstacle, Quantity, ReadValues
 from extender.explain.changes import Change
 from extender.explain.holders import Holder
 
@@ -133,12 +133,17 @@ def share_in_words(consumed: Mapping[str, Quantity] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node where the pod fits, with its devices there. Without a score, the pod is bound to the node."""
+    """A node where the pod fits, with its devices there. Without a score, the pod is bound to the node.
+
+    Attributes:
+        left_out: the optional requests that are not served there. Without a reason, the claim is allocated already.
+    """
 
     node: str
     score: int | None
     devices: tuple[PlacedDevice, ...]
     why: str
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from allocator import (
     AllocationMode,
     ConstraintSpec,
     InvalidClaimError,
+    LeftOut,
     Merit,
     SelectorError,
     Wanted,
@@ -148,29 +149,31 @@ class Judgement:
         policy, merits = self.case.solver.policy, verdicts.merits
         scores = policy.scores(merits)
         places = tuple(
-            Place(name, scores[name], self._devices(name), why_here(merits[name], merits.values(), policy))
+            Place(name, scores[name], devices, why_here(merits[name], merits.values(), policy), left_out)
             for name in ranking(scores)[:MAX_PLACES]
+            for devices, left_out in [self._got(name)]
         )
         best = f", best on {places[0].node} by policy {policy.name}" if len(merits) > 1 else f": {places[0].node}"
         summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(self._asked_about)}{best}"
         groups = node_groups(verdicts.reasons)
         return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=groups, places=places, policy=policy.name)
 
-    def _devices(self, name: str) -> tuple[PlacedDevice, ...]:
-        """What the pod would get on a node."""
+    def _got(self, name: str) -> tuple[tuple[PlacedDevice, ...], tuple[LeftOut, ...]]:
+        """What the pod would get on a node, and the optional requests that would be left out."""
         node = self.case.snapshot.nodes[name]
         needs = self.case.claims.on(node)
         try:
             found = self.case.at(node)
         except TimeoutError:
-            return ()
+            return (), ()
         if isinstance(needs, str) or not isinstance(found, Allocation):
-            return ()
-        return tuple(
+            return (), ()
+        devices = tuple(
             PlacedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
             for claim, allocation in zip(needs.pending, found.results, strict=False)
             for result in allocation.results
         )
+        return devices, (*self.case.claims.withheld, *found.left_out)
 
     def _failing(self, verdicts: _Verdicts) -> Explanation:
         able = [node for node in self.nodes if isinstance(self.case.claims.on(node), Needs)]

@@ -11,6 +11,9 @@ def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:
     if len(every) == 1:
         return ""
     parts = []
+    if len({each.optional for each in every}) > 1:
+        best = merit.optional == max(each.optional for each in every)
+        parts.append("the most optional requests" if best else "fewer optional requests")
     if len({each.preference for each in every}) > 1:
         best = merit.preference == max(each.preference for each in every)
         parts.append("the most preferred alternatives" if best else "less preferred alternatives")

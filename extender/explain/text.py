@@ -79,6 +79,9 @@ def _place_lines(place: Place) -> Iterator[str]:
     yield f"  {place.node}{score}{': ' if place.why else ''}{place.why}"
     for each in place.devices:
         yield f"    claim {each.claim}, request {each.request}: {each}"
+    for out in place.left_out:
+        why = f": {out.reason}" if out.reason else ""
+        yield f"    claim {out.claim}, optional request {out.request} is left out on node {place.node}{why}"
 
 
 def _request_lines(report: RequestReport, words: Mapping[str, str]) -> Iterator[str]:

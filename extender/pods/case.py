@@ -9,6 +9,7 @@ from allocator import Allocation, Claim, Features, Merit
 from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
+from extender.pods.device_quota import within_quota
 from extender.pods.extended_resources.special_claim import NO_SPECIAL
 from extender.pods.policy import policy_of, unknown_policy
 from extender.state.objects import NodeObject, Pod
@@ -69,6 +70,8 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked):
         return claims
+    if snapshot.device_quotas and any(each.claim.spec.optional for each in claims.pending):
+        claims = within_quota(pod, claims, snapshot, solver)
     if not solver.features.extended_resource:
         claims = replace(claims, special=NO_SPECIAL)
     if policy.weighs_leftover:

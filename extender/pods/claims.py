@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import BoundPod, Claim, ClaimSpec, Features
+from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, required
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
@@ -25,11 +25,13 @@ class PodClaims:
         allocated: allocated claims, which restrict the nodes; also those with an assumed allocation for this pod.
         pending: claims to allocate, together.
         special: the claim for the pod's extended resources, which differs between nodes.
+        withheld: optional requests that are left out on all nodes.
     """
 
     allocated: tuple[ClaimObject, ...] = ()
     pending: tuple[ClaimObject, ...] = ()
     special: Special = NO_SPECIAL
+    withheld: tuple[LeftOut, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -195,7 +197,8 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
 
 
 def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
-    for request in spec.requests:
+    """Each device class of the required requests exists."""
+    for request in required(spec).requests if spec.optional else spec.requests:
         for alternative in request.alternatives:
             name = alternative.device_class
             if name in snapshot.classes:

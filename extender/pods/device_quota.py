@@ -1,11 +1,20 @@
 """DeviceQuotas and one pod: whether the namespace of the pod may be allocated what the pod needs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from allocator import Allocation, AllocationMode, SearchBudget, SearchLimitError, TimedSelectors
+from allocator import (
+    Allocation,
+    AllocationMode,
+    LeftOut,
+    SearchBudget,
+    SearchLimitError,
+    TimedSelectors,
+    optional_problem,
+    without,
+)
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
 from extender.quota.device_quota import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
@@ -27,6 +36,8 @@ class Unreadable:
     def __str__(self) -> str:
         return self.reason
 
+
+_MIGHT_EXCEED: Final = "it might exceed a DeviceQuota of the namespace"
 
 Refusal: TypeAlias = Overrun | Unreadable
 """Keeps a pod off all nodes; has a ``reason``."""
@@ -115,6 +126,35 @@ class PodQuota:
 
     def _total(self, quota: DeviceQuota, limit: DeviceLimit) -> Total:
         return total_of(quota, limit, self.snapshot, self.solver)
+
+
+def within_quota(pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> PodClaims:
+    """The claims without the optional requests with which they might exceed a quota of the namespace.
+
+    The first of the optional requests that fit are kept. So an optional request never keeps its pod off a node.
+    """
+    quota = PodQuota.of(pod, snapshot, solver)
+    if quota is None or quota.unreadable or any(optional_problem(each.claim.spec) for each in claims.pending):
+        return claims
+    withheld = [(each.claim.uid, name) for each in claims.pending for name in each.claim.spec.optional]
+    for each in tuple(withheld):
+        rest = [other for other in withheld if other != each]
+        try:
+            if quota.suffices(_without(claims, rest)):
+                withheld = rest
+        except TimeoutError:
+            break
+    return _without(claims, withheld)
+
+
+def _without(claims: PodClaims, withheld: Sequence[tuple[str, str]]) -> PodClaims:
+    """The claims without some optional requests, each with the uid of its claim."""
+    pending, left_out = [], []
+    for each in claims.pending:
+        names = [name for uid, name in withheld if uid == each.claim.uid]
+        pending.append(replace(each, claim=replace(each.claim, spec=without(each.claim.spec, names))))
+        left_out += [LeftOut(str(each.claim), name, _MIGHT_EXCEED) for name in names]
+    return replace(claims, pending=tuple(pending), withheld=tuple(left_out))
 
 
 def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:

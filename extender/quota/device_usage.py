@@ -18,6 +18,7 @@ from allocator import (
     Quantity,
     Request,
     TimedSelectors,
+    required,
 )
 from extender.quota.largest import qualified
 from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
@@ -101,10 +102,10 @@ def in_flight(namespace: str, snapshot: Snapshot) -> Iterator[tuple[str, Taken]]
 
 
 def least(limit: DeviceLimit, specs: Iterable[ClaimSpec]) -> Amounts:
-    """The least that claims take of a limit, with any devices."""
+    """The least that claims take of a limit, with any devices, without their optional requests."""
     if limit.selectors:
         return {}
-    return total(_least(limit, request) for spec in specs for request in spec.requests)
+    return total(_least(limit, request) for spec in specs for request in required(spec).requests)
 
 
 def _least(limit: DeviceLimit, request: Request) -> Amounts:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from allocator import DeviceResult
+from allocator import DeviceResult, LeftOut
 from extender.explain.explanation import share_in_words
 
 
@@ -46,6 +46,7 @@ class Placement:
         pod: namespace and name, as ``namespace/name``.
         node: name of the node; empty if the pod stays pending.
         devices: in the order of the pod's claims and requests.
+        left_out: the optional requests that are not served; the reason is empty.
         reason: why the pod stays pending; equal reasons of nodes are counted. Empty if it has a node.
     """
 
@@ -53,6 +54,7 @@ class Placement:
     node: str = ""
     devices: tuple[PlacedDevice, ...] = ()
     reason: str = ""
+    left_out: tuple[LeftOut, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """A placement for programs."""
@@ -60,5 +62,6 @@ class Placement:
             "pod": self.pod,
             "node": self.node or None,
             "devices": [device.as_json() for device in self.devices],
+            "leftOut": [{"claim": each.claim, "request": each.request} for each in self.left_out],
             "reason": self.reason or None,
         }

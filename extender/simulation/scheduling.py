@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 
-from allocator import Features
+from allocator import Features, LeftOut, not_served
 from extender.background.pinned_pods import is_pinned, lacks_some
 from extender.explain.admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
@@ -83,7 +83,7 @@ async def _serve(service: Service, cluster: EmbeddedCluster, pod: Pod) -> Placem
     await cluster.settle()
     if reason := without_devices(pod, cluster.state.snapshot, service.overview.features):
         return Placement(str(pod), reason=reason)
-    return Placement(str(pod), pod.node_name, devices_of(pod, cluster.state.snapshot))
+    return _placed(pod, pod.node_name, cluster.state.snapshot)
 
 
 async def _place(
@@ -107,7 +107,7 @@ async def _place(
         return Placement(str(pod), reason=str(error) or "not decided in time")
     choice.place(pod, node)
     await cluster.settle()
-    return Placement(str(pod), node, devices_of(pod, cluster.state.snapshot))
+    return _placed(pod, node, cluster.state.snapshot)
 
 
 async def _unmade(pod: Pod, cluster: EmbeddedCluster) -> str:
@@ -120,6 +120,17 @@ def _summary(reasons: Iterable[str]) -> str:
     """Equal reasons counted, as kube-scheduler does: ``3 no free device for request gpu, 1 node is unschedulable``."""
     counts = Counter(reasons)
     return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "there are no nodes"
+
+
+def _placed(pod: Pod, node: str, snapshot: Snapshot) -> Placement:
+    """The placement of a pod with its claims as they are allocated now."""
+    left_out = tuple(
+        LeftOut(key.name, name, "")
+        for key in claim_keys(snapshot.pods.get(pod.key, pod))
+        if (claim := snapshot.claims.get(key)) is not None and claim.claim.allocation is not None
+        for name in not_served(claim.claim)
+    )
+    return Placement(str(pod), node, devices_of(pod, snapshot), left_out=left_out)
 
 
 def devices_of(pod: Pod, snapshot: Snapshot) -> tuple[PlacedDevice, ...]:

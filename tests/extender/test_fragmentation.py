@@ -80,12 +80,14 @@ def test_explanation_names_the_policy_and_the_waste_for_programs_as_well() -> No
             "score": 10,
             "why": "wastes the least: other pods can no longer use 0.50 devices (on the worst node 1.00)",
             "devices": [{"claim": "ns/small-claim", "request": "gpu", "device": device("b", 0)}],
+            "leftOut": [],
         },
         {
             "node": "a",
             "score": 0,
             "why": "wastes 0.50 devices more than the best node: other pods can no longer use 1.00 devices",
             "devices": [{"claim": "ns/small-claim", "request": "gpu", "device": device("a", 1)}],
+            "leftOut": [],
         },
     ]
 

@@ -51,8 +51,8 @@ def test_simulate_prints_json_if_asked(manifests: Path) -> None:
     result = RUNNER.invoke(app, ["simulate", str(manifests), "-o", "json"])
     device = {"claim": "c", "request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}
     assert orjson.loads(result.stdout) == [
-        {"pod": "ns/p", "node": "a", "devices": [device], "reason": None},
-        {"pod": "ns/q", "node": None, "devices": [], "reason": "1 no free device for request gpu"},
+        {"pod": "ns/p", "node": "a", "devices": [device], "leftOut": [], "reason": None},
+        {"pod": "ns/q", "node": None, "devices": [], "leftOut": [], "reason": "1 no free device for request gpu"},
     ]
 
 

@@ -33,6 +33,7 @@ from allocator.model.json.common import (
 )
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
+from allocator.model.optional import with_optional
 from allocator.model.quantity import Quantity
 
 _MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}
@@ -94,17 +95,18 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
     """
     reader = ObjectReader("ResourceClaim", obj, VERSIONS)
     metadata, status = reader.metadata, reader.top.child("status")
+    annotations = metadata.text_mapping("annotations")
     owners = [owner for owner in metadata.children("ownerReferences") if owner.flag("controller")]
     parsed = Claim(
         namespace=metadata.text("namespace"),
         name=reader.name,
         uid=metadata.text("uid"),
-        spec=read_spec(reader.top.child("spec"), reader.api_version),
+        spec=with_optional(read_spec(reader.top.child("spec"), reader.api_version), annotations),
         allocation=allocation_or_none(status, "allocation"),
         reserved_for=tuple(_consumer(consumer) for consumer in status.children("reservedFor")),
         owner_uid=owners[0].text("uid") if owners else None,
         deleting=reader.deleting,
-        annotations=metadata.text_mapping("annotations"),
+        annotations=annotations,
         owner_name=owners[0].text("name") if owners else "",
     )
     reader.finish()
@@ -120,12 +122,13 @@ def parse_claim_template(obj: Mapping[str, object]) -> ClaimTemplate:
     reader = ObjectReader("ResourceClaimTemplate", obj, VERSIONS)
     spec = reader.top.child("spec")
     metadata = spec.child("metadata")
+    annotations = metadata.text_mapping("annotations")
     parsed = ClaimTemplate(
         namespace=reader.metadata.text("namespace"),
         name=reader.name,
-        spec=read_claim_spec(spec.child("spec"), reader.api_version),
+        spec=with_optional(read_claim_spec(spec.child("spec"), reader.api_version), annotations),
         labels=metadata.text_mapping("labels"),
-        annotations=metadata.text_mapping("annotations"),
+        annotations=annotations,
     )
     reader.finish()
     return parsed

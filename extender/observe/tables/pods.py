@@ -107,7 +107,7 @@ def _of_claims(pod: Pod, snapshot: Snapshot) -> Iterator[str]:
             continue
         for request in spec.requests:
             ways = " or ".join(map(_way, request.alternatives)) or "unknown"
-            yield f"{request.name}: {ways}"
+            yield f"{request.name}: {ways}{', optional' if request.name in spec.optional else ''}"
 
 
 def _spec(pod: Pod, entry: PodClaim, snapshot: Snapshot) -> ClaimSpec | None:
