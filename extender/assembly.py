@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from allocator import POLICIES, Clock, Limits, Selectors, Shape
 from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
+from extender.background.immediate_claims import ImmediateAllocation
 from extender.background.lost_claims import LostClaims
 from extender.background.orphans import OrphanCollector
 from extender.background.pinned_pods import PinnedPods
@@ -37,10 +38,11 @@ from extender.service import Service
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, Reports
+from extender.verbs.immediate_claims import ImmediateClaims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.evictions import Evictor
-from extender.writes.lease import PINNED_PODS, QUOTA_STATUS, SharedLease
+from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, SharedLease
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -98,7 +100,10 @@ def make_service(
 
     now, faults = writer.now, solver.faults
     replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    lease, status_lease = (SharedLease(api, key, replica, now, solver.clock) for key in (PINNED_PODS, QUOTA_STATUS))
+    lease, status_lease, immediate_lease = (
+        SharedLease(api, key, replica, now, solver.clock) for key in (PINNED_PODS, QUOTA_STATUS, IMMEDIATE_CLAIMS)
+    )
+    immediate = ImmediateClaims(state, decider, binder.pinned, off_loop)
     schedulers = settings.scheduling.scheduler_names
     preemptor = Preemptor(state, decider, Evictor(api, now), binder.is_binding, tell, metrics.preemption, off_loop)
     tasks = (
@@ -112,6 +117,7 @@ def make_service(
         requeue,
         PoolRequests(state, api, solver.clock, now, off_loop),
         PinnedPods(state, binder.pinned, lease, solver, schedulers, tell, now),
+        ImmediateAllocation(state, immediate, immediate_lease, solver, tell, now),
     )
     background = BackgroundRunner(tasks, faults)
     overview = make_overview(api, state, decider, settings, now=now, live=live, off_loop=off_loop)

@@ -32,12 +32,13 @@ from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.pods.device_quota import is_counted
 from extender.pods.policy import policy_of
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects import ClaimObject, Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder
 from extender.verbs.bind_errors import BindError
 from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
+from extender.verbs.immediate_claims import ImmediateClaims
 from extender.verbs.merits import Merits
 from extender.verbs.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_by_cpu, score_nodes
@@ -225,6 +226,17 @@ class Service:
         """
         try:
             await self._binder.pinned.serve(pod)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            raise RefusedError(str(error)) from error
+
+    async def allocate_claim(self, claim: ClaimObject) -> None:
+        """Allocate an immediate claim, which no pod needs yet.
+
+        Raises:
+            RefusedError: it cannot be allocated now.
+        """
+        try:
+            await ImmediateClaims(self._state, self._decider, self._binder.pinned, self._off_loop).allocate(claim)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             raise RefusedError(str(error)) from error
 

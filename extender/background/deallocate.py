@@ -12,6 +12,7 @@ from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.kube.api import OutcomeUnknownError
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
+from extender.state.claim_annotations import is_immediate
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -22,7 +23,7 @@ logger = structlog.get_logger()
 
 
 def claim_in_the_way(pod: Pod, reasons: Collection[str], snapshot: Snapshot) -> ClaimObject | None:
-    """A claim of the pod that has ruled out a node, and that no other pod uses.
+    """A claim of the pod that has ruled out a node, and that no other pod uses. Immediate claims stay allocated.
 
     Args:
         pod: for which no node was left.
@@ -38,7 +39,11 @@ def claim_in_the_way(pod: Pod, reasons: Collection[str], snapshot: Snapshot) -> 
 
 def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
     is_flying = found.claim.uid in snapshot.assumed
-    return not is_flying and all(consumer.uid == pod.uid for consumer in found.claim.reserved_for)
+    return (
+        not is_flying
+        and not is_immediate(found.claim)
+        and all(consumer.uid == pod.uid for consumer in found.claim.reserved_for)
+    )
 
 
 class Deallocator(BackgroundTask):

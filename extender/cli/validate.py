@@ -21,12 +21,13 @@ from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, RawObject
 from extender.observe.tables.terminal import Table, print_table
+from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
 from extender.state.objects import POLICY, ClaimObject
 
 app = command_app()
 
 _DOMAIN: Final = "dra-extender.dev/"
-_ANNOTATIONS: Final = (POLICY, DRIVERS, OPTIONAL_REQUESTS)
+_ANNOTATIONS: Final = (POLICY, DRIVERS, OPTIONAL_REQUESTS, ALLOCATION_MODE, PRIORITY)
 _METADATA: Final = (
     ("metadata",),
     ("spec", "metadata"),
@@ -60,7 +61,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
     warn(*_unusable_pools(loaded.objects), *_unknown_annotations(loaded.documents))
-    warn(*_wrong_optional_requests(loaded.objects))
+    warn(*_wrong_annotations(loaded.objects))
     refuse(loaded.problems)
 
 
@@ -82,12 +83,13 @@ def _unknown_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
                     yield f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]: unknown annotation{meant}"
 
 
-def _wrong_optional_requests(objects: Iterable[RawObject]) -> Iterator[str]:
-    """Claims and templates whose annotation names a request that they do not have."""
+def _wrong_annotations(objects: Iterable[RawObject]) -> Iterator[str]:
+    """Claims and templates whose annotations name requests that they do not have, or contradict each other."""
     for each in objects:
         value = each.value.claim if isinstance(each.value, ClaimObject) else each.value
-        if isinstance(value, (Claim, ClaimTemplate)) and (problem := optional_problem(value.spec)):
-            yield f"{each.source}: {each}: {problem}"
+        if isinstance(value, (Claim, ClaimTemplate)):
+            problems = filter(None, (optional_problem(value.spec), mode_problem(value.annotations)))
+            yield from (f"{each.source}: {each}: {problem}" for problem in problems)
 
 
 def _at(data: object, path: Iterable[str]) -> Mapping[str, object]:

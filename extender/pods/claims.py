@@ -11,6 +11,7 @@ from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, required
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
+from extender.state.claim_annotations import is_immediate, mode_problem
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.binding_conditions import unmet
@@ -187,6 +188,8 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
         if not is_in_use(snapshot, claim.uid) and double_allocation(snapshot, claim.uid):
             raise _BlockedError(f"the allocation of claim {claim.name} is void: others hold its devices", found)
         return found
+    if claim.annotations and claim.uid != pod.uid and (reason := _withheld(claim)):
+        raise _BlockedError(reason)
     assumed_allocation = snapshot.assumed.get(claim.uid)
     if assumed_allocation is None:
         _check_classes(claim.spec, snapshot)
@@ -194,6 +197,15 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
     if assumed_allocation.pod_uid != pod.uid:
         raise _BlockedError(f"claim {claim.name} is being allocated for another pod")
     return replace(found, claim=replace(claim, allocation=assumed_allocation.allocation))
+
+
+def _withheld(claim: Claim) -> str:
+    """Why a claim without an allocation is not allocated for a pod; empty if it may be. A stand-in has its uid."""
+    if problem := mode_problem(claim.annotations):
+        return f"claim {claim.name}: {problem}"
+    return (
+        f"claim {claim.name} waits to be allocated by itself (allocation mode Immediate)" if is_immediate(claim) else ""
+    )
 
 
 def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:

@@ -1,10 +1,12 @@
 """Schedules the pending pods of a cluster in memory, one after the other, with the verbs of the service.
 
-Pinned pods have their turn among them: their claims are allocated for the node that they have.
+Immediate claims are allocated first. Pinned pods have their turn among the pods: their claims are allocated for the
+node that they have.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 
 from allocator import Features, LeftOut, not_served
@@ -19,8 +21,10 @@ from extender.scheduler.attempts import no_attempt
 from extender.service import RefusedError, Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
 from extender.simulation.placement import PlacedDevice, Placement
+from extender.state.claim_annotations import is_immediate, mode_problem
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.immediate_claims import turn
 from extender.verbs.wire import BindArgs, FilterArgs
 
 
@@ -45,6 +49,7 @@ async def schedule(
         before: schedule only the pods that come before this pod; None: all.
         progress: called after each pod with the number of pods that are done, and of all.
     """
+    await _allocate_immediate(service, cluster)
     pods = map(parse_pod, (await cluster.api.list(PODS)).items)
     snapshot, features = cluster.state.snapshot, service.overview.features
     unserved = [pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot, features)]
@@ -64,6 +69,15 @@ async def schedule(
         placed += [Placement(str(pod), reason=fault) for fault in faults]
         progress(len(placed), len(pending))
     return tuple(placed)
+
+
+async def _allocate_immediate(service: Service, cluster: EmbeddedCluster) -> None:
+    """Allocate the immediate claims. Pods of those that cannot be allocated are told that their claims wait."""
+    claims = [each for each in cluster.state.snapshot.claims.values() if is_immediate(each.claim)]
+    for each in sorted(claims, key=turn):
+        if each.claim.allocation is None and not mode_problem(each.claim.annotations):
+            with suppress(RefusedError):
+                await service.allocate_claim(each)
 
 
 def _turn(pod: Pod) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from extender.pods.claims import Blocked, PodClaims
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.grounds import rests
 from extender.pods.nominated import found_on
+from extender.state.claim_annotations import is_immediate
 from extender.state.extended_resources import ExtendedClaim
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
@@ -149,5 +150,5 @@ def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> It
     for each in claims:
         if each.claim.allocation is not None:
             resumed = each.claim.uid in snapshot.assumed
-            frees = resumed or is_reserved(each.claim, pod.uid)
+            frees = not is_immediate(each.claim) and (resumed or is_reserved(each.claim, pod.uid))
             yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees)

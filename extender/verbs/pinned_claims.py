@@ -18,6 +18,7 @@ from allocator import Recent
 from extender.decisions.solver import Solver
 from extender.kube.api import CLAIMS
 from extender.pods.claims import claim_keys
+from extender.state.claim_annotations import is_immediate
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -81,15 +82,32 @@ class PinnedClaims:
             WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
         """
         until = asyncio.get_running_loop().time() + self._deadline
-        plan = await self._planned(pod, until)
-        await self._hear(await self._allocate(pod, plan), until)
-        snapshot = self._state.snapshot
-        checked = [await self._checked(each, snapshot) for each in plan.reservations]
-        for each in checked:
+        for each in (checked := await self._allocated_and_checked(pod, await self._planned(pod, until), until)):
             await self._writer.reserve_as_known(each)
         logger.debug(
             "claims allocated", pod=str(pod), node=pod.node_name, claims=[str(each.claim.key) for each in checked]
         )
+
+    async def allocate(self, pod: Pod) -> None:
+        """Allocate the claims of a stand-in for its node, and check them; they are reserved for nobody.
+
+        Raises:
+            BindError: the claims cannot be allocated for the node now, or their devices are not ready.
+            WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
+        """
+        until = asyncio.get_running_loop().time() + self._deadline
+        await self._allocated_and_checked(pod, await self._planner.plan(pod, pod.node_name, [], until), until)
+
+    async def check(self, claim: ClaimObject, pod: Pod) -> None:
+        """Check an allocated claim of a stand-in. If the check fails, the claim is taken back. Raises as `allocate`."""
+        if claim.claim.allocation is not None:
+            known = Reservation(claim, pod, claim.claim.allocation, allocates=False, frees=True)
+            await self._checked(known, self._state.snapshot)
+
+    async def _allocated_and_checked(self, pod: Pod, plan: Plan, until: float) -> list[Reservation]:
+        await self._hear(await self._allocate(pod, plan), until)
+        snapshot = self._state.snapshot
+        return [await self._checked(each, snapshot) for each in plan.reservations]
 
     async def _planned(self, pod: Pod, until: float) -> Plan:
         """The writes to make. If no devices fit for all claims together, the claims that no pod uses are given back.
@@ -183,5 +201,5 @@ def _idle(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:
         found = snapshot.claims.get(key)
         if found is None or found.claim.allocation is None or found.claim.deleting or found.claim.reserved_for:
             continue
-        if found.claim.uid not in snapshot.assumed:
+        if found.claim.uid not in snapshot.assumed and not is_immediate(found.claim):
             yield found

@@ -1,4 +1,4 @@
-"""Events on pods, which ``kubectl describe pod`` shows. A repeated Event is counted, not written again.
+"""Events on pods and claims, which ``kubectl describe`` shows. A repeated Event is counted, not written again.
 
 Nothing depends on an Event: one that can't be written is logged and dropped.
 """
@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from allocator import printable
-from extender.kube.api import EVENTS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import CLAIMS, EVENTS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.state.objects import Pod
 
 REPORTER: Final = "dra-extender"
@@ -56,12 +56,14 @@ class Note:
         text: for people; another text makes another Event.
         action: CamelCase, what the extender was about to do.
         is_warning: a person should look at it.
+        of_claim: the Event is on the claim of a stand-in (`extender.pods.stand_in`), not on a pod.
     """
 
     reason: str
     text: str
     action: str = "Scheduling"
     is_warning: bool = True
+    of_claim: bool = False
 
 
 @dataclass(slots=True)
@@ -151,12 +153,12 @@ class Recorder:
                 told.name, told.count, told.first = "", 1, told.last
             else:
                 return
-        event = _event(told, self._instance)
+        event = _event(told, self._instance, self._api.api_version(CLAIMS) if told.note.of_claim else "v1")
         await self._api.create(EVENTS, event)
         told.name = event["metadata"]["name"]
 
 
-def _event(told: _Told, instance: str) -> RawObject:
+def _event(told: _Told, instance: str, api_version: str) -> RawObject:
     pod, note = told.pod, told.note
     identity = hashlib.sha256(f"{pod.uid} {note} {told.first} {instance}".encode()).hexdigest()[:16]
     return {
@@ -170,8 +172,8 @@ def _event(told: _Told, instance: str) -> RawObject:
         "reason": note.reason,
         "action": note.action,
         "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
+            "apiVersion": api_version,
+            "kind": (CLAIMS if note.of_claim else PODS).kind,
             "namespace": pod.namespace,
             "name": pod.name,
             "uid": pod.uid,

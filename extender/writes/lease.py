@@ -17,6 +17,9 @@ PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")
 QUOTA_STATUS: Final = ObjectKey("kube-system", "dra-extender-quota-status")
 """The lease of the replica that writes the statuses of DeviceQuotas."""
 
+IMMEDIATE_CLAIMS: Final = ObjectKey("kube-system", "dra-extender-immediate-claims")
+"""The lease of the replica that allocates immediate claims."""
+
 LEASE_SECONDS: Final = 15
 """If a lease was not renewed for this time, other replicas may take it."""
 

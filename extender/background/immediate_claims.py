@@ -1,0 +1,206 @@
+"""Immediate claims: allocated as soon as that is possible, before a pod needs them (KEP-3063, "Allocation modes")."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from allocator import Claim, Recent
+from extender.background.bound_pods import AT_ONCE
+from extender.background.queueing_hints import queueing_hint
+from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
+from extender.background.task import BackgroundTask
+from extender.background.unserved import PATIENCE
+from extender.decisions.solver import Solver
+from extender.kube.api import ObjectKey, OutcomeUnknownError
+from extender.pods.stand_in import stand_in
+from extender.state.changes import Change
+from extender.state.claim_annotations import is_immediate, mode_problem
+from extender.state.kinds import Topic
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.verbs.bind_errors import BindError
+from extender.verbs.immediate_claims import ImmediateClaims, turn
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.events import Note
+from extender.writes.lease import SharedLease
+
+WAITS: Final = "ClaimNotAllocated"
+INVALID: Final = "InvalidAnnotation"
+_KEPT: Final = 4096
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An immediate claim that is to be allocated, or checked.
+
+    Attributes:
+        claim: as it is known.
+        rejected: its stand-in, and when to try it again.
+        since: when it was found.
+        reason: why the last try failed; empty if there was none.
+    """
+
+    claim: ClaimObject
+    rejected: RejectedPod
+    since: datetime
+    reason: str = ""
+
+
+class ImmediateAllocation(BackgroundTask):
+    """Looks for immediate claims and allocates each: at once, after changes that may help it, and from time to time.
+
+    One replica does so at a time. Claims with annotations that contradict each other get an Event.
+
+    Args:
+        state: the cluster.
+        claims: allocates a claim.
+        lease: this replica holds it while it allocates.
+        solver: has the clock and the faults.
+        tell: writes an Event on a claim, which its stand-in names.
+        now: the time.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        claims: ImmediateClaims,
+        lease: SharedLease,
+        solver: Solver,
+        tell: Callable[[Pod, Note], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._claims = claims
+        self._lease = lease
+        self._solver = solver
+        self._tell = tell
+        self._now = now
+        self._seen = state.snapshot
+        self._unread: Iterator[ObjectKey] | None = None
+        self._waiting: dict[str, _Waiting] = {}
+        self._told: Recent[str] = Recent(_KEPT)
+        self._checked: Recent[str] = Recent(_KEPT)
+
+    async def tick(self) -> None:
+        """Look for immediate claims, allocate the due ones, and tell the others what they wait for."""
+        if self._state.not_ready:
+            return
+        before, snapshot = self._seen, self._state.snapshot
+        changes = self._state.changes_since(before.version)
+        self._seen = snapshot
+        for key in self._to_read(snapshot, changes):
+            self._read(snapshot, key)
+        if self._waiting:
+            self._note_changes(before, snapshot, changes)
+        await self._serve_due()
+        self._tell_due()
+
+    def _to_read(self, snapshot: Snapshot, changes: tuple[Change, ...] | None) -> list[ObjectKey]:
+        """The claims that have changed; at first, and if the changes are not known, all claims, some in each turn."""
+        if self._unread is None or changes is None:
+            self._unread = iter(list(snapshot.claims))
+        changed = {each.key for each in changes or () if each.topic is Topic.CLAIM}
+        return [*islice(self._unread, AT_ONCE), *(key for key in changed if isinstance(key, ObjectKey))]
+
+    def _read(self, snapshot: Snapshot, key: ObjectKey) -> None:
+        found = snapshot.claims.get(key)
+        if found is None or not found.claim.annotations:
+            return
+        claim, problem = found.claim, mode_problem(found.claim.annotations)
+        if problem and claim.allocation is None:
+            self._say(found, Note(INVALID, f"the claim is not allocated: {problem}", of_claim=True))
+        if _is_wanted(claim) and self._has_work(found):
+            known = self._waiting.get(claim.uid)
+            if known is None:
+                rejected = RejectedPod(stand_in(claim), None, Attention.NOW)
+                self._waiting[claim.uid] = _Waiting(found, rejected, self._now())
+            else:
+                known.claim = found
+
+    def _has_work(self, found: ClaimObject) -> bool:
+        """Whether a claim is not allocated, or its allocation was never checked by this process."""
+        claim = found.claim
+        if claim.deleting or claim.uid in self._state.snapshot.assumed:
+            return not claim.deleting and claim.allocation is None
+        if claim.allocation is None:
+            return True
+        return not claim.reserved_for and self._checked.find(claim.uid) != _version(found)
+
+    def _note_changes(self, before: Snapshot, snapshot: Snapshot, changes: tuple[Change, ...] | None) -> None:
+        """Forget claims that need nothing any more. The others are due if a change may help, or if it is time."""
+        hint, now = queueing_hint(changes, before, snapshot), self._solver.clock()
+        for uid, each in list(self._waiting.items()):
+            found = snapshot.claim(uid)
+            if found is None or not _is_wanted(found.claim) or not self._has_work(found):
+                del self._waiting[uid]
+                continue
+            each.claim = found
+            if each.rejected.again <= now or each.rejected.targets(each.rejected.pod, hint, snapshot):
+                each.rejected.attention = Attention.NOW
+
+    async def _serve_due(self) -> None:
+        due = sorted(
+            (each for each in self._waiting.values() if each.rejected.attention is Attention.NOW),
+            key=lambda each: turn(each.claim),
+        )
+        try:
+            if not due:
+                await self._lease.give_back()
+                return
+            if not await self._lease.take():
+                return
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            for each in due:
+                each.reason = str(error)
+                each.rejected.postpone(self._solver.clock())
+            return
+        until = self._solver.clock() + LOOK_SECONDS
+        for each in due:
+            each.rejected.postpone(self._solver.clock())
+            with self._solver.faults.of(f"claim {each.claim.key}"):
+                await self._serve(each)
+            if self._solver.clock() > until:
+                return
+
+    async def _serve(self, waiting: _Waiting) -> None:
+        uid = waiting.claim.claim.uid
+        found = self._state.snapshot.claim(uid)
+        if found is None:
+            return
+        try:
+            if found.claim.allocation is None:
+                await self._claims.allocate(found)
+            else:
+                await self._claims.check(found)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            waiting.reason = str(error)
+            return
+        del self._waiting[uid]
+        now = self._state.snapshot.claim(uid)
+        if now is not None:
+            self._checked.keep(uid, _version(now))
+
+    def _tell_due(self) -> None:
+        due = self._now() - PATIENCE
+        for each in self._waiting.values():
+            if each.reason and each.since <= due:
+                self._say(each.claim, Note(WAITS, f"the claim waits to be allocated: {each.reason}", of_claim=True))
+
+    def _say(self, claim: ClaimObject, note: Note) -> None:
+        """Write an Event on a claim, unless it was the last one."""
+        if self._told.find(claim.claim.uid) != note.text:
+            self._told.keep(claim.claim.uid, note.text)
+            self._tell(stand_in(claim.claim), note)
+
+
+def _is_wanted(claim: Claim) -> bool:
+    return is_immediate(claim) and not mode_problem(claim.annotations)
+
+
+def _version(claim: ClaimObject) -> str:
+    """Names an allocation of a claim: the devices."""
+    allocation = claim.claim.allocation
+    return "" if allocation is None else f"{allocation.timestamp} {[each.device for each in allocation.results]}"

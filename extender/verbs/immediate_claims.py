@@ -1,0 +1,101 @@
+"""A claim without a pod: allocated on the best node, checked, and reserved for nobody.
+
+The steps are those of a pinned pod without the reservation; a stand-in takes the place of the pod.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from extender.decisions.evaluate import Decider
+from extender.kube.api import ObjectKey
+from extender.offload import Offload
+from extender.pods.stand_in import stand_in
+from extender.state.claim_annotations import priority_of
+from extender.state.node_requirements import CORDON
+from extender.state.objects import ClaimObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.verbs.bind_errors import BindError
+from extender.verbs.filter import Bounds, filter_nodes
+from extender.verbs.pinned_claims import PinnedClaims
+from extender.verbs.prioritize import score_nodes
+
+SEARCH_SECONDS: Final = 2.0
+"""The longest search for the node of one claim, by the solver's clock."""
+
+
+def turn(claim: ClaimObject) -> tuple[int, str, ObjectKey]:
+    """Sorts immediate claims: those with the highest priority first, then the oldest."""
+    return -priority_of(claim.claim), claim.created, claim.key
+
+
+@dataclass(frozen=True, slots=True)
+class ImmediateClaims:
+    """Allocates claims that no pod needs yet.
+
+    Attributes:
+        state: the cluster.
+        decider: remembers verdicts; its solver has the policy.
+        claims: writes and checks allocations.
+        off_loop: where nodes are judged.
+    """
+
+    state: ClusterState
+    decider: Decider
+    claims: PinnedClaims
+    off_loop: Offload
+
+    async def allocate(self, claim: ClaimObject, names: Sequence[str] | None = None) -> None:
+        """Allocate a claim on the best of some nodes; None: of all nodes.
+
+        Raises:
+            BindError: no node has the devices now, or others were quicker.
+            WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
+        """
+        pod, snapshot = stand_in(claim.claim), self.state.snapshot
+        node = await self.off_loop(partial(best_node, pod, names, snapshot, self.decider))
+        await self.claims.allocate(replace(pod, node_name=node))
+
+    async def check(self, claim: ClaimObject) -> None:
+        """Check an allocation that a process may have left unchecked: one that is void is taken back.
+
+        Raises:
+            BindError: the allocation was taken back, or its devices are not ready.
+            WriteRefusedError, OutcomeUnknownError: it could not be taken back.
+        """
+        await self.claims.check(claim, stand_in(claim.claim))
+
+
+def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider: Decider) -> str:
+    """The node with the highest score of those that have the devices; of equal nodes, the first by name.
+
+    Cordoned nodes are passed over: no pod could use the devices there.
+
+    Args:
+        pod: a stand-in.
+        names: the nodes; None: all.
+        snapshot: the cluster that the decider follows.
+        decider: remembers what was decided.
+
+    Raises:
+        BindError: there is none; the text has the reasons, counted.
+    """
+    solver = decider.solver
+    until = solver.clock() + SEARCH_SECONDS
+    nodes = (snapshot.nodes.get(name) for name in sorted(snapshot.nodes if names is None else names))
+    asked = [node.name for node in nodes if node is not None and CORDON not in node.taints[:1]]
+    if not asked:
+        raise BindError("there is no node that is not cordoned")
+    decider.follow(snapshot)
+    try:
+        result = filter_nodes(pod, asked, snapshot, solver.within(until), decider=decider, bounds=Bounds(until))
+    except TimeoutError as error:
+        raise BindError("out of time: the nodes were still looked at") from error
+    if not result.passed:
+        counts = Counter({**result.unresolvable, **result.failed}.values())
+        raise BindError(", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
+    scores = score_nodes(result.passed, result.merits, solver.policy)
+    return max(zip(scores, result.passed, strict=True), key=lambda each: each[0])[1]

@@ -1,0 +1,342 @@
+"""Claims that are allocated before a pod needs them: where, in which order, what they wait for, and who keeps them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocator import Claim, parse_claim
+from extender import Cluster
+from extender.background.deallocate import claim_in_the_way
+from extender.background.immediate_claims import INVALID, WAITS, ImmediateAllocation
+from extender.cli.main import app
+from extender.decisions.evaluate import Decider
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey, RawObject
+from extender.offload import at_once
+from extender.pods.claims import Blocked, claims_of
+from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
+from extender.state.objects import Pod
+from extender.state.state import ClusterState
+from extender.verbs.immediate_claims import ImmediateClaims
+from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.events import Note
+from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
+from tests.extender.binding_scene import Lagging
+from tests.extender.cli_scene import RUNNER, written
+from tests.kit import virtualtime
+from tests.kit.binders import binder_over, devices_of
+from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, node, pod, request, solver
+from tests.kit.objects.parts import api_object
+from tests.kit.servers.memory import NOW, Transport, memory_api, writes
+
+ROOM = (GPU, node("n"), local_slice("n", 2))
+
+
+def immediate(name: str = "c", *requests: Object, created: str = "2026-01-01T00:00:00Z", **annotations: str) -> Object:
+    """A claim that is to be allocated without a pod."""
+    found = {ALLOCATION_MODE: "Immediate", **{f"dra-extender.dev/{key}": value for key, value in annotations.items()}}
+    return claim(name, *requests, metadata={"annotations": found, "creationTimestamp": created})
+
+
+class Scene:
+    """An extender that allocates the immediate claims of a cluster."""
+
+    def __init__(self, *objects: RawObject, api: Any = None, holder: str = "mine") -> None:
+        self.api = api or memory_api(*objects)
+        self.transport = Transport(self.api)
+        self.passed = timedelta()
+        self.told: list[tuple[str, Note]] = []
+        self.state = ClusterState()
+        self.watch = Lagging(self.state)
+        self.api.follow(self.watch)
+        by = replace(solver(), clock=self.clock)
+        void = DoubleAllocations(count=lambda: None, tell=self._hear)
+        binder = binder_over(self.transport, self.state, now=self.now, by=by, double_allocations=void)
+        lease = SharedLease(self.transport, IMMEDIATE_CLAIMS, holder, self.now, self.clock)
+        decider = Decider(by, self.state.changes_since)
+        claims = ImmediateClaims(self.state, decider, binder.pinned, at_once)
+        self.task = ImmediateAllocation(self.state, claims, lease, by, self._hear, self.now)
+
+    def clock(self) -> float:
+        return self.passed.total_seconds()
+
+    def now(self) -> datetime:
+        return NOW + self.passed
+
+    def look(self, *, seconds: float = 0.2, ticks: int = 3) -> None:
+        """Give the task some turns, with this number of seconds between them."""
+
+        async def run() -> None:
+            for _ in range(ticks):
+                await self.task.tick()
+                self.passed += timedelta(seconds=seconds)
+
+        virtualtime.run(run())
+
+    def has(self, name: str) -> list[str]:
+        """The devices of a claim, which is reserved for nobody."""
+        raw = virtualtime.run(self.api.get(CLAIMS, ObjectKey("ns", name)))
+        assert not (raw.get("status") or {}).get("reservedFor")
+        return [each.partition("/")[2] for each in devices_of(raw)]
+
+    def add(self, obj: RawObject) -> None:
+        kinds = {each.kind: each for each in (CLAIMS, CLASSES, NODES, PODS, SLICES)}
+        virtualtime.run(self.api.create(kinds[obj["kind"]], obj))
+
+    def give(self, name: str, device: str) -> None:
+        """Others allocate a device to a claim."""
+        status = claim(name, allocated=[device], at="n")["status"]
+        virtualtime.run(self.api.patch_status(CLAIMS, ObjectKey("ns", name), {"status": status}))
+
+    def delete(self, name: str) -> None:
+        virtualtime.run(self.api.delete(CLAIMS, ObjectKey("ns", name)))
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """Reason and text of each Event on a claim."""
+        assert all(note.of_claim for _, note in self.told)
+        return [(note.reason, note.text) for _, note in self.told]
+
+    @property
+    def writes(self) -> list[str]:
+        return [call for call in writes(self.transport.calls) if not call.endswith("leases")]
+
+    def _hear(self, stand_in: Pod, note: Note) -> None:
+        self.told.append((stand_in.name, note))
+
+
+class TestAllocating:
+    def test_a_claim_is_allocated_without_a_pod_and_reserved_for_nobody(self) -> None:
+        scene = Scene(*ROOM, immediate())
+        scene.look()
+        assert scene.has("c") == ["gpu-0"]
+        assert scene.writes == ["update resourceclaims", "update_status resourceclaims"]
+
+    def test_a_claim_that_comes_later_is_found(self) -> None:
+        scene = Scene(*ROOM)
+        scene.look()
+        scene.add(immediate())
+        scene.look()
+        assert scene.has("c") == ["gpu-0"]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            pytest.param(claim("c"), id="no annotation"),
+            pytest.param(
+                claim("c", metadata={"annotations": {ALLOCATION_MODE: "WaitForFirstConsumer"}}), id="the other mode"
+            ),
+        ],
+    )
+    def test_other_claims_are_left_alone(self, other: Object) -> None:
+        scene = Scene(*ROOM, other)
+        scene.look()
+        assert (scene.has("c"), scene.writes, scene.notes) == ([], [], [])
+
+    def test_the_highest_priority_goes_first_and_then_the_oldest(self) -> None:
+        old, young = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+        scene = Scene(
+            *ROOM,
+            immediate("a", created=young),
+            immediate("b", created=old),
+            immediate("c", created=young, priority="7"),
+            immediate("d", created=old, priority="-7"),
+        )
+        scene.look()
+        assert {name: scene.has(name) for name in "abcd"} == {"a": [], "b": ["gpu-1"], "c": ["gpu-0"], "d": []}
+
+    def test_it_goes_to_the_node_with_the_highest_score(self) -> None:
+        """First-fit scores preferred alternatives: only the second node has what is wanted most."""
+        fast = [f"device.attributes['{'gpu.example.com'}'].kind == 'fast'"]
+        ways = {"name": "gpu", "firstAvailable": [_way("fast", *fast), _way("any")]}
+        scene = Scene(
+            GPU,
+            node("a"),
+            node("b"),
+            local_slice("a", attributes={"kind": {"string": "slow"}}),
+            local_slice("b", attributes={"kind": {"string": "fast"}}),
+            immediate("c", ways),
+        )
+        scene.look()
+        (term,) = scene.state.snapshot.claims[ObjectKey("ns", "c")].claim.allocation.node_selector.terms  # type: ignore[union-attr]
+        assert term.match_fields[0].values == ("b",)
+
+    def test_a_cordoned_node_gets_none(self) -> None:
+        cordoned = node("n")
+        cordoned["spec"] = {"unschedulable": True}
+        scene = Scene(GPU, cordoned, local_slice("n"), immediate())
+        scene.look(seconds=20)
+        assert scene.has("c") == []
+        assert scene.notes == [(WAITS, "the claim waits to be allocated: there is no node that is not cordoned")]
+
+    def test_devices_that_every_node_reaches_bind_the_claim_to_no_node(self) -> None:
+        scene = Scene(GPU, node("n"), network_slice("net"), immediate())
+        scene.look()
+        allocation = scene.state.snapshot.claims[ObjectKey("ns", "c")].claim.allocation
+        assert allocation is not None
+        assert allocation.node_selector is None
+
+    def test_devices_of_nominated_pods_stay_theirs(self) -> None:
+        scene = Scene(*ROOM, claim("d", request(count=2)), pod("p", "d", nominated="n"), immediate(priority="99"))
+        scene.look()
+        assert scene.has("c") == []
+
+
+def _way(name: str, *selectors: str) -> Object:
+    found = request(name, selectors=selectors)
+    return {"name": name, **found["exactly"]}
+
+
+class TestWaiting:
+    def test_the_claim_is_told_once_why_and_only_if_that_lasts(self) -> None:
+        scene = Scene(GPU, node("n"), immediate())
+        scene.look()
+        assert scene.notes == []
+        scene.look(seconds=20)
+        scene.look(seconds=20)
+        assert scene.notes == [(WAITS, "the claim waits to be allocated: 1 no device for request gpu")]
+
+    def test_it_is_allocated_as_soon_as_there_is_a_device(self) -> None:
+        scene = Scene(GPU, node("n"), immediate())
+        scene.look(seconds=20)
+        scene.add(local_slice("n"))
+        scene.look(ticks=1)
+        assert scene.has("c") == ["gpu-0"]
+
+    def test_it_is_allocated_again_after_it_was_deallocated(self) -> None:
+        """kube-controller-manager deallocates a claim when its last pod has ended."""
+        scene = Scene(*ROOM, immediate())
+        scene.look()
+        virtualtime.run(scene.api.patch_status(CLAIMS, ObjectKey("ns", "c"), {"status": {"allocation": None}}))
+        assert scene.has("c") == []
+        scene.look()
+        assert scene.has("c") == ["gpu-0"]
+
+    def test_it_is_not_tried_again_while_nothing_changes(self) -> None:
+        scene = Scene(GPU, node("n"), immediate())
+        scene.look(ticks=2)
+        before = scene.state.snapshot.version
+        scene.look(ticks=5)
+        assert scene.state.snapshot.version == before
+
+    def test_a_claim_that_is_gone_is_forgotten(self) -> None:
+        scene = Scene(GPU, node("n"), immediate())
+        scene.look()
+        scene.delete("c")
+        scene.look(seconds=20)
+        assert scene.notes == []
+
+    def test_a_quota_holds(self) -> None:
+        limits = [{"name": "l", "deviceClassName": "gpu", "devices": 1}]
+        quota = api_object("DeviceQuota", "q", namespace="ns", spec={"limits": limits})
+        scene = Scene(*ROOM, quota, immediate("c"), immediate("d"))
+        scene.look(seconds=20)
+        assert (scene.has("c"), scene.has("d")) == (["gpu-0"], [])
+        assert "quota" in scene.notes[0][1]
+
+    def test_only_one_replica_allocates_at_a_time(self) -> None:
+        first = Scene(*ROOM, immediate())
+        second = Scene(api=first.api, holder="other")
+        for _ in range(2):
+            first.look(ticks=1)
+            second.look(ticks=1)
+        assert first.has("c") == ["gpu-0"]
+        assert second.writes == []
+
+
+class TestChecking:
+    def test_an_allocation_that_was_not_checked_is_checked_after_a_restart(self) -> None:
+        """The process ended after the write, and another claim had got the device before."""
+        scene = Scene(*ROOM, claim("other"), immediate())
+        scene.give("other", "n/gpu-0")
+        scene.give("c", "n/gpu-0")
+        scene.look(seconds=3, ticks=6)
+        assert scene.has("c") == ["gpu-1"]
+
+    def test_a_good_allocation_is_checked_without_a_write(self) -> None:
+        scene = Scene(*ROOM, immediate())
+        scene.give("c", "n/gpu-0")
+        scene.look()
+        assert (scene.has("c"), scene.writes) == (["gpu-0"], [])
+
+
+BAD = [
+    ({ALLOCATION_MODE: "Imediate"}, 'allocation-mode: unknown mode "Imediate"; did you mean Immediate?'),
+    ({ALLOCATION_MODE: ""}, 'unknown mode ""; there are Immediate and WaitForFirstConsumer'),
+    ({ALLOCATION_MODE: "Immediate", PRIORITY: "high"}, 'priority: "high" is not a whole number of 32 bits'),
+    ({ALLOCATION_MODE: "Immediate", PRIORITY: "9999999999"}, "is not a whole number of 32 bits"),
+    ({PRIORITY: "7"}, "priority: needs annotation dra-extender.dev/allocation-mode: Immediate"),
+    ({ALLOCATION_MODE: "WaitForFirstConsumer", PRIORITY: "7"}, "needs annotation dra-extender.dev/allocation-mode"),
+]
+
+
+class TestAnnotations:
+    @pytest.mark.parametrize(("annotations", "problem"), BAD)
+    def test_bad_ones_are_told_and_nothing_is_allocated(self, annotations: dict[str, str], problem: str) -> None:
+        scene = Scene(*ROOM, claim("c", metadata={"annotations": annotations}))
+        scene.look()
+        assert scene.has("c") == []
+        ((reason, text),) = scene.notes
+        assert reason == INVALID
+        assert problem in text
+
+    @pytest.mark.parametrize(("annotations", "problem"), BAD)
+    def test_bad_ones_keep_a_pod_off_all_nodes(self, annotations: dict[str, str], problem: str) -> None:
+        cluster = Cluster.from_objects([*ROOM, claim("c", metadata={"annotations": annotations}), pod("p", "c")])
+        (placed,) = cluster.schedule()
+        assert problem in placed.reason
+        assert placed.reason.startswith("1 claim c: annotation")
+
+    @pytest.mark.parametrize(
+        ("annotations", "expected"),
+        [
+            ({}, (False, 0)),
+            ({ALLOCATION_MODE: "WaitForFirstConsumer"}, (False, 0)),
+            ({ALLOCATION_MODE: "Immediate"}, (True, 0)),
+            ({ALLOCATION_MODE: "Immediate", PRIORITY: "-5"}, (True, -5)),
+        ],
+    )
+    def test_good_ones(self, annotations: dict[str, str], expected: tuple[bool, int]) -> None:
+        found = parsed(claim("c", metadata={"annotations": annotations}))
+        assert mode_problem(annotations) == ""
+        assert (is_immediate(found), priority_of(found)) == expected
+
+
+def parsed(raw: Object) -> Claim:
+    return parse_claim(raw)
+
+
+class TestPods:
+    def test_a_pod_waits_until_its_claim_is_allocated(self) -> None:
+        scene = Scene(GPU, node("n"), immediate(), pod("p", "c"))
+        snapshot = scene.state.snapshot
+        blocked = claims_of(snapshot.pods[ObjectKey("ns", "p")], snapshot)
+        assert isinstance(blocked, Blocked)
+        assert blocked.reason == "claim c waits to be allocated by itself (allocation mode Immediate)"
+
+    @pytest.mark.parametrize(("obj", "is_freed"), [(immediate(), False), (claim("c"), True)])
+    def test_a_claim_in_the_way_of_its_pod_stays_allocated(self, obj: Object, is_freed: bool) -> None:
+        scene = Scene(*ROOM, obj, pod("p", "c"))
+        scene.give("c", "n/gpu-0")
+        snapshot = scene.state.snapshot
+        asking = snapshot.pods[ObjectKey("ns", "p")]
+        found = claim_in_the_way(asking, ["claim c is allocated for other nodes"], snapshot)
+        assert (found is not None) == is_freed
+
+
+def test_simulation_allocates_immediate_claims_before_it_schedules_pods() -> None:
+    cluster = Cluster.from_objects([*ROOM, immediate("idle"), immediate("c"), pod("p", "c")])
+    placed: Sequence[Any] = cluster.schedule()
+    assert [str(each) for each in placed[0].devices] == ["gpu.example.com/n/gpu-0"]
+    held = [each.claim.allocation for each in cluster.snapshot.claims.values()]
+    assert all(held)
+
+
+def test_validate_warns_of_annotations_that_contradict_each_other(tmp_path: Path) -> None:
+    file = written(tmp_path / "c.yaml", claim("c", metadata={"annotations": {PRIORITY: "7"}}), immediate("d"))
+    told = RUNNER.invoke(app, ["validate", str(file)]).stderr
+    assert "ResourceClaim ns/c: annotation dra-extender.dev/priority: needs annotation" in told
+    assert "ns/d" not in told
