@@ -146,7 +146,7 @@ class Service:
         return {resource.plural: self._state.seen(resource) for resource in RESOURCES.values()}
 
     async def filter(self, args: FilterArgs) -> FilterResult:
-        """Which nodes will do.
+        """Which nodes will do. Nothing follows from the answer if the pod does not exist.
 
         Raises:
             RefusedError: the cluster is not known well enough.
@@ -161,9 +161,10 @@ class Service:
         await self._volume_gate.wait(pod)
         snapshot = self._known()
         result = await self._filter(args, snapshot, solver)
-        if result.passed:
-            self._volume_gate.give(pod)
-        self.background.note(args, result, snapshot)
+        if not self._state.is_made_up(pod):
+            if result.passed:
+                self._volume_gate.give(pod)
+            self.background.note(args, result, snapshot)
         return result
 
     async def prioritize(self, args: FilterArgs) -> Sequence[int]:
@@ -201,7 +202,7 @@ class Service:
         snapshot = self._known()
         pod = refreshed(args.pod, snapshot)
         found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, self._for_call()))
-        if found:
+        if found and not self._state.is_made_up(pod):
             self.background.note_victims(pod)
         return found
 

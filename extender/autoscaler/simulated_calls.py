@@ -6,8 +6,8 @@ objects tell. An object that our watch does not know may just be new: then its r
 that the watch has shown.
 """
 
-from extender.kube.api import NODES, PODS
-from extender.kube.raw import revision, revision_of
+from extender.kube.api import NODES
+from extender.kube.raw import revision_of
 from extender.state.state import ClusterState
 from extender.verbs.wire import FilterArgs
 
@@ -16,8 +16,7 @@ def is_simulated(args: FilterArgs, state: ClusterState) -> bool:
     """Whether whole nodes were sent, and the pod or one of the nodes does not exist."""
     if args.nodes is None or not args.pod.needs_devices or state.not_ready:
         return False
-    snapshot, pod = state.snapshot, args.pod
-    if snapshot.pod(pod.uid) is None and revision(pod.resource_version) <= state.seen(PODS):
+    if state.is_made_up(args.pod):
         return True
-    unknown = (node for name, node in args.nodes.items() if name not in snapshot.nodes)
+    unknown = (node for name, node in args.nodes.items() if name not in state.snapshot.nodes)
     return any(revision_of(dict(node)) <= state.seen(NODES) for node in unknown)

@@ -76,7 +76,7 @@ def _deciding(
 
 
 def _deciding_filter(by: Answering, args: wire.FilterArgs) -> AbstractContextManager[Draft]:
-    is_logged = args.pod.needs_devices and not by.is_simulated(args)
+    is_logged = args.pod.needs_devices and not (by.autoscaler.state.is_made_up(args.pod) or by.is_simulated(args))
     return _deciding("filter", by.service, args.pod, needs_devices=is_logged)
 
 

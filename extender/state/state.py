@@ -8,13 +8,13 @@ from typing import Any, Final, Protocol
 from immutables import Map
 
 from allocator import AllocationResult, ClaimSpec, Recent
-from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.api import CLAIMS, PODS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.state.assumed import after_event, moved_pools
 from extender.state.changes import Change, ChangeLog
 from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, Topic, all_kinds
-from extender.state.objects import ClaimObject
+from extender.state.objects import ClaimObject, Pod
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY, NO_SPEC, AssumedAllocation, Snapshot
 
@@ -87,6 +87,13 @@ class ClusterState:
     def seen(self, resource: Resource) -> int:
         """The revision up to which all changes of a kind are known."""
         return self._seen[resource.kind]
+
+    def is_made_up(self, pod: Pod) -> bool:
+        """Whether the cluster does not have a pod with devices.
+
+        A pod that the watch has not shown yet is newer than everything that the watch has shown.
+        """
+        return self.snapshot.pod(pod.uid) is None and revision(pod.resource_version) <= self._seen[PODS.kind]
 
     async def passed(self, resource: Resource, at: int) -> None:
         """Wait until all changes of a kind up to a revision are known. The caller sets a deadline."""

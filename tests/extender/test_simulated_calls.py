@@ -84,6 +84,8 @@ WITHOUT_EFFECT: dict[str, tuple[str, Object]] = {
     "made-up nodes alone": ("/filter", nodes(pod("pending", "kept"), new_node())),
     "a made-up pod": ("/filter", nodes(made_up_pod("kept"), machine("a"))),
     "a made-up pod that fits": ("/filter", nodes(made_up_pod("c"), machine("a"))),
+    "a made-up pod, and names": ("/filter", asking(made_up_pod("kept"), "a")),
+    "a made-up pod that fits, and names": ("/filter", asking(made_up_pod("c"), "a")),
     "scores for a made-up node": ("/prioritize", nodes(pod("pending", "kept"), machine("a"), new_node())),
     "scores for a made-up pod": ("/prioritize", nodes(made_up_pod("c"), machine("a"))),
     "a caller that only asks": ("/autoscaler/filter", nodes(pod("pending", "kept"), machine("a"))),
@@ -109,8 +111,14 @@ async def test_a_call_of_a_scheduler_has_its_effects(scene: Scene, body: Object)
 
 
 async def test_a_pod_that_the_watch_has_not_shown_yet_is_not_made_up(scene: Scene) -> None:
-    body = nodes(made_up_pod("c", version=NEWEST), machine("a"))
-    assert await scene.effects("/filter", body) == ["decision log"]
+    new = made_up_pod("c", version=NEWEST)
+    assert await scene.effects("/filter", nodes(new, machine("a"))) == ["decision log"]
+    assert await scene.effects("/filter", asking(new, "a")) == ["decision log"]
+
+
+async def test_an_idle_claim_is_deallocated_for_a_pod_that_the_watch_has_not_shown_yet(scene: Scene) -> None:
+    body = asking(made_up_pod("kept", version=NEWEST), "a")
+    assert await scene.effects("/filter", body) == ["cluster", "decision log"]
 
 
 # --- what is answered ---------------------------------------------------------------------------------------
