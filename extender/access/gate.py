@@ -7,7 +7,7 @@ authorization. Answers are remembered for seconds, and no caller makes us ask th
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
@@ -18,6 +18,7 @@ import structlog
 from allocator import shown
 from extender.access.answers import Answers
 from extender.access.pace import Pace
+from extender.access.refusal_reason import RefusalReason
 from extender.access.reviews import ReviewError, Reviews
 from extender.access.user import PeerCertificate, User, end_of, user_of_certificate
 
@@ -32,14 +33,23 @@ class AccessError(Exception):
     """A request is refused.
 
     Attributes:
+        why: for metrics.
         status: HTTP status: 401, 403, 429 or 503.
         reason: as in a Status object of Kubernetes.
     """
 
-    def __init__(self, status: HTTPStatus, reason: str, message: str) -> None:
-        self.status = status
-        self.reason = reason
+    def __init__(self, why: RefusalReason, message: str) -> None:
+        self.why = why
+        self.status, self.reason = _ANSWERS.get(why, _UNAUTHORIZED)
         super().__init__(message)
+
+
+_UNAUTHORIZED: Final = (HTTPStatus.UNAUTHORIZED, "Unauthorized")
+_ANSWERS: Final[Mapping[RefusalReason, tuple[HTTPStatus, str]]] = {
+    RefusalReason.RIGHT: (HTTPStatus.FORBIDDEN, "Forbidden"),
+    RefusalReason.TOO_OFTEN: (HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests"),
+    RefusalReason.NO_REVIEW: (HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +113,19 @@ class Gate:
         except ReviewError as error:
             logger.warning("the API server did not review a caller", problem=str(error))
             message = "the API server, which knows the callers, does not answer; try again"
-            raise AccessError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", message) from error
+            raise AccessError(RefusalReason.NO_REVIEW, message) from error
         return user
 
     async def _user(self, knock: Knock) -> User:
         if knock.certificate is not None:
             if end_of(knock.certificate) < self._clocks.wall():
-                raise _unknown("the client certificate has expired since the connection was made; connect again")
+                message = "the client certificate has expired since the connection was made; connect again"
+                raise AccessError(RefusalReason.CERTIFICATE, message)
             if user := user_of_certificate(knock.certificate):
                 return user
         if not knock.authorization:
             nameless = "the client certificate has no common name; " if knock.certificate is not None else ""
-            raise _unknown(f"{nameless}give {_CREDENTIALS}")
+            raise AccessError(RefusalReason.NO_CREDENTIAL, f"{nameless}give {_CREDENTIALS}")
         token = _token(knock.authorization)
         key = hashlib.blake2b(token.encode(), key=self._salt, digest_size=32).digest()
         found = await self._users.get(
@@ -122,7 +133,8 @@ class Gate:
         )
         if found is None:
             audience = f" for the audience {shown(self._reviews.audience)}" if self._reviews.audience else ""
-            raise _unknown(f"the API server does not accept the token{audience}: it is wrong, or it has expired")
+            message = f"the API server does not accept the token{audience}: it is wrong, or it has expired"
+            raise AccessError(RefusalReason.TOKEN, message)
         return found
 
     async def _check(self, user: User, knock: Knock) -> None:
@@ -132,7 +144,7 @@ class Gate:
         )
         if not may:
             message = f"user {shown(user.name)} may not {knock.verb} path {shown(knock.path)}"
-            raise AccessError(HTTPStatus.FORBIDDEN, "Forbidden", message)
+            raise AccessError(RefusalReason.RIGHT, message)
 
     def _ask_for_token(self, address: str) -> None:
         if not (self._of_address.allows(_network(address)) and self._of_all.allows(_EVERYBODY)):
@@ -147,7 +159,8 @@ def _token(values: tuple[str, ...]) -> str:
     scheme, _, token = values[0].strip().partition(" ")
     token = token.strip()
     if len(values) > 1 or scheme.lower() != "bearer" or not token or not token.isascii() or " " in token:
-        raise _unknown(f"the header Authorization is not understood; give {_CREDENTIALS}")
+        message = f"the header Authorization is not understood; give {_CREDENTIALS}"
+        raise AccessError(RefusalReason.NO_CREDENTIAL, message)
     return token
 
 
@@ -160,9 +173,5 @@ def _network(address: str) -> str:
     return str(int(found) >> 64) if isinstance(found, IPv6Address) and not found.ipv4_mapped else address
 
 
-def _unknown(message: str) -> AccessError:
-    return AccessError(HTTPStatus.UNAUTHORIZED, "Unauthorized", message)
-
-
 def _too_many(message: str) -> AccessError:
-    return AccessError(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", f"{message}; try again in a second")
+    return AccessError(RefusalReason.TOO_OFTEN, f"{message}; try again in a second")

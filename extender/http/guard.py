@@ -35,7 +35,7 @@ class Guard:
         try:
             await self._gate.admit(knock)
         except AccessError as error:
-            self._refusals.tell(str(error), knock.address)
+            self._refusals.tell(error.why, str(error), knock.address)
             await _refusal(error)(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 from uvicorn.server import ServerState
 
+from extender.access.refusal_reason import RefusalReason
 from extender.certificates import Certificates, HandshakeError
 from extender.http.connections import (
     HEAD_BYTES,
@@ -84,7 +85,7 @@ class SecureConfig(AcceptingConfig):
                 try:
                     await self._connect(client, state, handshake)
                 except HandshakeError as error:
-                    self._refusals.tell(error.why, address)
+                    self._refusals.tell(RefusalReason.HANDSHAKE, error.why, address)
                     await _tell(same, error.alert)
         except OSError as error:  # the client has left, or its time is up, as port scanners do
             logger.debug("connection not accepted", problem=str(error))

@@ -1,4 +1,4 @@
-"""The log's lines about callers that are refused: ten at once, then one a second, whoever calls how often."""
+"""Callers that are refused: all are counted, and the log has ten lines at once, then one a second."""
 
 import time
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from extender.access.pace import Pace
+from extender.access.refusal_reason import RefusalReason
 
 logger = structlog.get_logger()
 
@@ -15,18 +16,23 @@ _ALL: Final = ""
 
 
 class Refusals:
-    """Logs refusals.
+    """Counts and logs refusals.
 
     Args:
+        count: is called for each refusal.
         clock: seconds, from any point.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, count: Callable[[RefusalReason], None] = lambda _: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count = count
         self._pace = Pace(1.0, 10.0, clock)
         self._left_out = 0
 
-    def tell(self, why: str, client: str) -> None:
-        """Log a refusal, or only count it if there were many lately."""
+    def tell(self, reason: RefusalReason, why: str, client: str) -> None:
+        """Count a refusal, and log it unless there were many lately."""
+        self._count(reason)
         if not self._pace.allows(_ALL):
             self._left_out += 1
             return

@@ -8,6 +8,7 @@ from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from extender.access.refusal_reason import RefusalReason
 from extender.observe.preemption_metrics import WAITING_SECONDS, PreemptionMetrics
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -52,6 +53,11 @@ class Metrics:
             "dra_extender_deallocated_claims",
             "Claims that gave back their devices because they kept their pod off every node.",
         )
+        refused = counter(
+            "dra_extender_callers_refused",
+            "TLS handshakes and requests of callers that are not known, or may not do what they ask for, by reason.",
+            ("reason",),
+        )
         self._allocation = histogram(
             "dra_extender_pod_allocation_seconds",
             "Time from a pod's creation until a bind has allocated its claims.",
@@ -62,6 +68,7 @@ class Metrics:
         # Children by label are few and kept here: prometheus_client would look each up under a lock.
         self._duration = cache(duration.labels)
         self._nodes = cache(nodes.labels)
+        self._refused = {reason: refused.labels(reason.value) for reason in RefusalReason}
 
     def expect(self, verb: str) -> None:
         """There is such a verb: it has been called 0 times."""
@@ -87,6 +94,10 @@ class Metrics:
     def deallocated(self, claims: int) -> None:
         """Some claims were deallocated so that their pod fits elsewhere."""
         self._deallocated.inc(claims)
+
+    def refused(self, reason: RefusalReason) -> None:
+        """A caller was refused."""
+        self._refused[reason].inc()
 
     def allocated(self, seconds: float) -> None:
         """A pod's claims were allocated, so long after its creation; clocks of machines differ."""

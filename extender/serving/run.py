@@ -198,7 +198,7 @@ def _servers(
     def application(listener: Listener) -> FastAPI:
         return create_app(service, autoscaler, settings, listener, tracing=tracing)
 
-    refusals = Refusals()
+    refusals = Refusals(service.metrics.refused)
     operations = api = None
     if ports.operations:
         operations = FurtherServer(server_config(application(Listener.OPERATIONS), settings, OPERATIONS))

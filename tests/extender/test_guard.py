@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from httpx import ASGITransport, AsyncClient
+from prometheus_client import CollectorRegistry
 
 from extender.access.gate import Clocks, Gate
 from extender.access.reviews import Reviews
@@ -11,6 +12,7 @@ from extender.http.guard import Guard
 from extender.http.listeners import Listener
 from extender.http.refusals import Refusals
 from extender.http.tables import TABLES
+from extender.observe.metrics import Metrics
 from tests.extender.access_scene import ApiServer
 from tests.extender.http_scene import TWO_NODES, VERBS
 from tests.kit.clusters import Cluster
@@ -25,10 +27,15 @@ def server() -> ApiServer:
 
 
 @pytest.fixture
-def client(cluster: Cluster, server: ApiServer) -> AsyncClient:
+def metrics() -> Metrics:
+    return Metrics(CollectorRegistry())
+
+
+@pytest.fixture
+def client(cluster: Cluster, server: ApiServer, metrics: Metrics) -> AsyncClient:
     """A caller at the port for callers off the node, by another name than ours."""
     gate = Gate(Reviews(server), Clocks(lambda: 0.0, lambda: 0.0))
-    guard = Guard(cluster.app(listener=Listener.API), gate, Refusals())
+    guard = Guard(cluster.app(listener=Listener.API), gate, Refusals(metrics.refused))
     return AsyncClient(transport=ASGITransport(guard), base_url="https://dra-extender-api.kube-system")
 
 
@@ -64,6 +71,32 @@ async def test_while_the_api_server_does_not_answer_a_caller_may_try_again(
     server.down = True
     reply = await client.get("/devices", headers=BOB)
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+
+
+async def test_refused_callers_are_counted_by_reason(client: AsyncClient, server: ApiServer, metrics: Metrics) -> None:
+    server.rights.clear()
+    await client.get("/devices")
+    await client.get("/devices", headers={"Authorization": "Basic bobs"})
+    await client.get("/devices", headers={"Authorization": "Bearer nobodys"})
+    await client.get("/devices", headers=BOB)
+    for number in range(200):
+        await client.get(f"/explain/a/{number}", headers=BOB)
+    server.down = True
+    await client.get("/devices", headers={"Authorization": "Bearer another"})
+    found = {
+        reason: metrics.registry.get_sample_value("dra_extender_callers_refused_total", {"reason": reason})
+        for reason in ("handshake", "no_credential", "token", "certificate", "right", "too_often", "no_review")
+    }
+    rights = 100.0
+    assert found == {
+        "handshake": 0.0,
+        "no_credential": 2.0,
+        "token": 1.0,
+        "certificate": 0.0,
+        "right": rights,
+        "too_often": 201.0 - rights,
+        "no_review": 1.0,
+    }
 
 
 async def test_a_caller_with_the_right_gets_its_answer(client: AsyncClient, server: ApiServer) -> None:

@@ -1,6 +1,7 @@
 """Connections with TLS: handshakes have limits, and certificates change while connections stay."""
 
 import ssl
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from extender.access.refusal_reason import RefusalReason
 from extender.certificates import CertificateFiles, Certificates
 from extender.http import connections
 from extender.http import handshakes as handshaking
@@ -221,12 +223,13 @@ async def test_no_session_is_resumed(certificates: Certificates) -> None:
         assert found.session is None or not found.session.has_ticket
 
 
-def test_many_refusals_make_few_lines() -> None:
-    now = 0.0
-    told = Refusals(lambda: now)
+def test_many_refusals_make_few_lines_and_all_count() -> None:
+    now, counted = 0.0, Counter[RefusalReason]()
+    told = Refusals(lambda reason: counted.update([reason]), lambda: now)
     with capture_logs() as logs:
         for _ in range(1001):
-            told.tell("expired", "10.0.0.7")
+            told.tell(RefusalReason.TOKEN, "expired", "10.0.0.7")
             now += 1 / 128
+    assert counted == {RefusalReason.TOKEN: 1001}
     assert len(logs) == 10 + 7
     assert len(logs) + sum(each.get("left_out", 0) for each in logs) == 7 * 128 + 1
