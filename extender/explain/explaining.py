@@ -1,11 +1,12 @@
 """Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written."""
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator import AllocatorError, LeftOut, hint, not_served, pod_findings
+from allocator import AllocatorError, Clock, LeftOut, hint, not_served, pod_findings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
@@ -40,7 +41,8 @@ class Explainer:
         decider: remembers earlier verdicts.
         pause: called between small pieces of work, so that verbs go first.
         until: when the explanation has to end, by the solver's clock.
-        seconds: for the search for proposals, by the solver's clock.
+        seconds: of work, for the search for proposals.
+        worked: seconds that this thread has computed.
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
     """
@@ -50,6 +52,7 @@ class Explainer:
     pause: Callable[[], None]
     until: float = math.inf
     seconds: float = 0.7
+    worked: Clock = time.thread_time
     schedulers: Collection[str] = ()
     preempts: bool = True
 
@@ -109,7 +112,7 @@ class Explainer:
             known = [snapshot.nodes[name] for name in names if name not in rejected]
             self.decider.follow(self.snapshot)
             judgement = Judgement(
-                case, snapshot, known, rejected, self.decider, self.seconds, self._pause, self.preempts
+                case, snapshot, known, rejected, self.decider, self.seconds, self.worked, self._pause, self.preempts
             )
             found = judgement.explanation()
             if found.verdict is Verdict.FITS_NOWHERE and not found.advice:

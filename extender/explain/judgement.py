@@ -10,6 +10,7 @@ from allocator import (
     ABSENT,
     Allocation,
     AllocationMode,
+    Clock,
     ConstraintSpec,
     InvalidClaimError,
     LeftOut,
@@ -21,7 +22,7 @@ from allocator import (
     ways_to_serve,
 )
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import STOPPED
+from extender.decisions.solver import STOPPED, Solver
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.bundles import Bundles
 from extender.explain.changes import Target
@@ -62,6 +63,9 @@ MAX_CLASHES: Final = 3
 MAX_CONFIRMED: Final = 200
 """Nodes, one of each kind, on which a proposal must not make a selector fail."""
 
+_LATE: Final = 1e9
+"""Seconds, more than any limit."""
+
 _NO_TIME: Final = "there was not enough time to check every device and to try out changes"
 
 
@@ -90,7 +94,8 @@ class Judgement:
         nodes: where kube-scheduler lets the pod run, as far as is known.
         rejected: the other nodes, each with kube-scheduler's reason.
         decider: remembers earlier verdicts.
-        seconds: the longest time of the search for proposals, and of the choice of victims, by the solver's clock.
+        seconds: the longest work of the search for proposals, and of the choice of victims, by the clock ``worked``.
+        worked: seconds that this thread has computed. Other programs of the machine do not change what is found.
         pause: called between pieces of work; raises `TimeoutError` when there is no more time.
         preempts: device preemption is on.
     """
@@ -101,6 +106,7 @@ class Judgement:
     rejected: Mapping[str, str]
     decider: Decider
     seconds: float
+    worked: Clock
     pause: Callable[[], None]
     preempts: bool
 
@@ -195,10 +201,10 @@ class Judgement:
         )
 
     def _preemption(self) -> PreemptionReport | None:
-        pod, solver = self.case.pod, self.case.solver
+        pod = self.case.pod
         if not self.preempts or pod.nominated_node:
             return None
-        return preemption_of(pod, self.nodes, self.snapshot, solver.within(solver.clock() + self.seconds))
+        return preemption_of(pod, self.nodes, self.snapshot, self._measured())
 
     def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
         """The answers of filter, and notes."""
@@ -242,13 +248,16 @@ class Judgement:
 
     def _proposals(self, bundles: Bundles) -> tuple[tuple[Proposal, ...], bool]:
         """The best proposals, and whether no limit kept a change from being tried."""
-        solver = self.case.solver
         kinds, nodes = one_of_each(bundles.survey), promising(bundles.survey)
-        until = min(solver.until, solver.clock() + self.seconds)
         others, fails = kinds[:MAX_CONFIRMED], bool(bundles.survey.guards)
-        trials = Trials(self.case.pod.key, self.snapshot, solver, others, fails, until, self.pause)
+        trials = Trials(self.case.pod.key, self.snapshot, self._measured(), others, fails, self.pause)
         proposals = proposals_on(nodes, bundles, trials)
         return proposals, not trials.cut_short and len(kinds) <= len(nodes)
+
+    def _measured(self) -> Solver:
+        """The solver for work of `seconds`, by the clock of the work; its time is up at the deadline, too."""
+        solver, worked = self.case.solver, self.worked
+        return replace(solver, clock=lambda: worked() + (_LATE if solver.is_late else 0), until=worked() + self.seconds)
 
 
 def clashes(survey: Survey, targets: Sequence[Target], reasons: Mapping[str, str]) -> Iterator[Clash]:

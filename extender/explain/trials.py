@@ -29,9 +29,9 @@ class Trials:
 
     Attributes:
         pod: in the snapshot.
+        solver: its deadline ends the trials.
         others: nodes where a selector may fail after the changes; such a failure rejects the pod on every node.
         everywhere: a selector fails before the changes, so each set of changes has to mend this.
-        until: when to stop, by the solver's clock.
         left: the number of trials that may still be made.
         cut_short: a limit kept a change from being tried, or a trial from its end.
     """
@@ -41,7 +41,6 @@ class Trials:
     solver: Solver
     others: Sequence[str]
     everywhere: bool
-    until: float
     pause: Callable[[], None]
     left: int = MAX_TRIALS
     cut_short: bool = False
@@ -49,12 +48,12 @@ class Trials:
     def __post_init__(self) -> None:
         limits = self.solver.limits
         short = Limits(min(limits.steps, _STEPS), min(limits.seconds, _SECONDS))
-        self.solver = replace(self.solver, limits=short).within(self.until)
+        self.solver = replace(self.solver, limits=short)
 
     @property
     def is_over(self) -> bool:
         """No more trials, or no more time."""
-        return self.left <= 0 or self.solver.clock() > self.until
+        return self.left <= 0 or self.solver.is_late
 
     def fits(self, changes: Iterable[Change], node: str) -> bool:
         """Would the pod fit on the node?"""

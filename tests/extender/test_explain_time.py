@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from allocator import Clock
+from allocator import Clock, Limits
 from extender.decisions.evaluate import Decider
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.document import as_json
@@ -41,6 +41,15 @@ def test_changes_that_were_not_tried_in_time_are_no_proposals_and_the_text_says_
         found = explainer.explain(snapshot.pods[ObjectKey("ns", "p")])
         assert (bool(found.proposals), found.all_tried, as_json(found)["allTried"]) == (tried, tried, tried)
         assert ("Not every change was tried" in as_text(found)) is not tried
+
+
+def test_the_search_for_changes_is_limited_by_its_work_and_not_by_the_time_that_passes() -> None:
+    snapshot = snapshot_of(*WORLD[:-2], claim("c", request(count=2)), WORLD[-1])
+    slow, working = cast("Clock", count(step=100).__next__), cast("Clock", count().__next__)
+    for clock, worked, tried in ((slow, lambda: 0.0, True), (lambda: 0.0, working, False)):
+        decider = Decider(replace(solver(), clock=clock, limits=Limits(seconds=1e6)), lambda _: None)
+        found = Explainer(snapshot, decider, lambda: None, worked=worked).explain(snapshot.pods[ObjectKey("ns", "p")])
+        assert (bool(found.proposals), found.all_tried) == (tried, tried)
 
 
 def test_a_pod_whose_class_is_missing_is_told_so_without_proposals() -> None:
