@@ -26,6 +26,7 @@ from extender.explain.edits import ask_for, correct_constraint, drop_constraint,
 from extender.explain.holders import Holders, users
 from extender.explain.releases import release, renew
 from extender.explain.repairs import repair
+from extender.explain.resources import request_fewer
 from extender.explain.survey import Survey
 from extender.pods.claims import PodClaims
 from extender.state.objects import NodeObject, Pod
@@ -132,10 +133,14 @@ class Bundles:
             yield frozenset(c for b in offer.bundles if all(c.kind in _OF_EVERY for c in b) for c in b)
             if offer.free and target.is_written:
                 yield frozenset((ask_for(target, way, min(offer.free, MAX_RESULTS)),))
-        elif target.is_written:
+        else:
             for count in sorted({need - 1, offer.free, MAX_RESULTS, 1}, reverse=True):
-                if 0 < count < need:
+                if not 0 < count < need:
+                    continue
+                if target.is_written:
                     yield frozenset((ask_for(target, way, count),))
+                else:
+                    yield frozenset(request_fewer(self.pod, way, need - count))
 
     def _of_all_requests(self, offers: Sequence[_Offer]) -> Iterator[Bundle]:
         """The least that each request needs, if more than one request lacks devices."""

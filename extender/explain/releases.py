@@ -6,7 +6,7 @@ from allocator import Kind
 from extender.explain.changes import Change, Fork
 from extender.explain.holders import in_words, users
 from extender.kube.encoding import loads
-from extender.state.objects import ClaimObject
+from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.claim_json import is_protected
 
@@ -14,14 +14,15 @@ from extender.writes.claim_json import is_protected
 def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> Change | None:
     """Free what a claim holds: by deleting the pods that use it, or, where there are none, the claim.
 
-    Pods of a higher priority than that of the pod for which room is made are marked.
+    Pods of a higher priority than that of the pod for which room is made are marked, and who makes a pod again is told.
     None: a consumer that is no pod uses the claim. How to end it is not known here.
     """
     if any(consumer.resource != "pods" for consumer in claim.claim.reserved_for):
         return None
     pods, held = users(claim, snapshot), in_words(claim, snapshot)
-    known = {pod: found.priority for pod in pods if (found := snapshot.pods.get(pod)) is not None}
-    named = [f"pod {pod}{_rank(known.get(pod, priority), priority)}" for pod in pods]
+    known = [found for pod in pods if (found := snapshot.pods.get(pod)) is not None]
+    facts = {found.key: _facts(found, priority) for found in known}
+    named = [f"pod {pod}{facts.get(pod, '')}" for pod in pods]
     commands = [f"kubectl delete pod -n {pod.namespace} {pod.name}" for pod in pods]
     if not pods or _outlasts_pods(claim):
         named.append(f"claim {claim.key}")
@@ -34,12 +35,14 @@ def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> Change | N
         "; ".join(commands),
         _freed(claim),
         size=max(1, len(pods)),
-        weight=sum(known.values()),
+        weight=sum(found.priority for found in known),
     )
 
 
-def _rank(priority: int, other: int) -> str:
-    return f" of higher priority ({priority})" if priority > other else ""
+def _facts(pod: Pod, priority: int) -> str:
+    """What is to be known before a pod is deleted."""
+    higher = f"of higher priority: {pod.priority}; " if pod.priority > priority else ""
+    return f" ({higher}{pod.controller or 'no controller'} makes it again)"
 
 
 def _outlasts_pods(claim: ClaimObject) -> bool:

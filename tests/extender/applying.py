@@ -24,7 +24,7 @@ _DELETION = re.compile(r"kubectl delete (pod|resourceclaim) -n (\S+) (\S+?)(?:; 
 _GATE = re.compile(r"in the settings of dra-extender: featureGates: (\{.*?\});.*")
 _POOL = re.compile(r"in its ResourceSlices \(.*?\): (.*)")
 _ORDER = re.compile(
-    r"in (DeviceClass|ResourceClaim|ResourceClaimTemplate|Node) ([^\s,:]+)(?:, (.*?))?: (.*)", re.DOTALL
+    r"in (DeviceClass|ResourceClaim|ResourceClaimTemplate|Node|Pod) ([^\s,:]+)(?:, (.*?))?: (.*)", re.DOTALL
 )
 
 
@@ -86,8 +86,10 @@ class Manifests:
             self.objects.remove(found)
 
     def _create_again(self, immutable: str) -> None:
-        """A claim or template is edited in its manifest. With its pod, a claim from a template is deleted as well."""
-        pod = re.search(r"delete the template and pod (\S+), and create both again", immutable)
+        """An object is edited in its manifest. With a pod, the claims that were made for it are deleted as well."""
+        pod = re.search(r"delete the template and pod (\S+), and create both again", immutable) or re.search(
+            r"the spec of pod (\S+) is immutable: delete the pod and create it again", immutable
+        )
         assert pod or not immutable or immutable.endswith("delete the claim and create it again")
         if pod:
             found = self._named("Pod", pod[1])
@@ -100,6 +102,10 @@ class Manifests:
             case "Node", ["status.declaredFeatures"]:
                 added = order.removeprefix("its kubelet adds ").removesuffix(", with this feature gate on")
                 written.setdefault("status", {}).setdefault("declaredFeatures", []).append(added)
+            case "Pod", [where, "resources"]:
+                (container,) = [c for c in written["spec"]["containers"] if f"container {c['name']}" == where]
+                for amounts in container["resources"].values():
+                    amounts.update(yaml.safe_load(order.removeprefix("write ")))
             case "DeviceClass", [*where]:
                 _edit_fields(written["spec"], where, order)
             case kind, [where, *more]:

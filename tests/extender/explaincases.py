@@ -63,6 +63,9 @@ EXPLAINED: Mapping[str, Case] = {
         (GPU, node("b"), pool("b", *gpus(1)), claim("mine", allocated=["a/gpu-0"], at="a"), pod("p", "mine"))
     ),
     "extended resources": Case((*EXTENDED, *two_gpus("a"), *held("x", "a/gpu-0"), *held("y", "a/gpu-1"))),
+    "more of an extended resource than a node has": Case(
+        (EXTENDED[0], pod("p", resources={"example.com/gpu": "4"}), *two_gpus("a"), *held("x", "a/gpu-0"))
+    ),
     "extended resources that device plugins serve, too": Case(
         (*EXTENDED, node("a", allocatable={"example.com/gpu": "1"}), node("b"))
     ),

@@ -3,7 +3,20 @@
 from collections.abc import Mapping
 
 from allocator import Limits
-from tests.extender.explaining import MODEL, SAME_ROOT, Case, asking, gpu, gpus, held, pool, root, two_gpus, with_fields
+from tests.extender.explaining import (
+    MODEL,
+    SAME_ROOT,
+    Case,
+    asking,
+    gpu,
+    gpus,
+    held,
+    owned_by,
+    pool,
+    root,
+    two_gpus,
+    with_fields,
+)
 from tests.kit.clusters import DRIVER, GPU, claim, node, pod, request, solver
 
 OF_CLAIMS: Mapping[str, Case] = {
@@ -17,6 +30,9 @@ OF_CLAIMS: Mapping[str, Case] = {
             pool("a", *gpus(4)),
             *(each for n in range(4) for each in held(f"x{n}", f"a/gpu-{n}", priority=10 - n)),
         )
+    ),
+    "a pod in the way that a controller makes again": Case(
+        (*asking(), node("a"), pool("a", *gpus(1)), *owned_by("ReplicaSet", "web-5f4", *held("x", "a/gpu-0")))
     ),
     "no common value": Case(
         (

@@ -106,6 +106,12 @@ def held(name: str, *devices: str, at: str = "a", priority: int = 0) -> tuple[Ob
     return user, claim(f"{name}-gpu", allocated=devices, at=at, users=[name], metadata={"finalizers": [FINALIZER]})
 
 
+def owned_by(kind: str, name: str, user: Object, *others: Object) -> tuple[Object, ...]:
+    """A pod with a controller, and other objects."""
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+    return {**user, "metadata": {**user["metadata"], "ownerReferences": [owner]}}, *others
+
+
 def kept_for(name: str, of: str, at: str, device: str) -> Object:
     """A pod for which others were evicted, and which has a device of a node kept."""
     keeping = Keeping(at, (DeviceId(DRIVER, at, device),), ("uid-gone",))
