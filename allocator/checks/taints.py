@@ -11,6 +11,7 @@ from allocator.checks.taint_rules import TaintRules
 from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
 from allocator.model.devices import Device, DeviceTaint, Toleration
 from allocator.pools import Candidate, NodePool
+from allocator.spelling import is_misspelled
 from allocator.usage import DeviceUsage
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -75,8 +76,15 @@ def _obstacles(situation: Situation, asked: Asked, candidate: Candidate, *_: obj
     for taint, rule in (*((taint, "") for taint in device.taints), *of_rules):
         if blocks(taint, asked.request.tolerations):
             source = f" by DeviceTaintRule {rule}" if rule else ""
-            obstacle = Obstacle(_CAUSE, f"tainted {taint_text(taint)}{source}, not tolerated")
+            meant = _misspelling(taint, asked.request.tolerations)
+            obstacle = Obstacle(_CAUSE, f"tainted {taint_text(taint)}{source}, not tolerated{meant}")
             yield Seen(obstacle, remedies=partial(_tolerating, taint))
+
+
+def _misspelling(taint: DeviceTaint, tolerations: Iterable[Toleration]) -> str:
+    """The toleration that is probably meant for a taint, if its key is misspelled."""
+    keys = (each.key for each in tolerations if each.key != taint.key and is_misspelled(each.key, taint.key))
+    return next((f"; in the toleration of {key}, did you mean {taint.key}?" for key in keys), "")
 
 
 def _circumstances(view: NodePool, _: object, rules: TaintRules) -> Sequence[Hashable]:

@@ -116,7 +116,7 @@ def _decoded(body: bytes, content_type: str) -> tuple[Pod, Sequence[str] | None]
     if is_yaml(body, content_type):
         body = from_yaml(body, content_type)
     root = root_of(body)
-    if "Pod" not in root:
+    if optional(root, "Pod", dict) is None and "Pod" not in root:
         return _with_uid(as_pod(root, "")), None
     args = wire.decode_filter(body)
     return _with_uid(args.pod), args.names if optional(root, "NodeNames", list) is not None else None

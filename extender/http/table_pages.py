@@ -16,6 +16,7 @@ from extender.http.error_replies import error_reply
 from extender.http.negotiation import Format, format_for
 from extender.kube.api import Resource
 from extender.observe.overview import Overview
+from extender.observe.tables.names import meant
 from extender.observe.tables.table import Page, QueryError, View, page
 from extender.verbs import wire
 
@@ -108,7 +109,7 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
         if doubts:
             why = "; ".join(f"{plural}: {doubt}" for plural, doubt in doubts)
             return found.noting(f"rows may be missing or old: {why}")
-        return found if found.items else found.noting(_why_empty(table, query, everything))
+        return found if found.items else found.noting(_why_empty(table, query, everything, overview))
 
     return await overview.off_loop(made)
 
@@ -117,14 +118,14 @@ def _as_json(found: Page) -> bytes:
     return wire.as_line(found.as_json())
 
 
-def _why_empty(table: Table[_Q], query: _Q, everything: View) -> str:
+def _why_empty(table: Table[_Q], query: _Q, everything: View, overview: Overview) -> str:
     """Why there is no row, although the cluster is known."""
     if next(everything.rows, None) is None:
         return table.when_empty or f"there are no {table.name}"
     if query.token:
         return "there are no rows after the page before"
     given = ", ".join(f"{name}={shown(value)}" for name, value in query.filters.items())
-    return f"there are {table.name}, but none with {given}"
+    return "; ".join((f"there are {table.name}, but none with {given}", *meant(query.filters, overview.state.snapshot)))
 
 
 def _responses(example: Mapping[str, JSON]) -> dict[int | str, dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Reading a request's JSON strictly: a value of a wrong type is a `WireError` with its path.
 
-Fields have Go's names, in exactly that case. Null is the same as absent; unknown fields are ignored. ``where`` is the
-path of the parent including its dot, as in messages.
+Fields have Go's names, in exactly that case. Null is the same as absent. Unknown fields are ignored, unless they are the
+name of an absent field in another case: that is an error. ``where`` is the path of the parent including its dot, as in
+messages.
 """
 
 from collections.abc import Mapping
@@ -53,10 +54,18 @@ def optional(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str 
     """A field of this type; None if it is absent."""
     value = parent.get(field)
     if value is None:
+        if field not in parent:
+            _refuse_other_case(parent, field, where)
         return None
     if not isinstance(value, kind) or isinstance(value, bool):
         raise mismatch(where + field, kind, value)
     return value
+
+
+def _refuse_other_case(parent: Mapping[str, JSON], absent: str, where: str) -> None:
+    for field in parent:
+        if field.lower() == absent.lower():
+            raise WireError(where + field, f"unknown field; did you mean {absent}?")
 
 
 def required(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T:

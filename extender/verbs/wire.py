@@ -116,13 +116,13 @@ def _any(body: bytes) -> FilterArgs:
     """A request with names or with whole nodes; errors name the field."""
     root = root_of(body)
     pod = as_pod(required(root, "Pod", dict), "Pod")
+    nodes, names = optional(root, "Nodes", dict), optional(root, "NodeNames", list) or []
     if "NodeNames" not in root and "Nodes" not in root:
         raise WireError("NodeNames", "missing, and so is Nodes: one of them must be given")
-    if (nodes := optional(root, "Nodes", dict)) is not None:
+    if nodes is not None:
         items = optional(nodes, "items", list, "Nodes.") or []
         by_name = {name_of(item, f"Nodes.items[{index}]"): item for index, item in enumerate(items)}
         return FilterArgs(pod, tuple(by_name), by_name)
-    names = optional(root, "NodeNames", list) or []
     try:
         "".join(names)  # the fastest check that all are strings: there may be thousands
     except TypeError as error:
@@ -140,11 +140,12 @@ def decode_preempt(body: bytes) -> PreemptArgs:
     root = root_of(body)
     pod = as_pod(required(root, "Pod", dict), "Pod")
     fields = ("NodeNameToVictims", "NodeNameToMetaVictims")
+    given = {field: optional(root, field, dict) or {} for field in fields}
     if not any(field in root for field in fields):
         raise WireError(fields[1], f"missing, and so is {fields[0]}: one of them must be given")
     victims = {}
-    for field in fields:
-        for node, entry in (optional(root, field, dict) or {}).items():
+    for field, entries in given.items():
+        for node, entry in entries.items():
             victims[node] = _victims(entry, f"{field}[{node}]")
     return PreemptArgs(pod, victims)
 

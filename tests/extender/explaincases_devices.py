@@ -160,6 +160,13 @@ OF_DEVICES: Mapping[str, Case] = {
         (*asking(request(selectors=[f"{MODEL} == "])), node("a"), pool("a", *gpus(1)))
     ),
     "tainted by its driver": Case((*asking(), node("a"), pool("a", gpu("gpu-0", **BROKEN)))),
+    "tainted, and the key of the toleration is misspelt": Case(
+        (
+            *asking(with_fields(request(), tolerations=[{"key": "example.com/broke", "operator": "Exists"}])),
+            node("a"),
+            pool("a", gpu("gpu-0", **BROKEN)),
+        )
+    ),
     "tainted by a rule": Case((*asking(), node("a"), pool("a", *gpus(1)), taint_rule("maintenance", pool="a"))),
     "tainted for running pods, too": Case(
         (*asking(), node("a"), pool("a", gpu("gpu-0", **DEAD), gpu("gpu-1", **BROKEN)))

@@ -95,8 +95,11 @@ FILTER_REFUSED: list[tuple[bytes, str]] = [
     (orjson.dumps({"NodeNames": []}), "Pod: missing"),
     (orjson.dumps({"Pod": None, "NodeNames": []}), "Pod: null"),
     (orjson.dumps({"Pod": [1], "NodeNames": []}), "Pod: expected an object, not [1]"),
-    (orjson.dumps({"pod": POD, "NodeNames": []}), "Pod: missing"),
-    (orjson.dumps({"Pod": POD, "nodenames": []}), "NodeNames: missing, and so is Nodes: one of them must be given"),
+    (orjson.dumps({"pod": POD, "NodeNames": []}), "pod: unknown field; did you mean Pod?"),
+    (orjson.dumps({"Pod": POD, "nodenames": []}), "nodenames: unknown field; did you mean NodeNames?"),
+    (orjson.dumps({"Pod": POD, "nodes": {}}), "nodes: unknown field; did you mean Nodes?"),
+    (body(Nodes={"Items": []}), "Nodes.Items: unknown field; did you mean items?"),
+    (orjson.dumps({"Pod": POD}), "NodeNames: missing, and so is Nodes: one of them must be given"),
     (body(NodeNames="a"), 'NodeNames: expected a list, not "a"'),
     (body(NodeNames={"a": 1}), 'NodeNames: expected a list, not {"a":1}'),
     (body(NodeNames=["a", 5]), "NodeNames[1]: expected a string, not 5"),
@@ -181,6 +184,7 @@ def test_victims_are_told_by_uid_in_both_modes(fields: dict[str, Any]) -> None:
     ("fields", "message"),
     [
         ({}, "NodeNameToMetaVictims: missing, and so is NodeNameToVictims: one of them must be given"),
+        ({"nodeNameToMetaVictims": {}}, "nodeNameToMetaVictims: unknown field; did you mean NodeNameToMetaVictims?"),
         ({"NodeNameToMetaVictims": []}, "NodeNameToMetaVictims: expected an object, not []"),
         ({"NodeNameToMetaVictims": {"n": []}}, "NodeNameToMetaVictims[n]: expected an object, not []"),
         (
