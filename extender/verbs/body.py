@@ -1,8 +1,8 @@
 """Reading a request's JSON strictly: a value of a wrong type is a `WireError` with its path.
 
-Fields have Go's names, in exactly that case. Null is the same as absent. Unknown fields are ignored, unless they are the
-name of an absent field in another case: that is an error. ``where`` is the path of the parent including its dot, as in
-messages.
+Fields have Go's names, in exactly that case. Null is the same as absent. Unknown fields are ignored, unless they are
+the name of an absent field in another case: that is an error. ``where`` is the path of the parent including its
+dot, as in messages.
 """
 
 from collections.abc import Mapping
