@@ -4,12 +4,10 @@ import asyncio
 import os
 import random
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import quote
 
-import httpx
 import typer
 
 from extender.assembly import make_solver
@@ -17,15 +15,20 @@ from extender.cli.answer import Answer, print_answer
 from extender.cli.audit import listed
 from extender.cli.messages import FOUND_PROBLEMS, fail, say, warn
 from extender.cli.options import (
+    CaCertOption,
+    CertOption,
     ContextOption,
     ExplainOutput,
     ExplainOutputOption,
+    KeyOption,
     KubeconfigOption,
     ManifestsOption,
+    TokenFileOption,
     command_app,
     examples,
 )
 from extender.cli.reading import check_pod_name, settings_of, settings_on
+from extender.cli.remote import Remote, RemoteError
 from extender.config.settings import Settings
 from extender.explain.absence import unknown_pod
 from extender.explain.admission import read_admission
@@ -38,9 +41,6 @@ from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFile
 from extender.simulation.quiet import log_quietly
 from extender.state.live import connect
 from extender.state.objects import parse_pod
-
-_SECONDS: Final = 60.0
-_HEADERS: Final = {"accept": "application/json"}
 
 EXPLAINED: Final = tuple(resource for resource in RESOURCES.values() if resource != BUDGETS)
 """The kinds that an explanation reads."""
@@ -65,6 +65,7 @@ class Inquiry:
         "dra-extender explain demo/training-3 -m config/example",
         "dra-extender explain -m nodes.yaml slices.yaml claims.yaml my-pod --node gpu-east-1",
         "dra-extender explain demo/training-3 --server http://127.0.0.1:8888 -o json",
+        "dra-extender explain demo/training-3 --server https://localhost:8443 --cacert ca.crt --token-file token",
         "dra-extender explain team-a/trainer --context production",
     )
 )
@@ -75,6 +76,10 @@ def explain(
     node: Annotated[list[str] | None, typer.Option(help="Explain this node only; can be repeated.")] = None,
     manifests: ManifestsOption = None,
     server: Annotated[str, typer.Option(metavar="URL", help="Ask a running service, e.g. http://127.0.0.1:8888.")] = "",
+    token_file: TokenFileOption = None,
+    cacert: CaCertOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = "",
     output: ExplainOutputOption = ExplainOutput.TEXT,
@@ -88,6 +93,9 @@ def explain(
     """
     if sum((bool(manifests), bool(server), bool(kubeconfig or context))) > 1:
         fail("--manifests, --server, and --kubeconfig or --context: only one of them")
+    remote = Remote(server, token_file, cacert, cert, key)
+    if not server and remote != Remote(""):
+        fail("--token-file, --cacert, --cert and --key are for --server")
     pod, paths = _told_apart(pod, manifests or [])
     check_pod_name(pod)
     namespace, _, name = pod.rpartition("/")
@@ -96,7 +104,7 @@ def explain(
     problems: list[str] = []
     try:
         if server:
-            answer = asked(inquiry, server)
+            answer = asked(inquiry, remote)
         elif paths:
             answer = explained_in(_cluster(paths, problems), inquiry)
         else:
@@ -162,28 +170,17 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -
     return Answer(as_json(explainer.explain(pod, inquiry.nodes, admission)))
 
 
-def asked(inquiry: Inquiry, server: str, transport: httpx.BaseTransport | None = None) -> Answer:
+def asked(inquiry: Inquiry, remote: Remote) -> Answer:
     """The explanation of a running service.
 
-    Args:
-        inquiry: what to explain.
-        server: URL of the service.
-        transport: of the HTTP client; None: the network.
-
     Raises:
-        InquiryError: the service cannot be reached, or cannot answer.
+        InquiryError: the service cannot be asked, or does not answer.
     """
-    path = f"{server.rstrip('/')}/explain/{quote(inquiry.pod.namespace)}/{quote(inquiry.pod.name)}"
+    path = f"/explain/{quote(inquiry.pod.namespace)}/{quote(inquiry.pod.name)}"
     try:
-        with httpx.Client(timeout=_SECONDS, transport=transport) as client:
-            response = client.get(path, params={"node": list(inquiry.nodes or ())}, headers=_HEADERS)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise InquiryError(f"{path}: {error}") from error
-    try:
-        document = response.json()
-        if response.status_code == HTTPStatus.OK:
-            return Answer({**document, "verdict": document["verdict"], "text": document["text"]})
-        problem = str(document["error"])
-    except (ValueError, KeyError, TypeError):
-        problem = f"status {response.status_code} and no explanation: is this a dra-extender?"
-    raise InquiryError(f"{path}: {problem}")
+        document = remote.get(path, {"node": inquiry.nodes or ()})
+    except RemoteError as error:
+        raise InquiryError(str(error)) from error
+    if not {"verdict", "text"} <= document.keys():
+        raise InquiryError(f"{remote.url.rstrip('/')}{path}: status 200 and no explanation: is this a dra-extender?")
+    return Answer(document)

@@ -108,6 +108,24 @@ KubeconfigOption = Annotated[
 ContextOption = Annotated[
     str, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: the current one.")
 ]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", parser=_path, help="With --server: a file with a bearer token that says who calls."),
+]
+CaCertOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", parser=_path, help="With --server: authorities that are trusted for its certificate, in PEM."
+    ),
+]
+CertOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", parser=_path, help="With --server: a client certificate that says who calls, in PEM."),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", parser=_path, help="The private key of --cert, if it is in another file."),
+]
 PolicyOption = Annotated[
     str | None, typer.Option("--policy", help=f"Which devices to prefer: {', '.join(sorted(POLICIES))}.")
 ]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from extender.cli.explain import Inquiry, InquiryError, asked
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
+from extender.cli.remote import Remote
 from extender.kube.api import ObjectKey
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import Object
@@ -49,6 +50,7 @@ def test_a_pod_of_manifests_as_json_on_some_nodes(manifests: str) -> None:
         (["nobody"], "pod default/nobody does not exist"),
         (["a/b/c"], "a/b/c: expected POD or NAMESPACE/POD"),
         (["ns/p", "--server", "http://x"], "only one of them"),
+        (["ns/p", "--cacert", "ca.crt"], "--token-file, --cacert, --cert and --key are for --server"),
     ],
 )
 def test_mistakes_on_the_command_line(manifests: str, arguments: list[str], error: str) -> None:
@@ -76,7 +78,7 @@ def test_a_service_is_asked_for_the_pod_and_the_nodes() -> None:
         return httpx.Response(200, json={"verdict": "fits", "text": "pod ns/p fits\n"})
 
     inquiry = Inquiry(ObjectKey("ns", "p"), ("a", "b"))
-    found = asked(inquiry, "http://service/", httpx.MockTransport(answer))
+    found = asked(inquiry, Remote("http://service/", transport=httpx.MockTransport(answer)))
     assert found.is_good
     assert found.text == "pod ns/p fits\n"
     assert [str(each.url) for each in seen] == ["http://service/explain/ns/p?node=a&node=b"]
@@ -94,5 +96,5 @@ def test_a_service_is_asked_for_the_pod_and_the_nodes() -> None:
 )
 def test_a_service_that_can_not_answer(status: int, body: Object | bytes, problem: str) -> None:
     with pytest.raises(InquiryError, match="http://service/explain/ns/p: ") as error:
-        asked(Inquiry(ObjectKey("ns", "p")), "http://service", answering(status, body))
+        asked(Inquiry(ObjectKey("ns", "p")), Remote("http://service", transport=answering(status, body)))
     assert problem in str(error.value)

@@ -46,13 +46,16 @@ class Authority:
         """The authority's own certificate."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server(self, *hosts: str) -> Pair:
-        """A certificate for names and addresses of a host."""
-        names = [_general(each) for each in hosts or (HOST, "127.0.0.1")]
-        extension = x509.SubjectAlternativeName(names)
-        return self._issue(
-            [x509.NameAttribute(NameOID.COMMON_NAME, "server")], ExtendedKeyUsageOID.SERVER_AUTH, extension
-        )
+    def server(self, *hosts: str, begins: float = -60.0, ends: float = 3600.0) -> Pair:
+        """A certificate for names and addresses of a host.
+
+        Args:
+            begins: seconds from now.
+            ends: seconds from now.
+        """
+        extension = x509.SubjectAlternativeName([_general(each) for each in hosts or (HOST, "127.0.0.1")])
+        names = [x509.NameAttribute(NameOID.COMMON_NAME, "server")]
+        return self._issue(names, ExtendedKeyUsageOID.SERVER_AUTH, extension, begins, ends)
 
     def client(self, user: str, groups: Sequence[str] = (), *, begins: float = -60.0, ends: float = 3600.0) -> Pair:
         """A certificate for a user, as API servers read it.
