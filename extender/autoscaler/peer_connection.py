@@ -1,7 +1,7 @@
 """HTTPS to other replicas: at the address of their pod, with a certificate for the name that all replicas have."""
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,9 @@ _CONNECTING_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PeerConnection:
-    """Calls to other replicas over TLS 1.3, each on a connection of its own. The files are read for each call.
+    """Calls to other replicas over TLS 1.3, each on a connection of its own.
+
+    The files are read for each call. What their authorities come to for TLS is made once, until they change.
 
     Attributes:
         server_name: the name in the replicas' certificates.
@@ -32,6 +34,8 @@ class PeerConnection:
     ca: Path
     token: Path
     deadline_seconds: float
+    _trusted: dict[bytes, ssl.SSLContext] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The authorities of the latest call, and TLS with them."""
 
     async def send(self, address: str, call: PassedCall) -> Reply:
         """The answer of the replica at an address.
@@ -54,8 +58,17 @@ class PeerConnection:
         return Reply(found.status_code, found.content)
 
     def _trust(self) -> ssl.SSLContext:
+        pem = _content(self.ca)
+        known = self._trusted.get(pem)
+        if known is None:
+            known = self._made(pem)
+            self._trusted.clear()
+            self._trusted[pem] = known
+        return known
+
+    def _made(self, pem: bytes) -> ssl.SSLContext:
         try:
-            context = ssl.create_default_context(cadata=_content(self.ca).decode("ascii", errors="replace"))
+            context = ssl.create_default_context(cadata=pem.decode("ascii", errors="replace"))
         except ssl.SSLError as error:
             raise PeerUnreachableError(f"{self.ca}: there is no certificate in PEM") from error
         context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -25,7 +25,14 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = ("chart", str(DEPLOY / "chart"), "kube-system", RELEASES[USUAL].version)
 BASE = ("kustomization", str(DEPLOY))
-WITH_API = ("kustomization", str(Path(__file__).parent / "with_api"))
+WITH_API, WITH_EXPANDER = (
+    ("kustomization", str(Path(__file__).parent / name)) for name in ("with_api", "with_expander")
+)
+COMPONENTS = {
+    "api": (WITH_API, ("ClusterRole", "dra-extender-viewer")),
+    "expander": (WITH_EXPANDER, ("Service", "dra-extender-grpc")),
+}
+"""A component of kustomize by the chart's name for it, and one of its objects."""
 
 RBAC = "rbac.authorization.k8s.io"
 RESOURCES: Mapping[str, Resource] = {
@@ -58,7 +65,9 @@ def rendered(renderer: Path, *what: str) -> list[RawObject]:
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
-@pytest.mark.parametrize("what", [CHART, BASE, WITH_API], ids=["chart", "kustomization", "component"])
+@pytest.mark.parametrize(
+    "what", [CHART, BASE, WITH_API, WITH_EXPANDER], ids=["chart", "kustomization", "api", "expander"]
+)
 async def test_an_api_server_takes_every_object(client: Client, renderer: Path, what: tuple[str, ...]) -> None:
     objects = rendered(renderer, *what)
     assert {each["kind"] for each in objects} == set(RESOURCES)
@@ -79,16 +88,18 @@ def test_chart_and_kustomization_make_the_same_objects(renderer: Path) -> None:
     assert by_chart == by_base
 
 
-def test_chart_and_component_make_the_same_objects_for_callers_off_the_node(renderer: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_chart_and_component_make_the_same_objects(renderer: Path, tmp_path: Path, name: str) -> None:
+    component, one = COMPONENTS[name]
     values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump({"api": {"enabled": True}}))
-    by_chart, by_component = (named(rendered(renderer, *what)) for what in ((*CHART, str(values)), WITH_API))
+    values.write_text(yaml.safe_dump({name: {"enabled": True}}))
+    by_chart, by_component = (named(rendered(renderer, *what)) for what in ((*CHART, str(values)), component))
     for found in (by_chart, by_component):
         for container in (pod := found["Deployment", "dra-extender"]["spec"]["template"]["spec"])["containers"]:
             for field in ("env", "ports", "volumeMounts"):
                 container.get(field, []).sort(key=lambda each: each["name"])
         pod["volumes"].sort(key=lambda each: each["name"])
-    assert ("ClusterRole", "dra-extender-viewer") in by_chart
+    assert one in by_chart
     assert by_chart == by_component
 
 

@@ -51,7 +51,9 @@ def test_every_document_is_an_object(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", [DEPLOY, DEPLOY / "crds", DEPLOY / "monitoring", ROOT / "config"], ids=lambda p: p.name
+    "folder",
+    [DEPLOY, *(DEPLOY / name for name in ("api", "crds", "expander", "monitoring")), ROOT / "config"],
+    ids=lambda p: p.name,
 )
 def test_kustomizations_name_what_there_is(folder: Path) -> None:
     found = yaml.safe_load((folder / "kustomization.yaml").read_text())
@@ -124,6 +126,24 @@ def test_the_port_for_callers_off_the_node_is_one_in_the_settings_the_service_an
     policy = only(API / "network-policy.yaml", "NetworkPolicy")["spec"]
     assert policy["podSelector"]["matchLabels"] == LABELS
     assert [each["port"] for rule in policy["ingress"] for each in rule["ports"]] == ["api", "api"]
+
+
+def test_the_component_for_the_expander_is_what_the_chart_brings() -> None:
+    folder = DEPLOY / "expander"
+    pod = only(folder / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    grpc = load(environment=variables(container)).grpc
+    assert container["ports"] == [{"name": "grpc", "containerPort": grpc.port}]
+    (mount,) = container["volumeMounts"]
+    assert (grpc.certificate, grpc.key) == tuple(f"{mount['mountPath']}/{name}" for name in ("tls.crt", "tls.key"))
+    values = yaml.safe_load((DEPLOY / "chart" / "values.yaml").read_text())["expander"]
+    assert volume == {"name": mount["name"], "secret": {"secretName": values["secret"]}}
+    of_service = only(folder / "service.yaml", "Service")
+    assert of_service["spec"]["ports"] == [{"name": "grpc", "port": grpc.port, "targetPort": "grpc"}]
+    assert of_service["spec"]["selector"].items() <= LABELS.items()
+    policy = only(folder / "network-policy.yaml", "NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"] == LABELS
+    assert policy["ingress"] == [{"from": values["from"], "ports": [{"protocol": "TCP", "port": "grpc"}]}]
 
 
 def test_replicas_may_call_each_other_at_the_port_for_callers_off_the_node() -> None:

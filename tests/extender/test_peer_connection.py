@@ -103,6 +103,26 @@ async def test_new_authorities_are_trusted_at_the_next_call(tmp_path: Path) -> N
         assert (await way.send("127.0.0.1", CALL)).status == 200
 
 
+async def test_tls_is_made_once_until_the_authorities_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    create = ssl.create_default_context
+
+    def counted(*, cadata: str) -> ssl.SSLContext:
+        made.append(cadata)
+        return create(cadata=cadata)
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    old, new = Authority("old"), Authority("new")
+    async with peer(old, tmp_path, NAME) as there:
+        way = connection(tmp_path, there.port, old)
+        for _ in range(3):
+            await way.send("127.0.0.1", CALL)
+        way.ca.write_bytes(new.pem + old.pem)
+        for _ in range(2):
+            await way.send("127.0.0.1", CALL)
+    assert made == [old.pem.decode(), (new.pem + old.pem).decode()]
+
+
 async def test_a_connection_without_an_answer_is_said(tmp_path: Path) -> None:
     authority = Authority()
     async with peer(authority, tmp_path, NAME) as there:

@@ -176,8 +176,10 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, files: dict[str, bytes | Non
     for name, content in files.items():
         if content is not None:
             file(tmp_path, name, content)
+    token_file, ca, certificate, key = map(paths.get, ("token_file", "ca", "certificate", "key"))
+    remote = Remote("https://service", token_file, ca, certificate, key)
     with pytest.raises(RemoteError) as error:
-        Remote("https://service", **paths).get("/explain/ns/p", {})
+        remote.get("/explain/ns/p", {})
     assert str(error.value).startswith(text.format(**paths))
 
 
