@@ -138,7 +138,8 @@ class Preemptor(BackgroundTask):
         """Take the next step of each preemption."""
         solver = self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)
         for asked in self._due():
-            if not solver.is_late:
+            # While victims are chosen for one pod, others get a node, or are rejected again.
+            if not solver.is_late and self._asked.get(asked.pod.uid) is asked:
                 del self._asked[asked.pod.uid]
                 with self._faults.of(f"pod {asked.pod}"):
                     await self._choose(asked, solver)
