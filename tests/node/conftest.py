@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,10 +12,9 @@ import pytest_asyncio
 from extender.kube.api import CLAIMS
 from tests.kit.controlplane.binaries import BinariesError
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
-from tests.kit.controlplane.components import ControlPlane, control_plane
 from tests.kit.node.binaries import NodeBinaries, find_node_binaries
 from tests.kit.node.driver import GPU_DRIVER, prepared_claims
-from tests.kit.node.node import FOR_KUBELETS, Node, running_node
+from tests.kit.node.node import Node, running_node
 from tests.kit.node.pods import RUN_SECONDS, end_all_pods
 from tests.kit.node.sandbox import LOGS_INSIDE
 from tests.kit.objects.manifests import namespace as a_namespace
@@ -34,21 +33,13 @@ def binaries() -> NodeBinaries:
         pytest.fail(str(error), pytrace=False)
 
 
-@pytest.fixture(scope="session")
-def plane(binaries: NodeBinaries, pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries.control_plane, Path(folder), LOGS_INSIDE, FOR_KUBELETS) as running,
-    ):
-        pytestconfig.stash[_FIGURES] = running.seconds
-        yield running
-
-
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def node(plane: ControlPlane, binaries: NodeBinaries) -> AsyncIterator[Node]:
+async def node(binaries: NodeBinaries, pytestconfig: pytest.Config) -> AsyncIterator[Node]:
     """The node that the tests share, with the extender and its scheduler."""
-    async with running_node(plane, binaries) as ready:
-        yield ready
+    with TemporaryDirectory(prefix="dra-extender-") as folder:
+        async with running_node(binaries, Path(folder)) as ready:
+            pytestconfig.stash[_FIGURES] = ready.plane.seconds
+            yield ready
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def _config() -> RawObject:
         "evictionHard": dict.fromkeys(_EVICTION_SIGNALS, "0%"),
         "imageGCHighThresholdPercent": 100,
         # The kubelet tries again so often to prepare claims; by default, each minute.
-        "syncFrequency": "2s",
+        "syncFrequency": "1s",
         "nodeStatusUpdateFrequency": "1s",
         "nodeLeaseDurationSeconds": 4,
     }

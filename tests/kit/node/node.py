@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from extender.kube.api import CLASSES, NODES, SLICES, ObjectKey, RawObject
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.client import Client, connect
-from tests.kit.controlplane.components import START_SECONDS, ControlPlane, Options
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane, Options, control_plane
 from tests.kit.controlplane.pair import BACKOFF_SECONDS
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import Extender, grant_rights, running_extender
@@ -17,6 +18,7 @@ from tests.kit.node.binaries import NodeBinaries
 from tests.kit.node.containerd import containerd, import_images
 from tests.kit.node.driver import GPU_DRIVER, GPUS, node_driver
 from tests.kit.node.kubelet import NODE, kubelet
+from tests.kit.node.sandbox import LOGS_INSIDE
 from tests.kit.objects.manifests import DEVICE_CLASS, device_class
 from tests.kit.process import Process, running
 from tests.kit.waiting import wait_for_answer
@@ -91,25 +93,57 @@ async def _start(process: Process) -> None:
 
 
 @asynccontextmanager
-async def running_node(plane: ControlPlane, binaries: NodeBinaries) -> AsyncIterator[Node]:
-    """A node that is ready, with a driver of four GPUs and their class, and a scheduler that asks the extender."""
-    runtime = containerd(binaries.programs)
-    agent = kubelet(plane, binaries.programs)
-    driver = node_driver(plane, binaries.programs, GPU_DRIVER, GPUS)
-    text = SHIPPED.read_text()
-    async with connect(plane.access()) as admin, AsyncExitStack() as stack:
+async def running_node(binaries: NodeBinaries, folder: Path) -> AsyncIterator[Node]:
+    """A node that is ready, with a driver of four GPUs and their class, and a scheduler that asks the extender.
+
+    What does not need each other starts at the same time.
+
+    Args:
+        folder: for files of the control plane.
+    """
+    async with AsyncExitStack() as stack:
+        async with asyncio.TaskGroup() as starts:
+            starting = starts.create_task(_start_plane(stack, binaries, folder))
+            runtime = starts.create_task(_start_runtime(stack, binaries.programs))
+        plane = starting.result()
+        plane.seconds["containerd"] = runtime.result()
+        agent = kubelet(plane, binaries.programs)
+        driver = node_driver(plane, binaries.programs, GPU_DRIVER, GPUS)
+        admin = await stack.enter_async_context(connect(plane.access()))
         await grant_rights(admin)
         await admin.create(CLASSES, device_class())
         await admin.patch(CLASSES, ObjectKey("", DEVICE_CLASS), {"spec": {"extendedResourceName": RESOURCE}})
-        for process in (runtime, agent, driver):
-            plane.seconds[process.name] = await stack.enter_async_context(running(process, within=START_SECONDS))
-            if process is runtime:
-                await asyncio.to_thread(import_images, binaries.programs)
-        extender = await stack.enter_async_context(running_extender(plane))
-        config = localize(text, extender.url, plane.kubeconfig(SCHEDULER)) | {"podMaxBackoffSeconds": BACKOFF_SECONDS}
-        await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
+        async with asyncio.TaskGroup() as starts:
+            serving = starts.create_task(_start_serving(stack, plane))
+            starts.create_task(_start_node(stack, plane, agent, driver))
         await wait_node_ready(admin)
-        yield Node(plane, binaries, agent, driver, extender)
+        yield Node(plane, binaries, agent, driver, serving.result())
+
+
+async def _start_plane(stack: AsyncExitStack, binaries: NodeBinaries, folder: Path) -> ControlPlane:
+    running_plane = control_plane(binaries.control_plane, folder, LOGS_INSIDE, FOR_KUBELETS)
+    return await asyncio.to_thread(stack.enter_context, running_plane)
+
+
+async def _start_runtime(stack: AsyncExitStack, programs: Path) -> float:
+    """containerd, with the images of the tests; the seconds until it is ready."""
+    seconds = await stack.enter_async_context(running(containerd(programs), within=START_SECONDS))
+    await asyncio.to_thread(import_images, programs)
+    return seconds
+
+
+async def _start_node(stack: AsyncExitStack, plane: ControlPlane, agent: Process, driver: Process) -> None:
+    for process in (agent, driver):
+        plane.seconds[process.name] = await stack.enter_async_context(running(process, within=START_SECONDS))
+
+
+async def _start_serving(stack: AsyncExitStack, plane: ControlPlane) -> Extender:
+    """The extender and its scheduler."""
+    extender = await stack.enter_async_context(running_extender(plane))
+    text = SHIPPED.read_text()
+    config = localize(text, extender.url, plane.kubeconfig(SCHEDULER)) | {"podMaxBackoffSeconds": BACKOFF_SECONDS}
+    await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
+    return extender
 
 
 async def wait_node_ready(client: Client) -> None:
