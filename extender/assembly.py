@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from allocator import POLICIES, Clock, Limits, Selectors, Shape
 from extender.background.binding_timeout import BindingTimeout
 from extender.background.deallocate import Deallocator
+from extender.background.gangs import Gangs
 from extender.background.immediate_claims import ImmediateAllocation
 from extender.background.lost_claims import LostClaims
 from extender.background.orphans import OrphanCollector
@@ -104,8 +105,8 @@ def make_service(
         SharedLease(api, key, replica, now, solver.clock) for key in (PINNED_PODS, QUOTA_STATUS, IMMEDIATE_CLAIMS)
     )
     immediate = ImmediateClaims(state, decider, binder.pinned, off_loop)
-    schedulers = settings.scheduling.scheduler_names
-    preemptor = Preemptor(state, decider, Evictor(api, now), binder.is_binding, tell, metrics.preemption, off_loop)
+    evictor = Evictor(api, now)
+    preemptor = Preemptor(state, decider, evictor, binder.is_binding, tell, metrics.preemption, off_loop)
     tasks = (
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
@@ -113,10 +114,11 @@ def make_service(
         LostClaims(state, api, metrics.lost, tell),
         QuotaStatus(state, api, status_lease, solver, off_loop),
         Deallocator(state, writer, binder.is_binding, faults, deallocated),
+        Gangs(state, decider, evictor, writer, binder.is_binding, metrics.gangs, off_loop),
         *((preemptor,) if settings.scheduling.preemption else ()),
         requeue,
         PoolRequests(state, api, solver.clock, now, off_loop),
-        PinnedPods(state, binder.pinned, lease, solver, schedulers, tell, now),
+        PinnedPods(state, binder.pinned, lease, solver, settings.scheduling.scheduler_names, tell, now),
         ImmediateAllocation(state, immediate, immediate_lease, solver, tell, now),
     )
     background = BackgroundRunner(tasks, faults)

@@ -13,10 +13,11 @@ from allocator import Candidate, PoolId, Usage
 from extender.autoscaler.counts import free_devices
 from extender.autoscaler.fills import Shape
 from extender.autoscaler.plans import NodeGroup
-from extender.autoscaler.simulated_cluster import World, grant
+from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.placing import grant
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 

@@ -5,12 +5,10 @@ A world is immutable, as the snapshot in it: a simulated step makes another one 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Final
 
 from immutables import Map
 
-from allocator import AllocationResult, Consumer, InvalidClaimError, PoolId, SelectorError, Usage, printable
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.autoscaler.scope import Scope
@@ -18,13 +16,12 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import refreshed
-from extender.pods.claims import Blocked, PodClaims, claim_from_template, claims_of, unready, waits, without_pods
-from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.nominated import found_on
+from extender.pods.claims import claim_from_template, without_pods
 from extender.scheduler.plugins import PluginCapacity
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
+from extender.verbs.filter import Bounds, FilterResult, filter_nodes
+from extender.verbs.placing import place
 
 DEVICE_BYTES: Final = 700
 """What a device of a made-up node takes, about: its attributes are shared with its template."""
@@ -144,53 +141,13 @@ class World:
         return (pod, snapshot) if self.scope is None else self.scope.narrowed(pod, snapshot, solver)
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a pod gets on a node; nothing is held yet.
-
-    Attributes:
-        claims: of the pod, before the grant.
-        needs: what was to be allocated on the node.
-        results: for each pending claim of the needs.
-    """
-
-    claims: PodClaims
-    needs: Needs
-    results: tuple[AllocationResult, ...] = ()
-
-    @property
-    def pools(self) -> frozenset[PoolId]:
-        """The pools that the devices are from."""
-        return frozenset(each.device.pool_id for result in self.results for each in result.results)
-
-    def used(self, usage: Usage) -> Usage:
-        """What is in use once the pod holds its devices."""
-        for each in self.results:
-            usage = usage.with_allocation(each)
-        return usage
-
-    def held(self, pod: Pod, node_name: str, snapshot: Snapshot) -> Snapshot:
-        """The cluster with the pod on the node: its claims are allocated, and reserved for it."""
-        if self.claims.is_empty:
-            return snapshot
-        snapshot = self.needs.world(snapshot)
-        results = map(_ready, self.results)
-        before = ((each, each.claim.allocation) for each in self.claims.allocated)
-        for each, allocation in chain(before, zip(self.needs.pending, results, strict=True)):
-            users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)
-            consumer = Consumer("pods", pod.name, pod.uid)
-            claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
-            snapshot = snapshot.with_claim(replace(each, claim=claim))
-        bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=self.needs.status)
-        return snapshot.with_pod(bound)
-
-
 def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
     """The pod with the names of its claims, and the cluster with those that are not made from their templates yet.
 
-    A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again.
+    A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again. A pod of
+    a gang is judged alone.
     """
-    pod, known = refreshed(pod, snapshot), snapshot.pod(pod.uid)
+    pod, known = replace(refreshed(pod, snapshot), gang=None), snapshot.pod(pod.uid)
     if known is not None and known.node_name and not pod.node_name:
         snapshot = without_pods(snapshot, [known])
     for reference in pod.claims:
@@ -204,41 +161,6 @@ def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
     return pod, snapshot
 
 
-def place(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Snapshot | No:
-    """Put a pod on a node: its claims, which are there, are allocated and reserved for it; or why they can't be.
-
-    Raises:
-        TimeoutError: the solver's time is up.
-    """
-    found = grant(pod, node_name, snapshot, solver)
-    return found if isinstance(found, No) else found.held(pod, node_name, snapshot)
-
-
-def grant(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Grant | No:
-    """What a pod, whose claims are there, gets on a node; or why it gets nothing.
-
-    Raises:
-        TimeoutError: the solver's time is up.
-    """
-    claims, node = claims_of(pod, snapshot), snapshot.nodes[node_name]
-    if isinstance(claims, Blocked):
-        return No(claims.reason)
-    if claims.is_empty:
-        return Grant(claims, Needs())
-    waiting, needs = unready(claims, solver.features), claims.on(node)
-    if waiting is not None:
-        return No(waits(waiting))
-    if isinstance(needs, str):
-        return No(needs)
-    try:
-        found = found_on(node, pod, snapshot, solver)
-    except InvalidClaimError as error:
-        return No(printable(str(error)))
-    except SelectorError as error:
-        return No(selector_reason(error))
-    return found if isinstance(found, No) else Grant(claims, needs, found.results)
-
-
 def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> str:
     """What the device plugins of a node have too little of for a pod, as `estimate` says it; empty if they suffice."""
     if node is None or not pod.containers:
@@ -246,14 +168,6 @@ def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> str:
     others = (each for each in snapshot.pods_on(node.name) if each.uid != pod.uid)
     lacking = PluginCapacity(others).lacking(pod, node)
     return f"insufficient {lacking}" if lacking else ""
-
-
-def _ready(allocation: AllocationResult) -> AllocationResult:
-    """The allocation without binding conditions: a simulation does not wait for them."""
-    if not any(each.binding_conditions for each in allocation.results):
-        return allocation
-    results = (replace(each, binding_conditions=None, binding_failure_conditions=None) for each in allocation.results)
-    return replace(allocation, results=tuple(results))
 
 
 def _weight(blueprints: Iterable[Blueprint]) -> int:

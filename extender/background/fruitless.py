@@ -12,9 +12,9 @@ from typing import Final
 from immutables import Map
 
 from allocator import PoolId, Recent
-from extender.background.pod_kinds import kind_of
 from extender.background.queueing_hints import local_nodes, roams
 from extender.kube.api import ObjectKey
+from extender.pods.kinds import kind_of
 from extender.state.changes import Change
 from extender.state.kinds import Topic
 from extender.state.objects import Pod

@@ -110,7 +110,7 @@ class Nominations:
         snapshot = self._state.snapshot
         for name in snapshot.nominated:
             for pod in snapshot.nominated_to(name):
-                if pod.kept.node:
+                if pod.kept.node and pod.gang is None:
                     self.of(pod, pod.kept)
         for nomination in list(self._known.values()):
             with self._solver.faults.of(f"pod {nomination.pod}"):

@@ -120,7 +120,7 @@ class Preemptor(BackgroundTask):
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others."""
-        may_preempt = rejection.sent.may_preempt and not rejection.result.is_over_quota
+        may_preempt = rejection.sent.may_preempt and rejection.sent.gang is None and not rejection.result.is_over_quota
         if may_preempt and not rejection.result.failed:
             due = self._solver.clock() + PATIENCE_SECONDS
             self._asked[rejection.sent.uid] = _Asked(rejection.sent, rejection.names, due)

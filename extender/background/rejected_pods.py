@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 from allocator import Allocation
 from extender.background.fitting import UndecidedError, fitting_node
-from extender.background.pod_kinds import kind_of
 from extender.background.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.case import NOTHING_TO_ALLOCATE, holding
 from extender.pods.claims import claim_keys
+from extender.pods.kinds import kind_of
 from extender.pods.nominated import found_on
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot

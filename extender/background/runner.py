@@ -43,6 +43,11 @@ class BackgroundRunner:
         for task in self._tasks:
             task.on_victims(pod)
 
+    async def prepare(self, pod: Pod) -> None:
+        """Let the tasks do at once what a pod of a simulation would wait for."""
+        for task in self._tasks:
+            await task.prepare(pod)
+
     async def run(self) -> None:
         """Give the tasks their turns until cancelled."""
         while True:

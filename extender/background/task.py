@@ -48,5 +48,8 @@ class BackgroundTask:
     def on_victims(self, pod: Pod) -> None:
         """Preempt has named victims: the pod's scheduler evicts them, and nominates the pod."""
 
+    async def prepare(self, pod: Pod) -> None:
+        """A simulation is going to ask filter about a pod, and gives no turns: do what the pod would wait for."""
+
     async def tick(self) -> None:
         """Do what there is to do now."""

@@ -22,12 +22,22 @@ from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, RawObject
 from extender.observe.tables.terminal import Table, print_table
 from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
+from extender.state.gangs import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import POLICY, ClaimObject
 
 app = command_app()
 
 _DOMAIN: Final = "dra-extender.dev/"
-_ANNOTATIONS: Final = (POLICY, DRIVERS, OPTIONAL_REQUESTS, ALLOCATION_MODE, PRIORITY)
+_ANNOTATIONS: Final = (
+    POLICY,
+    DRIVERS,
+    OPTIONAL_REQUESTS,
+    ALLOCATION_MODE,
+    PRIORITY,
+    GROUP,
+    GROUP_SIZE,
+    GROUP_TOPOLOGY,
+)
 _METADATA: Final = (
     ("metadata",),
     ("spec", "metadata"),

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.autoscaler.simulated_cluster import place, with_claims
+from extender.autoscaler.simulated_cluster import with_claims
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.pods.policy import policy_of
@@ -12,6 +12,7 @@ from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
+from extender.verbs.placing import place
 from extender.verbs.prioritize import score_nodes
 
 

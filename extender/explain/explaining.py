@@ -13,6 +13,7 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.explain.absence import needs_no_devices
 from extender.explain.admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
+from extender.explain.gangs import gang_hindrance, gang_note
 from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
 from extender.kube.claim_rules import ADMIN_LABEL
@@ -99,6 +100,7 @@ class Explainer:
         case = open_case(pod, snapshot, self.solver)
         checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
         rejected = {name: checks[name] for name in names if name in checks}
+        self.decider.follow(self.snapshot)
         if isinstance(case, Blocked):
             found = _blocked(pod, case.reason, advice(pod, snapshot))
         elif not names:
@@ -110,7 +112,6 @@ class Explainer:
         else:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
-            self.decider.follow(self.snapshot)
             judgement = Judgement(
                 case, snapshot, known, rejected, self.decider, self.seconds, self.worked, self._pause, self.preempts
             )
@@ -126,6 +127,8 @@ class Explainer:
 
     def _hindrance(self, case: Case) -> Explanation | None:
         """What keeps a pod off all nodes although its claims can be used."""
+        if awaited := gang_hindrance(case.pod, case.snapshot, self.decider, self.solver):
+            return _blocked(case.pod, awaited)
         unmet = unready(case.claims, self.solver.features)
         if unmet is not None:
             return _blocked(case.pod, f"claim {unmet.key} waits until its devices are ready")
@@ -149,6 +152,8 @@ class Explainer:
             return
         if pod.unmodeled:
             yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
+        if together := gang_note(pod, self.snapshot):
+            yield together
         others = sum(each.is_pending and each.key != pod.key for each in self.snapshot.pods.values())
         if others and pod.needs_devices:
             are = "pod with devices is" if others == 1 else "pods with devices are"

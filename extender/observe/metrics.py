@@ -9,6 +9,7 @@ from functools import cache, partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from extender.access.refusal_reason import RefusalReason
+from extender.observe.gang_metrics import GangMetrics
 from extender.observe.preemption_metrics import WAITING_SECONDS, PreemptionMetrics
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -20,6 +21,7 @@ class Metrics:
     Attributes:
         registry: has all metrics.
         preemption: the metrics of device preemption.
+        gangs: the metrics of gangs.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -64,6 +66,7 @@ class Metrics:
             buckets=WAITING_SECONDS,
         )
         self.preemption = PreemptionMetrics(registry)
+        self.gangs = GangMetrics(registry)
         self._sessions = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=registry)
         # Children by label are few and kept here: prometheus_client would look each up under a lock.
         self._duration = cache(duration.labels)

@@ -24,6 +24,8 @@ class PendingReason(Enum):
     """No scheduler has asked this replica about it."""
     CLAIMS = "claims"
     """A claim of the pod cannot be used on any node: it does not exist, is invalid, or is not ready."""
+    GANG = "gang"
+    """Pods of its gang are missing, or the devices for all of them."""
     QUOTA = "quota"
     """A DeviceQuota of its namespace allows no more."""
     DEVICES = "devices"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from allocator import Allocation, AllocatorError
+from allocator import Allocation, AllocatorError, PoolId
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case, after_departures, fits, holding, open_case
@@ -43,7 +43,7 @@ def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> 
 
 def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Case | Blocked]:
     """The ways in which the pod may get devices, the best way first."""
-    held = held_for_nominated(pod, snapshot, solver)
+    held = held_for_nominated(pod, snapshot, solver, on=node.name)
     if pod.kept.devices:
         if pod.kept.node == node.name:
             yield open_case(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
@@ -51,7 +51,8 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
                 yield Blocked(WAITING)
                 return
     elif any(other.kept.devices and other.priority < pod.priority for other in _nominated(snapshot)):
-        yield open_case(pod, held_for_nominated(pod, snapshot, solver, spares=True), solver)
+        spared = held_for_nominated(pod, snapshot, solver, spares=True, on=node.name)
+        yield open_case(pod, spared, solver)
     yield open_case(pod, held, solver)
 
 
@@ -83,7 +84,7 @@ def are_leaving(keeping: Keeping, snapshot: Snapshot) -> bool:
     return all(each is None or each.deleting or each.is_finished for each in victims)
 
 
-def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: bool = False) -> Snapshot:
+def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: bool = False, on: str = "") -> Snapshot:
     """The cluster in which nominated pods have what they need on their nodes, if this pod may not take it.
 
     What is kept by name is held from pods of lower or equal priority, and from any pod that has other devices kept.
@@ -98,8 +99,12 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
         snapshot: the cluster.
         solver: the allocator.
         spares: what is kept by name is held whatever the pod's priority.
+        on: a node; what is kept by name is held only if the node reaches it. Empty: for all nodes.
     """
     others = [other for other in _nominated(snapshot) if other.uid != pod.uid]
+    if on in snapshot.nodes:
+        near = {each.id for each in snapshot.inventory.for_node(snapshot.nodes[on].node, solver.features)}
+        others = [other for other in others if not other.kept.devices or _is_near(other.kept, near)]
     if not others:
         return snapshot
     room = _Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
@@ -110,6 +115,10 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
     for other in room.share(before):
         room.hold_needed(other, pod)
     return room.held
+
+
+def _is_near(keeping: Keeping, pools: Collection[PoolId]) -> bool:
+    return any(device.pool_id in pools for device in keeping.devices)
 
 
 def _nominated(snapshot: Snapshot) -> Iterable[Pod]:

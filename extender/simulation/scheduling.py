@@ -14,6 +14,7 @@ from extender.background.pinned_pods import is_pinned, lacks_some
 from extender.explain.admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
+from extender.pods.case import refreshed
 from extender.pods.claims import claim_keys
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
@@ -105,8 +106,11 @@ async def _place(
 ) -> Placement:
     reasons = choice.rejections(pod)
     names = [name for name in nodes if name not in reasons] if reasons else nodes
-    args = FilterArgs(pod, names)
     try:
+        if pod.gang is not None:
+            await service.background.prepare(pod)
+            pod = refreshed(pod, cluster.state.snapshot)
+        args = FilterArgs(pod, names)
         result = await service.filter(args)
         against = {**reasons, **result.unresolvable, **result.failed}
         if not result.passed:

@@ -198,7 +198,7 @@ def _pods() -> Kind[Pod]:
         put=lambda snapshot, _, pod: snapshot.with_pod(pod) if pod.needs_devices else snapshot.with_other(pod),
         drop=Snapshot.without_pod,
         touched=touched,
-        parts=("pods", "pod_keys", "bound", "nominated", "requested", "others"),
+        parts=("pods", "pod_keys", "bound", "nominated", "gangs", "requested", "others"),
         others=attrgetter("others"),
     )
 

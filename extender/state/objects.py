@@ -28,6 +28,7 @@ from extender.state.extended_resources import (
     read_containers,
     read_extended_claim,
 )
+from extender.state.gangs import Membership, read_membership
 from extender.state.node_requirements import (
     ANY_NODE,
     NodeRequirements,
@@ -79,6 +80,7 @@ class Pod:
         gates: names of its scheduling gates; while there is one, no scheduler tries it.
         unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
         policy: the name in its annotation `POLICY`; None without the annotation.
+        gang: what it says about its gang; None if it is in no gang.
         cpu: what its scheduler reserves for it, in thousandths of a core.
         controller: what makes it again after it is deleted; None: nothing does.
         fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
@@ -109,6 +111,7 @@ class Pod:
     gates: tuple[str, ...] = ()
     unmodeled: tuple[str, ...] = ()
     policy: str | None = None
+    gang: Membership | None = None
     cpu: int = 0
     controller: Controller | None = None
     fence: str = field(default="", compare=False)
@@ -147,6 +150,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
     init, main = spec.children("initContainers"), spec.children("containers")
     phase, conditions = status.text("phase"), read_conditions(status)
+    annotations = metadata.text_mapping("annotations")
     kept = Keeping.of(conditions)
     pod = Pod(
         namespace=metadata.text("namespace") or "default",
@@ -176,7 +180,8 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         requirements=read_requirements(spec),
         gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
         unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
-        policy=metadata.text_mapping("annotations").get(POLICY),
+        policy=annotations.get(POLICY),
+        gang=read_membership(annotations),
         cpu=cpu_request(spec.data),
         controller=read_controller(metadata),
         fence=fence_of(conditions),

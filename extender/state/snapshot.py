@@ -29,6 +29,7 @@ from allocator import (
 from extender.kube.api import ObjectKey
 from extender.state.budgets import Budget
 from extender.state.device_quotas import DeviceQuota
+from extender.state.gangs import GangKey
 from extender.state.objects import ClaimObject, NodeObject, Pod
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -68,6 +69,7 @@ class Snapshot(NamedTuple):
         pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
+        gangs: gang to the uids of its pods.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
         others: if CPU is counted, the pods without devices that have a node: the node and the CPU.
         quotas_in: namespace to its DeviceQuotas, by name.
@@ -90,6 +92,7 @@ class Snapshot(NamedTuple):
     pod_keys: Map[str, ObjectKey] = Map()
     bound: Map[str, Map[str, None]] = Map()
     nominated: Map[str, Map[str, None]] = Map()
+    gangs: Map[GangKey, Map[str, None]] = Map()
     requested: Map[str, int] | None = None
     others: Map[ObjectKey, tuple[str, int]] = Map()
     budgets: Map[ObjectKey, Budget] = Map()
@@ -195,11 +198,13 @@ class Snapshot(NamedTuple):
             bound = _added(bound, pod.node_name, pod.uid)
         elif pod.nominated_node:
             nominated = _added(nominated, pod.nominated_node, pod.uid)
+        gangs = base.gangs if pod.gang is None else _added(base.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
         return base._replace(
             pods=base.pods.set(pod.key, pod),
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
             bound=bound,
             nominated=nominated,
+            gangs=gangs,
             requested=_with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
         )
 
@@ -230,7 +235,10 @@ class Snapshot(NamedTuple):
             nominated = _removed(nominated, pod.nominated_node, pod.uid)
         pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
         requested = _with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
-        return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated, requested=requested)
+        gangs = self.gangs if pod.gang is None else _removed(self.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
+        return self._replace(
+            pods=pods, pod_keys=keys, bound=bound, nominated=nominated, gangs=gangs, requested=requested
+        )
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
         """With a claim added or replaced, and its devices taken."""

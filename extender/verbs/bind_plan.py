@@ -13,6 +13,7 @@ from extender.offload import Offload
 from extender.pods.case import Case, found_at_hand, open_case
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.extended_resources.requests import in_words, request_words
+from extender.pods.gangs import gang_refusal
 from extender.pods.grounds import rests
 from extender.pods.nominated import found_on
 from extender.state.claim_annotations import is_immediate
@@ -91,6 +92,8 @@ class Planner:
         node = snapshot.nodes.get(node_name)
         if node is None:
             raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
+        if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
+            raise BindError(awaited)
         case = open_case(pod, snapshot, self._solver)
         if not isinstance(case, Blocked):
             return case, node

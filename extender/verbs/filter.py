@@ -22,6 +22,7 @@ from extender.pods.claims import Blocked, unready, waits
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
+from extender.pods.gangs import gang_refusal
 from extender.pods.nominated import WAITING, awaits_kept, held_for_nominated
 from extender.quota.device_quota import Overrun
 from extender.state.objects import NodeObject, Pod, parse_node_object
@@ -58,6 +59,7 @@ class FilterResult:
         undecided: no node passed, and the search of at least one was stopped.
         is_blocked: a claim of the pod cannot be used, whatever the nodes have.
         is_over_quota: no node passed, and a DeviceQuota is the reason for at least one of them.
+        awaits_gang: no node passed, because the pod is to be bound together with other pods of its gang.
     """
 
     passed: Sequence[str]
@@ -68,6 +70,7 @@ class FilterResult:
     undecided: bool = False
     is_blocked: bool = False
     is_over_quota: bool = False
+    awaits_gang: bool = False
 
     def in_words(self, words: Mapping[str, str]) -> "FilterResult":
         """The result in which words replace names of requests (`extender.pods.extended_resources.requests`)."""
@@ -86,6 +89,8 @@ class FilterResult:
             return PendingReason.FITS
         if self.failed:
             return PendingReason.TERMINATING
+        if self.awaits_gang:
+            return PendingReason.GANG
         if self.is_over_quota:
             return PendingReason.QUOTA
         if self.is_blocked:
@@ -138,6 +143,8 @@ def ask(
     """
     if not pod.needs_devices:
         return FilterResult(names)
+    if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
+        return replace(_nowhere(names, awaited), awaits_gang=True)
     case = open_case(pod, snapshot, solver)
     if isinstance(case, Blocked):
         return _nowhere(names, case.reason)
@@ -153,7 +160,8 @@ def ask(
             return replace(_nowhere(names, refusal.reason), is_over_quota=True)
         is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
         quota = quota if is_open else None
-    case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until)))
+    only = "" if pod.gang is None else pod.kept.node
+    case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
     return Question(case, names, decider, nodes, bounds, quota)
 
@@ -270,6 +278,8 @@ class Question:
 
     def _answer(self) -> FilterResult:
         pod = self.case.pod
+        if pod.gang is not None and pod.kept.node:
+            return self._only_there(pod.kept.node)
         if pod.kept.node in self.names and awaits_kept(pod, self.case.snapshot, self.case.solver):
             elsewhere = dict.fromkeys(self.names, KEPT_ELSEWHERE.format(pod.kept.node))
             del elsewhere[pod.kept.node]
@@ -281,6 +291,15 @@ class Question:
             if there.passed:
                 return there
         return self.evaluate(self.lookup(self.names))
+
+    def _only_there(self, kept: str) -> FilterResult:
+        """The result for a pod of a gang: its node was chosen with those of the other pods."""
+        there = [name for name in self.names if name == kept]
+        found = self.evaluate(self.lookup(there))
+        elsewhere = {name: KEPT_ELSEWHERE.format(kept) for name in self.names if name != kept}
+        return replace(
+            found, unresolvable={**elsewhere, **found.unresolvable}, awaits_gang=not (found.passed or found.failed)
+        )
 
     def _or_nowhere(self, answer: Callable[[], FilterResult]) -> FilterResult:
         words = request_words(self.case.pod)

@@ -14,7 +14,7 @@ from extender.kube.api import PODS, Api, ApiError, OutcomeUnknownError, RawObjec
 from extender.state.objects import Pod
 from extender.state.pod_conditions import KEPT, Keeping
 from extender.writes.claim_json import WriteRefusedError
-from extender.writes.conditions import condition_patch
+from extender.writes.conditions import DEVICES_CHANGED, condition_patch, marking_patch
 from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, pod_of
 
 DISRUPTION: Final = "DisruptionTarget"
@@ -28,11 +28,11 @@ class Evictor:
     api: Api
     now: Callable[[], datetime]
 
-    async def keep(self, pod: Pod, keeping: Keeping) -> None:
+    async def keep(self, pod: Pod, keeping: Keeping, reason: str = "Preempting") -> None:
         """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
 
         The nomination names the devices and the victims. So a process that carries
-        on evicts only these pods.
+        on evicts only these pods. ``reason``: of the condition.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod may not be nominated, so no pod may be evicted for it.
@@ -42,9 +42,9 @@ class Evictor:
             if now.uid != pod.uid:
                 raise WriteRefusedError(f"pod {pod.key} was deleted and made again")
             check_unbound(now)
-            if now.nominated_node:
+            if now.kept.node or (now.nominated_node and now.gang is None):
                 raise WriteRefusedError(f"pod {pod.key} is nominated to node {now.nominated_node} already")
-            found = condition_patch(raw, KEPT, "Preempting", keeping.message, self.now())
+            found = condition_patch(raw, KEPT, reason, keeping.message, self.now())
             found["status"]["nominatedNodeName"] = keeping.node
             return found
 
@@ -70,6 +70,31 @@ class Evictor:
             return found
 
         return await patch_status(self.api, pod.key, patch)
+
+    async def nominate_again(self, pod: Pod) -> bool:
+        """Nominate a pod to its kept node again: its scheduler forgets a nomination when the pod fits nowhere.
+
+        Returns:
+            Whether this was needed; False if the scheduler has the nomination.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the pod may not be nominated.
+        """
+        was_needed = False
+
+        def patch(raw: RawObject, now: Pod) -> RawObject | None:
+            nonlocal was_needed
+            status = raw.get("status") or {}
+            was_needed = now.uid == pod.uid and now.is_pending and bool(now.kept.node)
+            was_needed = was_needed and status.get("nominatedNodeName") != now.kept.node
+            if not was_needed:
+                return None
+            found = marking_patch(raw, DEVICES_CHANGED, "Gang", "devices are kept for the pod", self.now())
+            found["status"]["nominatedNodeName"] = now.kept.node
+            return found
+
+        await patch_status(self.api, pod.key, patch)
+        return was_needed
 
     async def let_go(self, pod: Pod) -> None:
         """Write that a pod need not wait for its victims any more. What is kept for it is still kept.

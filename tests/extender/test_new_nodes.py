@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from extender.autoscaler.demand import Demand
 from extender.autoscaler.fills import Shape
 from extender.autoscaler.new_nodes import Filling, NewNodes
-from extender.autoscaler.simulated_cluster import place, with_claims
+from extender.autoscaler.simulated_cluster import with_claims
 from extender.decisions.solver import No
 from extender.pods.claims import PodClaims, claims_of
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.placing import place
 from tests.extender.autoscaling import group_of, pod_of, world_of
 from tests.kit.clusters import DRIVER, Object, claim_template, network_slice, parsed, request, solver
 

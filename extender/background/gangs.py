@@ -1,0 +1,368 @@
+"""Gangs: keeps devices for the pods of a gang together, and gives them back together.
+
+One gang after the other is planned on one snapshot: by priority, gangs with bound members first, then the oldest. So
+two gangs never wait for each other's devices. What is kept stands in the conditions of the pods
+(`extender.pods.gangs`), and any process carries on from there: it plans the rest of a gang with what is kept, or gives
+everything back.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import structlog
+
+from extender.background.gang_watch import (
+    AGAIN_SECONDS,
+    FIRST_PAUSE_SECONDS,
+    KEPT_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    PATIENCE_SECONDS,
+    PLANNING_SECONDS,
+    SEEN_SECONDS,
+    Asked,
+    Watch,
+)
+from extender.background.queueing_hints import NO_HINT, queueing_hint
+from extender.background.task import BackgroundTask, Rejection
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes
+from extender.kube.api import OutcomeUnknownError
+from extender.observe.gang_metrics import GangMetrics
+from extender.offload import Offload
+from extender.pods.gangs import Gang, gang_at, gangs_of
+from extender.pods.kinds import kind_of
+from extender.state.gangs import GangKey
+from extender.state.objects import Pod
+from extender.state.pod_conditions import Keeping
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.evictions import Evictor
+from extender.writes.writer import Writer
+
+logger = structlog.get_logger()
+
+REASON: Final = "Gang"
+"""The reason in the conditions of pods for which devices are kept."""
+
+_MOST_WRITES: Final = 32
+"""At the same time, for one gang."""
+
+
+class Gangs(BackgroundTask):
+    """Plans gangs of the cluster.
+
+    Args:
+        state: the cluster.
+        decider: remembers where pods fit. Its solver has the clock and the faults.
+        evictor: writes what is kept.
+        writer: wakes pods.
+        is_binding: whether a bind of the pod with this uid is running.
+        metrics: counts plans.
+        off_loop: runs plans in a thread.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        decider: Decider,
+        evictor: Evictor,
+        writer: Writer,
+        is_binding: Callable[[str], bool],
+        metrics: GangMetrics,
+        off_loop: Offload,
+    ) -> None:
+        self._state = state
+        self._decider = decider
+        self._clock = decider.solver.clock
+        self._evictor = evictor
+        self._writer = writer
+        self._is_binding = is_binding
+        self._metrics = metrics
+        self._off_loop = off_loop
+        self._seen = state.snapshot
+        self._watches: dict[GangKey, Watch] = {}
+        self._asked: dict[str, Asked] = {}
+        self._rejected: dict[str, Asked] = {}
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
+        pod = rejection.sent
+        if pod.gang is None or not rejection.result.awaits_gang:
+            return
+        before = self._asked.get(pod.uid)
+        names = tuple(rejection.names)
+        if before is not None and (len(names) == 1 or names == before.names):
+            names = tuple(before.names)
+        elif before is not None:
+            self._watch(GangKey(pod.namespace, pod.gang.name)).is_due = True
+        since = self._clock() if before is None else before.since
+        was_ready = not rejection.result.is_blocked
+        self._asked[pod.uid] = Asked(names, since, was_ready)
+        self._rejected[pod.uid] = Asked(rejection.names, since, was_ready)
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has its node."""
+        if pod.gang is not None:
+            self._rejected.pop(pod.uid, None)
+
+    async def tick(self) -> None:
+        """Look after each gang, the most important first."""
+        snapshot = self._state.snapshot
+        if self._state.not_ready or not snapshot.gangs:
+            self._seen = snapshot
+            return
+        self._heed(snapshot)
+        gangs = sorted(gangs_of(snapshot), key=lambda gang: gang.order)
+        self._forget(gangs)
+        solver = self._decider.solver.within(self._clock() + PLANNING_SECONDS)
+        hopeless: set[Hashable] = set()
+        for gang in gangs:
+            with self._decider.solver.faults.of(f"group {gang}"):
+                await self._serve(gang, solver, hopeless)
+
+    async def prepare(self, pod: Pod) -> None:
+        """Plan the gang of a pod at once: all pods of a simulation are there."""
+        key = None if pod.gang is None else GangKey(pod.namespace, pod.gang.name)
+        gang = None if key is None else gang_at(key, self._state.snapshot)
+        if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
+            return
+        watch = self._watch(gang.key)
+        await self._plan(gang, watch, self._decider.solver, set())
+        watch.writing = {}
+
+    def _watch(self, key: GangKey) -> Watch:
+        return self._watches.setdefault(key, Watch())
+
+    def _heed(self, snapshot: Snapshot) -> None:
+        """Note that something has changed that may help gangs."""
+        before, self._seen = self._seen, snapshot
+        if before is snapshot:
+            return
+        news = queueing_hint(self._state.changes_since(before.version), before, snapshot)
+        if news != NO_HINT:
+            for watch in self._watches.values():
+                watch.is_due = True
+
+    def _forget(self, gangs: Iterable[Gang]) -> None:
+        """Forget gangs and pods that are gone."""
+        pending = {pod.uid for gang in gangs for pod in (*gang.free, *gang.kept)}
+        known = {gang.key for gang in gangs}
+        self._watches = {key: watch for key, watch in self._watches.items() if key in known}
+        for asked in (self._asked, self._rejected):
+            for uid in [uid for uid in asked if uid not in pending and self._is_gone(uid)]:
+                del asked[uid]
+
+    def _is_gone(self, uid: str) -> bool:
+        """Whether the pod is known not to be pending. A scheduler may ask about a pod before the watch shows it."""
+        pod, asked = self._state.snapshot.pod(uid), self._asked.get(uid)
+        return pod is not None or asked is None or self._clock() > asked.since + KEPT_SECONDS
+
+    async def _serve(self, gang: Gang, solver: Solver, hopeless: set[Hashable]) -> None:
+        watch, now = self._watch(gang.key), self._clock()
+        self._note(gang, watch, now)
+        if gang.is_placed:
+            await self._finish(gang, watch, now)
+        elif watch.writing or any(self._is_binding(pod.uid) for pod in (*gang.kept, *gang.free)):
+            return
+        elif gang.kept and now > watch.until:
+            await self._give_back_late(gang, watch, now)
+        elif gang.problem or len(gang.members) < gang.size:
+            await self._give_back(gang, watch, gang.problem or "a pod of the group is gone")
+        elif gang.has_enough:
+            await self._look_after(gang)
+        elif self._may_plan(gang, watch, now) and not solver.is_late:
+            before = watch.shortfall
+            plan = await self._plan(gang, watch, solver, hopeless)
+            if plan:
+                nodes = {str(seat.pod): seat.keeping.node for seat in plan}
+                logger.info("group planned", group=str(gang), size=gang.size, nodes=nodes)
+            elif watch.shortfall is not None and watch.shortfall != before:
+                lack = watch.shortfall
+                logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
+
+    def _note(self, gang: Gang, watch: Watch, now: float) -> None:
+        """Note what has changed since the last look."""
+        members = frozenset(pod.uid for pod in gang.members)
+        if members != watch.members:
+            watch.members, watch.is_due = members, True
+        if len(gang.bound) != watch.bound:
+            watch.bound, watch.until, watch.is_due = len(gang.bound), now + KEPT_SECONDS, True
+        if gang.kept and watch.begun is None:
+            watch.begun, watch.until = now, now + KEPT_SECONDS
+        if watch.writing and (self._is_shown(watch) or now > watch.written + SEEN_SECONDS):
+            watch.writing = {}
+
+    def _is_shown(self, watch: Watch) -> bool:
+        pods = ((self._state.snapshot.pod(uid), keeping) for uid, keeping in watch.writing.items())
+        return all(pod is None or not pod.is_pending or pod.kept == keeping for pod, keeping in pods)
+
+    async def _finish(self, gang: Gang, watch: Watch, now: float) -> None:
+        """The size is reached. What is kept for further pods is given back: each of them is on its own now."""
+        if watch.begun is not None:
+            self._metrics.placed(now - watch.begun)
+            watch.begun, watch.pause = None, FIRST_PAUSE_SECONDS
+        watch.shortfall = None
+        if gang.kept and not any(self._is_binding(pod.uid) for pod in gang.kept):
+            await self._end(gang.kept, "enough pods of the group have a node")
+
+    # --- plan -----------------------------------------------------------------------------------------------
+
+    def _may_plan(self, gang: Gang, watch: Watch, now: float) -> bool:
+        """Whether a plan may be made. What is kept for a part of a gang is completed or given back at once."""
+        if gang.kept:
+            return now >= watch.again
+        asked = [self._asked[pod.uid] for pod in gang.free if pod.uid in self._asked]
+        if not (asked and watch.is_due) or now < watch.again:
+            return False
+        return len(asked) == len(gang.free) or now >= min(each.since for each in asked) + PATIENCE_SECONDS
+
+    async def _plan(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> Plan:
+        """Plan a gang, and keep what is planned; returns the plan, empty if there is none."""
+        present = self._state.snapshot
+        likeness = self._likeness(gang, present)
+        if likeness in hopeless:
+            watch.is_due = False
+            return ()
+        planner = Planner(self._with_writes(present), self._decider, solver, self._names(present))
+        found = await self._off_loop(partial(self._planned, planner, gang, present))
+        if not isinstance(found, Shortfall):
+            await self._keep(gang, watch, found)
+            return found
+        watch.shortfall, watch.is_due = found, not found.is_final
+        if not found.is_final:
+            watch.again = self._clock() + AGAIN_SECONDS
+        elif likeness is not None:
+            hopeless.add(likeness)
+        if gang.kept:
+            await self._give_back(gang, watch, f"the other pods of the group can't get devices: {found.reason}")
+        return ()
+
+    def _planned(self, planner: Planner, gang: Gang, present: Snapshot) -> Plan | Shortfall:
+        self._decider.follow(present)
+        return planner.plan(gang)
+
+    def _likeness(self, gang: Gang, snapshot: Snapshot) -> Hashable | None:
+        """Equal for gangs that get the same answer: after one of them finds no place, the next finds none."""
+        if gang.bound or gang.kept:
+            return None
+        kinds = sorted(hash((kind_of(pod, snapshot), self._names_asked(pod))) for pod in gang.free)
+        return gang.size, gang.topology, tuple(kinds)
+
+    def _names_asked(self, pod: Pod) -> Sequence[str] | None:
+        asked = self._asked.get(pod.uid)
+        return None if asked is None else tuple(asked.names)
+
+    def _names(self, snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
+        """The nodes of each pod: those that filter was asked about, or those that kube-scheduler would take."""
+        likely = likely_nodes(snapshot)
+
+        def names(pod: Pod) -> Sequence[str]:
+            asked, may = self._names_asked(pod), likely(pod)
+            if asked is None:
+                return may
+            known = set(may)
+            return [name for name in asked if name in known]
+
+        return names
+
+    def _with_writes(self, snapshot: Snapshot) -> Snapshot:
+        """The cluster in which the watch shows what was written for other gangs."""
+        for watch in self._watches.values():
+            for uid, keeping in watch.writing.items():
+                pod = snapshot.pod(uid)
+                if pod is not None and pod.is_pending:
+                    snapshot = snapshot.with_pod(replace(pod, kept=keeping, nominated_node=keeping.node))
+        return snapshot
+
+    async def _keep(self, gang: Gang, watch: Watch, plan: Plan) -> None:
+        """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
+        watch.writing = {seat.pod.uid: seat.keeping for seat in plan}
+        watch.written, watch.shortfall = self._clock(), None
+        for seat in plan:
+            self._rejected.pop(seat.pod.uid, None)
+
+        async def keep(pod: Pod, keeping: Keeping) -> None:
+            try:
+                await self._evictor.keep(pod, keeping, REASON)
+            except (WriteRefusedError, OutcomeUnknownError) as error:
+                watch.writing.pop(pod.uid, None)
+                watch.again = self._clock() + AGAIN_SECONDS
+                logger.info("devices not kept for pod", pod=str(pod), group=str(gang), error=str(error))
+
+        await _at_most(_MOST_WRITES, [partial(keep, seat.pod, seat.keeping) for seat in plan])
+        if watch.begun is None:
+            watch.begun = self._clock()
+        watch.until = self._clock() + KEPT_SECONDS
+        self._metrics.planned()
+
+    # --- look after what is kept ------------------------------------------------------------------------------
+
+    async def _give_back_late(self, gang: Gang, watch: Watch, now: float) -> None:
+        watch.again, watch.pause = now + watch.pause, min(2 * watch.pause, LONGEST_PAUSE_SECONDS)
+        await self._give_back(gang, watch, f"not all pods of the group were bound within {KEPT_SECONDS:.0f} s")
+
+    async def _look_after(self, gang: Gang) -> None:
+        """End what a member can't use; wake members that were asked too early."""
+        if gang.robbed:
+            await self._end(gang.robbed, "the pod can't get any more what is kept for it")
+            return
+        for pod in gang.kept:
+            rejected = self._rejected.pop(pod.uid, None)
+            if rejected is not None:
+                await self._answer(pod, rejected)
+
+    async def _answer(self, pod: Pod, rejected: Asked) -> None:
+        """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects."""
+        if not rejected.was_ready:
+            await self._wake(pod)
+        elif pod.kept.node in rejected.names:
+            await self._end([pod], f"the pod can't get devices on node {pod.kept.node} any more")
+        elif not await self._is_nominated_again(pod):
+            await self._end([pod], f"the scheduler of the pod does not take node {pod.kept.node} any more")
+
+    async def _is_nominated_again(self, pod: Pod) -> bool:
+        try:
+            return await self._evictor.nominate_again(pod)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("pod not nominated again", pod=str(pod), error=str(error))
+            return True
+
+    async def _wake(self, pod: Pod) -> None:
+        try:
+            await self._writer.wake(pod)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("pod not woken", pod=str(pod), error=str(error))
+
+    async def _give_back(self, gang: Gang, watch: Watch, why: str) -> None:
+        """Give back all that is kept for members without a node."""
+        if not gang.kept:
+            return
+        watch.begun, watch.is_due = None, True
+        await self._end(gang.kept, why)
+        self._metrics.given_back()
+        logger.info("devices of group given back", group=str(gang), pods=list(map(str, gang.kept)), reason=why)
+
+    async def _end(self, pods: Collection[Pod], why: str) -> None:
+        async def end(pod: Pod) -> None:
+            try:
+                await self._evictor.end(pod, why)
+            except (WriteRefusedError, OutcomeUnknownError) as error:
+                logger.info("nomination not ended", pod=str(pod), error=str(error))
+
+        await _at_most(_MOST_WRITES, [partial(end, pod) for pod in pods])
+
+
+async def _at_most(number: int, writes: Sequence[Callable[[], Coroutine[None, None, None]]]) -> None:
+    """Do some writes, at most a number of them at the same time."""
+    limit = asyncio.Semaphore(number)
+
+    async def limited(write: Callable[[], Coroutine[None, None, None]]) -> None:
+        async with limit:
+            await write()
+
+    await asyncio.gather(*map(limited, writes))

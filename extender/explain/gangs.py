@@ -1,0 +1,53 @@
+"""What keeps a pod waiting for the other pods of its gang, and where all of them would go."""
+
+from typing import Final
+
+from allocator import printable
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.gangs.planning import Planner, Shortfall, likely_nodes
+from extender.pods.gangs import Gang, gang_at, gang_refusal
+from extender.state.gangs import GangKey
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+
+PLANNING_SECONDS: Final = 0.5
+"""The longest time of the plan that an explanation makes."""
+
+
+def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver) -> str:
+    """Why a pod waits for its gang; empty if it does not, or if there are devices for the gang.
+
+    Args:
+        pod: a pod without a node.
+        snapshot: the cluster.
+        decider: remembers verdicts on the cluster.
+        solver: the decider's, for as long as there is time.
+    """
+    refusal = gang_refusal(pod, snapshot)
+    gang = _gang_of(pod, snapshot)
+    if not refusal or gang is None or gang.problem or len(gang.members) < gang.size:
+        return refusal
+    limited = solver.within(solver.clock() + PLANNING_SECONDS)
+    found = Planner(snapshot, decider, limited, likely_nodes(snapshot)).plan(gang)
+    if not isinstance(found, Shortfall):
+        return ""
+    placed = len(gang.bound) + len(gang.kept) + found.placed
+    limit = "" if found.is_final else "; a limit has stopped the search"
+    return f"{refusal}: {placed} of them get devices, and the next one finds none: {found.reason}{limit}"
+
+
+def gang_note(pod: Pod, snapshot: Snapshot) -> str:
+    """A note about the gang of a pod that fits; empty if there is none."""
+    gang = _gang_of(pod, snapshot)
+    if gang is None or gang.is_placed:
+        return ""
+    name = printable(gang.key.name)
+    if gang.is_ready:
+        return f"devices are kept on node {pod.kept.node} for the pod, together with the other pods of group {name}"
+    return f"there are devices for {gang.size} pods of group {name} together; dra-extender keeps them all or none"
+
+
+def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:
+    is_named = pod.gang is not None and not pod.gang.problem
+    return gang_at(GangKey(pod.namespace, pod.gang.name), snapshot) if pod.gang is not None and is_named else None

@@ -1,0 +1,39 @@
+"""Metrics of gangs: how often devices are kept for one, and what becomes of that."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from extender.observe.preemption_metrics import WAITING_SECONDS
+
+
+class GangMetrics:
+    """Counts plans of gangs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._planned = Counter(
+            "dra_extender_gangs_planned",
+            "Plans: devices were kept for the pods of a group together.",
+            registry=registry,
+        )
+        self._given_back = Counter(
+            "dra_extender_gangs_given_back",
+            "Times that the kept devices of a group were given back together, because not all of its pods were bound.",
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "dra_extender_gang_duration_seconds",
+            "Time from the plan of a group until its size was reached by pods with a node.",
+            buckets=WAITING_SECONDS,
+            registry=registry,
+        )
+
+    def planned(self) -> None:
+        """Devices were kept for a gang."""
+        self._planned.inc()
+
+    def placed(self, seconds: float) -> None:
+        """Enough pods of a gang have a node, this time after the plan."""
+        self._seconds.observe(seconds)
+
+    def given_back(self) -> None:
+        """The devices that were kept for a gang were given back."""
+        self._given_back.inc()

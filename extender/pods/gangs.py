@@ -1,0 +1,143 @@
+"""Gangs: pods that get devices all or none.
+
+Devices are kept for the pods of a gang (`extender.state.pod_conditions.Keeping`). No pod of the gang may be bound
+before the pods that have a node or kept devices are as many as the gang's size. So the conditions of the pods are the
+state of a gang: every replica, and a process that starts, reads it from there.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from allocator import FREE, DeviceId, printable
+from extender.pods.claims import claim_keys
+from extender.state.gangs import GROUP, GROUP_SIZE, GangKey
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A gang in a snapshot.
+
+    Attributes:
+        members: its pods, the most important first, then the oldest. Pods that terminate, are finished, or have a
+            scheduling gate are left out: no scheduler can bind them.
+        size: the number of pods that get devices together.
+        topology: the label or attribute whose value is the same for the gang, if possible; empty: none.
+        problem: why the gang gets no devices, whatever is free; empty if there is no reason.
+    """
+
+    key: GangKey
+    members: tuple[Pod, ...]
+    size: int
+    topology: str
+    problem: str
+    _snapshot: Snapshot
+
+    @cached_property
+    def bound(self) -> tuple[Pod, ...]:
+        """The members that have a node."""
+        return tuple(pod for pod in self.members if pod.node_name)
+
+    @cached_property
+    def kept(self) -> tuple[Pod, ...]:
+        """The pending members for which a node is kept."""
+        return tuple(pod for pod in self.members if pod.kept.node and not pod.node_name)
+
+    @cached_property
+    def free(self) -> tuple[Pod, ...]:
+        """The pending members for which nothing is kept."""
+        return tuple(pod for pod in self.members if not (pod.node_name or pod.kept.node))
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether as many members as the size have a node."""
+        return len(self.bound) >= self.size
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether as many members as the size have a node, or a node is kept for them."""
+        return len(self.bound) + len(self.kept) >= self.size
+
+    @cached_property
+    def robbed(self) -> tuple[Pod, ...]:
+        """The members that can't get what is kept for them: the node is gone, or another claim holds a kept device."""
+        return tuple(pod for pod in self.kept if _is_robbed(pod, self._snapshot))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the members for which a node is kept may be bound."""
+        return not self.problem and self.has_enough and not self.robbed
+
+    @property
+    def order(self) -> tuple[int, bool, str, GangKey]:
+        """Gangs are planned in this order: by priority, those with bound members first, then by age."""
+        return -self.members[0].priority, not self.bound, min(pod.created for pod in self.members), self.key
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
+    """The gang of that name; None if it has no members."""
+    pods = (pod for uid in snapshot.gangs.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
+    live = (pod for pod in pods if not (pod.deleting or pod.is_finished or (pod.gates and not pod.node_name)))
+    members = tuple(sorted(live, key=lambda pod: (-pod.priority, pod.created, pod.uid)))
+    if not members:
+        return None
+    said = [pod.gang for pod in members if pod.gang is not None]
+    return Gang(key, members, said[0].size, said[0].topology, _problem(members), snapshot)
+
+
+def gangs_of(snapshot: Snapshot) -> Iterator[Gang]:
+    """All gangs that have members."""
+    found = (gang_at(key, snapshot) for key in snapshot.gangs)
+    return (gang for gang in found if gang is not None)
+
+
+def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
+    """Why a pod may not be bound now because of its gang; empty if it may."""
+    if pod.gang is None:
+        return ""
+    if pod.gang.problem:
+        return pod.gang.problem
+    gang = gang_at(GangKey(pod.namespace, pod.gang.name), snapshot)
+    there = 0 if gang is None else len(gang.members)
+    if gang is not None:
+        if gang.problem:
+            return gang.problem
+        if gang.is_placed or (gang.is_ready and pod.kept.node):
+            return ""
+    size, name = pod.gang.size, printable(pod.gang.name)
+    if there < size:
+        return f"waiting for the pods of group {name}: {there} of {size} are there"
+    return f"waiting for devices for {size} pods of group {name} together"
+
+
+def _problem(members: Iterable[Pod]) -> str:
+    sizes = sorted({pod.gang.size for pod in members if pod.gang is not None and not pod.gang.problem})
+    if len(sizes) < 2:
+        return ""
+    text = f"annotation {GROUP_SIZE}: the pods with the same {GROUP} have different sizes: {', '.join(map(str, sizes))}"
+    return printable(text)
+
+
+def _is_robbed(pod: Pod, snapshot: Snapshot) -> bool:
+    own = frozenset(claim_keys(pod))
+    is_there = pod.kept.node in snapshot.nodes
+    return not is_there or any(_is_taken(device, own, snapshot) for device in pod.kept.devices)
+
+
+def _is_taken(device: DeviceId, own: frozenset[object], snapshot: Snapshot) -> bool:
+    """Whether a claim that is not the pod's holds the whole device."""
+    if snapshot.usage.device(device) == FREE:
+        return False
+    for uid in snapshot.holders.get(device.pool_id, ()):
+        claim = snapshot.claim(uid)
+        if claim is not None and claim.key in own:
+            continue
+        for held in snapshot.held_by(uid):
+            if any(each.device == device and each.share_id is None and not each.admin_access for each in held.results):
+                return True
+    return False

@@ -1,0 +1,125 @@
+"""Laws of gangs in random clusters: never a half gang, never a device twice, and a place for what fits."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.extender.ganging import Scene, member
+from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, pod, request
+
+EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
+LARGE: Final = f"device.attributes['{DRIVER}'].large"
+NODES: Final = "abc"
+
+
+@dataclass(frozen=True)
+class World:
+    """Nodes with devices, gangs, pods that are in no gang, and what happens.
+
+    Attributes:
+        large: pool to whether each of its devices is large; every node reaches the pool "net".
+        gangs: for each gang whether each of its pods needs a large device.
+        singles: the same for pods that are in no gang.
+        events: "ask" and the number of a pod, or what happens to the task.
+    """
+
+    large: dict[str, Sequence[bool]]
+    gangs: Sequence[Sequence[bool]]
+    singles: Sequence[bool]
+    events: Sequence[tuple[str, int]]
+
+    def objects(self) -> Iterator[Object]:
+        yield GPU
+        for name, sizes in self.large.items():
+            if name in NODES:
+                yield node(name)
+            if sizes:
+                raw = (local_slice if name in NODES else network_slice)(name, len(sizes))
+                for device, is_large in zip(raw["spec"]["devices"], sizes, strict=True):
+                    device["attributes"] = {"large": {"bool": is_large}}
+                yield raw
+        for number, wants in enumerate(self.gangs):
+            for place, is_large in enumerate(wants):
+                yield from member(f"{number}-{place}", f"g{number}", len(wants), wanted(is_large=is_large))
+        for number, is_large in enumerate(self.singles):
+            yield pod(f"s{number}", f"s{number}-c")
+            yield claim(f"s{number}-c", wanted(is_large=is_large))
+
+    def fits_alone(self, number: int) -> bool:
+        """Whether an empty cluster has a device for each pod of a gang."""
+        devices = [is_large for sizes in self.large.values() for is_large in sizes]
+        wants = self.gangs[number]
+        return any(
+            all(device or not want for want, device in zip(wants, chosen, strict=True))
+            for chosen in permutations(devices, len(wants))
+        )
+
+
+def wanted(*, is_large: bool) -> Object:
+    return request(selectors=[LARGE] if is_large else [])
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    large: dict[str, Sequence[bool]] = {name: draw(st.lists(st.booleans(), max_size=2)) for name in NODES}
+    large["net"] = draw(st.lists(st.booleans(), max_size=1))
+    gangs = draw(st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=3))
+    singles = draw(st.lists(st.booleans(), max_size=2))
+    kinds = st.sampled_from(("ask", "ask", "ask", "tick", "tick", "restart", "late"))
+    events = draw(st.lists(st.tuples(kinds, st.integers(0, 20)), max_size=20))
+    return World(large, gangs, singles, events)
+
+
+async def run(world: World) -> Scene:
+    """What happens, and then time enough for everything that fits."""
+    scene = Scene(*world.objects())
+    for what, number in world.events:
+        if what == "ask" and (names := scene.pending()):
+            await scene.schedule([names[number % len(names)]])
+        elif what == "tick":
+            await scene.turns(1)
+        elif what == "restart":
+            scene.start()
+        elif what == "late":
+            await scene.turns(1, seconds=70)
+        assert_no_device_twice(scene)
+    await settle(scene)
+    return scene
+
+
+async def settle(scene: Scene) -> None:
+    for _ in range(5):
+        await scene.schedule()
+        await scene.turns(2, seconds=12)
+    await scene.schedule()
+
+
+def assert_no_device_twice(scene: Scene) -> None:
+    pools = scene.cluster.state.snapshot.usage.pools
+    assert all(usage.holders <= 1 for pool in pools.values() for usage in pool.values())
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds())
+async def test_no_gang_runs_in_part(world: World) -> None:
+    scene = await run(world)
+    for number, wants in enumerate(world.gangs):
+        assert len(scene.bound(f"g{number}")) in {0, len(wants)}
+    assert_no_device_twice(scene)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds(), st.integers(0, 2))
+async def test_a_gang_that_fits_alone_gets_a_place_when_the_others_have_gone(world: World, number: int) -> None:
+    number %= len(world.gangs)
+    scene = await run(world)
+    others = [name for name in scene.cluster.state.snapshot.pods if not name.name.startswith(f"{number}-")]
+    await scene.end(*(each.name for each in others))
+    await settle(scene)
+    expected = len(world.gangs[number]) if world.fits_alone(number) else 0
+    assert len(scene.bound(f"g{number}")) == expected
