@@ -22,6 +22,7 @@ async def start_pod(
     *,
     claims: Sequence[RawObject] = (),
     stays: bool = False,
+    asks: Sequence[str] = (),
     **spec: Any,
 ) -> ObjectKey:
     """A pod whose container shows its environment, and waits.
@@ -29,9 +30,13 @@ async def start_pod(
     Args:
         claims: entries of spec.resourceClaims.
         stays: whether the container needs its whole grace period.
+        asks: the requests of each claim that the container uses; none: all.
         spec: further fields; ``limits`` are those of the container.
     """
-    resources = {"limits": spec.pop("limits", {}), "claims": [{"name": each["name"]} for each in claims]}
+    entries = [
+        {"name": each["name"], **part} for each in claims for part in ([{"request": ask} for ask in asks] or [{}])
+    ]
+    resources = {"limits": spec.pop("limits", {}), "claims": entries}
     container = {
         "name": "main",
         "image": PROBE,
