@@ -12,7 +12,13 @@ from extender.version import __version__ as __version__
 if TYPE_CHECKING:
     from extender.config.settings import Settings
     from extender.explain.explanation import Explanation
-    from extender.simulation.cluster import Cluster, ManifestsError, UnknownPodError, UnreadableFilesError
+    from extender.simulation.cluster import (
+        Cluster,
+        ManifestsError,
+        UnknownClaimError,
+        UnknownPodError,
+        UnreadableFilesError,
+    )
     from extender.simulation.placement import PlacedDevice, Placement
     from extender.simulation.workloads.expand import Skipped
 
@@ -24,6 +30,7 @@ __all__ = [
     "Placement",
     "Settings",
     "Skipped",
+    "UnknownClaimError",
     "UnknownPodError",
     "UnreadableFilesError",
 ]
@@ -37,6 +44,7 @@ if not TYPE_CHECKING:  # type checkers know the names already, and would take an
         "Placement": "simulation.placement",
         "Settings": "config.settings",
         "Skipped": "simulation.workloads.expand",
+        "UnknownClaimError": "simulation.cluster",
         "UnknownPodError": "simulation.cluster",
         "UnreadableFilesError": "simulation.cluster",
     }

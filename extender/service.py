@@ -21,11 +21,12 @@ from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.absence import needs_no_devices, unknown_pod
 from extender.explain.admission import read_admission
+from extender.explain.claims import explain_claim, unknown_claim
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.verb_priority import VerbPriority
 from extender.faults import Faults
-from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import CLAIMS, PODS, RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
@@ -299,6 +300,22 @@ class Service:
         async with self._asking:
             admission = await read_admission(known, snapshot, self.overview.api)
         call = partial(explainer.explain, known, nodes, admission)
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
+
+    async def explain_claim(self, key: ObjectKey, nodes: Sequence[str] | None = None) -> Explanation | str:
+        """What a claim holds, or why it is not allocated; as `explain`. A text if there is no such claim.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        snapshot = self._known()
+        found = snapshot.claims.get(key)
+        if found is None:
+            problem = snapshot.problems.get((CLAIMS.kind, key))
+            return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, snapshot.claims)
+        until = self._solver.clock() + _EXPLAINING_SECONDS
+        explainer = Explainer(snapshot, self._decider, self._verb_priority.turn(), until)
+        call = partial(explain_claim, found, explainer, nodes)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
     async def _filter(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:

@@ -11,7 +11,9 @@ from allocator import printable
 from extender.cli.messages import FOUND_PROBLEMS, print_data
 from extender.explain.explanation import Verdict
 
-_GOOD: Final = frozenset({Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value})
+_GOOD: Final = frozenset(
+    {Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value, Verdict.ALLOCATED.value}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Answer:
 
     @property
     def is_good(self) -> bool:
-        """The pod is bound, fits on a node, or needs no devices."""
+        """The pod is bound, fits on a node, or needs no devices; the claim is allocated, or fits on a node."""
         return self.document["verdict"] in _GOOD
 
 

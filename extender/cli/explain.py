@@ -30,17 +30,22 @@ from extender.cli.options import (
 from extender.cli.reading import check_pod_name, settings_of, settings_on
 from extender.cli.remote import Remote, RemoteError
 from extender.config.settings import Settings
+from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
 from extender.explain.admission import read_admission
+from extender.explain.claims import explain_claim, unknown_claim
 from extender.explain.document import as_json
 from extender.explain.explaining import Explainer
 from extender.kube.api import BUDGETS, PODS, RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.raw import key_of
-from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
+from extender.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError, UnreadableFilesError
 from extender.simulation.quiet import log_quietly
 from extender.state.live import connect
 from extender.state.objects import parse_pod
+from extender.state.snapshot import Snapshot
+
+_CLAIM: Final = "claim"
 
 EXPLAINED: Final = tuple(resource for resource in RESOURCES.values() if resource != BUDGETS)
 """The kinds that an explanation reads."""
@@ -54,10 +59,17 @@ class InquiryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """The pod to explain, and on which nodes (None: all)."""
+    """The pod or the claim to explain, and on which nodes (None: all)."""
 
     pod: ObjectKey
     nodes: tuple[str, ...] | None = None
+    is_claim: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path at a running service."""
+        what = "claims/" if self.is_claim else ""
+        return f"/explain/{quote(self.pod.namespace)}/{what}{quote(self.pod.name)}"
 
 
 @app.command(
@@ -67,11 +79,15 @@ class Inquiry:
         "dra-extender explain demo/training-3 --server http://127.0.0.1:8888 -o json",
         "dra-extender explain demo/training-3 --server https://localhost:8443 --cacert ca.crt --token-file token",
         "dra-extender explain team-a/trainer --context production",
+        "dra-extender explain claim team-a/fpga --context production",
     )
 )
 def explain(
     pod: Annotated[
         str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; its namespace is default if none is given.")
+    ] = "",
+    claim: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE/]CLAIM", help="After the word claim: explain this claim.")
     ] = "",
     node: Annotated[list[str] | None, typer.Option(help="Explain this node only; can be repeated.")] = None,
     manifests: ManifestsOption = None,
@@ -86,6 +102,8 @@ def explain(
 ) -> None:
     """Explain where a pod fits and why; or why it fits nowhere, and what would help. Nothing is written.
 
+    After the word claim, the same for a claim: what it holds, or where it can be allocated.
+
     An object of the manifests with errors is named and left out, and the exit code is 1.
 
     The cluster is the one of the manifests, of a running service (--server), or the live one. A service uses its own
@@ -93,13 +111,8 @@ def explain(
     """
     if sum((bool(manifests), bool(server), bool(kubeconfig or context))) > 1:
         fail("--manifests, --server, and --kubeconfig or --context: only one of them")
-    remote = Remote(server, token_file, cacert, cert, key)
-    if not server and remote != Remote(""):
-        fail("--token-file, --cacert, --cert and --key are for --server")
-    pod, paths = _told_apart(pod, manifests or [])
-    check_pod_name(pod)
-    namespace, _, name = pod.rpartition("/")
-    inquiry = Inquiry(ObjectKey(namespace or "default", name), tuple(node) if node else None)
+    remote = _checked(Remote(server, token_file, cacert, cert, key))
+    inquiry, paths = _inquiry(pod, claim, manifests or [], node)
     log_quietly()
     problems: list[str] = []
     try:
@@ -120,11 +133,32 @@ def explain(
         raise typer.Exit(FOUND_PROBLEMS)
 
 
+def _checked(remote: Remote) -> Remote:
+    """A running service. Without a URL, no other option for it may be given."""
+    if not remote.url and remote != Remote(""):
+        fail("--token-file, --cacert, --cert and --key are for --server")
+    return remote
+
+
+def _inquiry(pod: str, claim: str, values: list[Path], node: list[str] | None) -> tuple[Inquiry, list[Path]]:
+    """What is to be explained, and the manifests. In ``-m PATH... claim CLAIM``, all are values of -m."""
+    if claim and pod != _CLAIM:
+        fail(f"explain {pod} {claim}: write explain claim {claim}, or name one pod")
+    is_claim = bool(claim)
+    if not pod and values[:-1] and str(values[-2]) == _CLAIM:
+        is_claim, values = True, [*values[:-2], values[-1]]
+    name, paths = _told_apart(claim or pod, values)
+    check_pod_name(name)
+    namespace, _, own = name.rpartition("/")
+    return Inquiry(ObjectKey(namespace or "default", own), tuple(node) if node else None, is_claim), paths
+
+
 def explained_in(cluster: Cluster, inquiry: Inquiry) -> Answer:
-    """The explanation of a pod of a cluster in memory. Raises InquiryError: there is no such pod."""
+    """The explanation in a cluster in memory. Raises InquiryError: there is no such pod or claim."""
     try:
-        return Answer(as_json(cluster.explain(str(inquiry.pod), inquiry.nodes)))
-    except UnknownPodError as error:
+        explain = cluster.explain_claim if inquiry.is_claim else cluster.explain
+        return Answer(as_json(explain(str(inquiry.pod), inquiry.nodes)))
+    except (UnknownPodError, UnknownClaimError) as error:
         raise InquiryError(str(error)) from error
 
 
@@ -155,6 +189,9 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -
     """
     async with connect(origin, random=random.random, listing=EXPLAINED) as cluster:
         snapshot = await listed(cluster.api, EXPLAINED)
+        if inquiry.is_claim:
+            solver = make_solver(await settings_on(cluster.api, settings))
+            return _of_claim(inquiry, snapshot, solver)
         pod = snapshot.pods.get(inquiry.pod)
         if pod is None:  # A snapshot does not keep pods without devices.
             pods = {key_of(raw): raw for raw in (await cluster.api.list(PODS)).items}
@@ -170,17 +207,25 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -
     return Answer(as_json(explainer.explain(pod, inquiry.nodes, admission)))
 
 
+def _of_claim(inquiry: Inquiry, snapshot: Snapshot, solver: Solver) -> Answer:
+    found = snapshot.claims.get(inquiry.pod)
+    if found is None:
+        raise InquiryError(unknown_claim(inquiry.pod, snapshot.claims))
+    return Answer(as_json(explain_claim(found, Explainer.alone(snapshot, solver), inquiry.nodes)))
+
+
 def asked(inquiry: Inquiry, remote: Remote) -> Answer:
     """The explanation of a running service.
 
     Raises:
         InquiryError: the service cannot be asked, or does not answer.
     """
-    path = f"/explain/{quote(inquiry.pod.namespace)}/{quote(inquiry.pod.name)}"
     try:
-        document = remote.get(path, {"node": inquiry.nodes or ()})
+        document = remote.get(inquiry.path, {"node": inquiry.nodes or ()})
     except RemoteError as error:
         raise InquiryError(str(error)) from error
     if not {"verdict", "text"} <= document.keys():
-        raise InquiryError(f"{remote.url.rstrip('/')}{path}: status 200 and no explanation: is this a dra-extender?")
+        raise InquiryError(
+            f"{remote.url.rstrip('/')}{inquiry.path}: status 200 and no explanation: is this a dra-extender?"
+        )
     return Answer(document)

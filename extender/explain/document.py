@@ -17,7 +17,7 @@ from extender.explain.text import as_text
 def as_json(explanation: Explanation) -> dict[str, object]:
     """The whole explanation; ``text`` is the one for people."""
     return {
-        "pod": explanation.pod,
+        explanation.subject: explanation.pod,
         "verdict": explanation.verdict.value,
         "summary": explanation.summary,
         "cause": explanation.cause or None,

@@ -11,7 +11,7 @@ from extender.explain.holders import Holder
 
 
 class Verdict(Enum):
-    """The outcome for the pod; the value is the word in JSON."""
+    """The outcome for the pod or the claim; the value is the word in JSON."""
 
     FITS = "fits"
     FITS_NOWHERE = "fits nowhere"
@@ -19,6 +19,7 @@ class Verdict(Enum):
     BOUND = "bound"
     BOUND_WITHOUT_CLAIMS = "bound without its claims"
     NEEDS_NOTHING = "needs no devices"
+    ALLOCATED = "allocated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +196,10 @@ class PreemptionReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything about one pod.
+    """Everything about one pod or claim.
 
     Attributes:
+        pod: namespace/name of the pod, or of the claim.
         summary: one line.
         cause: why the pod cannot be placed on any node; it may have several lines.
         advice: what to do for a pod that cannot be placed.
@@ -206,6 +208,7 @@ class Explanation:
         policy: the policy that compares the places; empty without places.
         preemption: None if preemption is off, or if it does not concern the pod.
         words: for each request of a special claim, the words by which people know the request.
+        subject: what is explained: ``pod`` or ``claim``.
         all_tried: no limit kept a change from being tried. Each proposal was tried in any case.
     """
 
@@ -225,6 +228,7 @@ class Explanation:
     proposals: tuple[Proposal, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)
     all_tried: bool = True
+    subject: str = "pod"
 
     @property
     def is_of_one_node(self) -> bool:

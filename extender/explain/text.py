@@ -36,7 +36,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for place in explanation.places:
         yield from _place_lines(place)
     if explanation.places and explanation.nodes:
-        yield "The pod does not fit on the other nodes:"
+        yield f"The {explanation.subject} does not fit on the other nodes:"
     if listed:
         yield from _node_lines(explanation.nodes)
     if explanation.rejections.groups and not explanation.is_of_one_node:
@@ -167,9 +167,9 @@ def _circumstances(each: Eviction) -> str:
 def _proposal_lines(explanation: Explanation) -> Iterator[str]:
     proposals = explanation.proposals
     if proposals:
-        yield "Changes that make the pod fit, the smallest first (each was tried out):"
+        yield f"Changes that make the {explanation.subject} fit, the smallest first (each was tried out):"
     else:
-        yield "No change was found that makes the pod fit."
+        yield f"No change was found that makes the {explanation.subject} fit."
     for number, proposal in enumerate(proposals, 1):
         for index, change in enumerate(proposal.changes):
             first = change.text[:1].upper() + change.text[1:]

@@ -55,14 +55,15 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
         "content": {"text/plain": {"example": _TEXT}, "application/json": {}},
     },
     400: {"description": "A parameter that is unknown, or a body that can't be read."},
-    404: {"description": "There is no such pod, or it needs no devices: the error says which."},
+    404: {"description": "There is no such pod or claim, or the pod needs no devices: the error says which."},
     406: {"description": "Neither text nor JSON is accepted."},
     503: {"description": "The service does not know the cluster well enough."},
 }
 
 
 def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
-    """``/explain``, for a pod of the cluster and for any other pod."""
+    """``/explain``, for a pod or a claim of the cluster and for any other pod."""
+    _add_claims(app, service)
 
     @app.get(
         "/explain/{namespace}/{pod}",
@@ -106,6 +107,25 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
         except RecursionError:
             return error_reply(HTTPStatus.BAD_REQUEST, TOO_DEEP)
         except (RefusedError, BusyError) as error:
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _add_claims(app: FastAPI, service: Service) -> None:
+    @app.get(
+        "/explain/{namespace}/claims/{claim}",
+        tags=["explain"],
+        summary="What does a claim hold? Or: where can it be allocated, or why nowhere?",
+        responses=_ANSWERS,
+        response_class=Response,
+    )
+    async def explain_claim(request: Request, namespace: str, claim: str, query: NodesQuery) -> Response:
+        form = format_for(request)
+        try:
+            found = await service.explain_claim(ObjectKey(namespace, claim), query.node)
+            if isinstance(found, str):
+                return error_reply(HTTPStatus.NOT_FOUND, found)
+            return await _reply(form, found)
+        except RefusedError as error:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 

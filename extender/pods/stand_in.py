@@ -2,13 +2,29 @@
 
 from typing import Final
 
-from allocator import Claim
-from extender.state.objects import Pod, PodClaim
+from allocator import Claim, Toleration
+from extender.state.node_requirements import CORDON, NodeRequirements
+from extender.state.objects import NodeObject, Pod, PodClaim
 
 _LOWEST: Final = -(2**31)
 """Devices that are kept for nominated pods stay theirs, whatever their priority is."""
 
 
+_ANY_TAINT: Final = NodeRequirements(tolerations=(Toleration("", "Exists"),))
+
+
+def is_open(node: NodeObject) -> bool:
+    """Whether a claim without a pod may be allocated for a node: the node is not cordoned. Taints do not count."""
+    return CORDON not in node.taints[:1]
+
+
 def stand_in(claim: Claim) -> Pod:
     """A pod that needs nothing but a claim; it has the name and the uid of the claim."""
-    return Pod(claim.namespace, claim.name, claim.uid, priority=_LOWEST, claims=(PodClaim(claim.name, claim.name),))
+    return Pod(
+        claim.namespace,
+        claim.name,
+        claim.uid,
+        priority=_LOWEST,
+        claims=(PodClaim(claim.name, claim.name),),
+        requirements=_ANY_TAINT,
+    )

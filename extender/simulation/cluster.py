@@ -13,6 +13,7 @@ from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
 from extender.explain.admission import read_admission
+from extender.explain.claims import explain_claim, unknown_claim
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Explanation
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
@@ -55,6 +56,10 @@ class UnreadableFilesError(ManifestsError):
 
 class UnknownPodError(LookupError):
     """There is no pod of that name; the text names the one that was probably meant."""
+
+
+class UnknownClaimError(LookupError):
+    """There is no claim of that name; the text names the one that was probably meant."""
 
 
 class Cluster:
@@ -190,6 +195,23 @@ class Cluster:
             self.snapshot, self._solver, scheduling.scheduler_names, preempts=scheduling.preemption
         )
         return explainer.explain(found, nodes, admission)
+
+    def explain_claim(self, claim: str, nodes: Sequence[str] | None = None) -> Explanation:
+        """What a claim holds; or where it can be allocated, or why nowhere and what would change that.
+
+        Args:
+            claim: ``name`` or ``namespace/name``; the namespace is ``default`` if none is given.
+            nodes: explain only these nodes; None: all.
+
+        Raises:
+            UnknownClaimError: there is no such claim.
+        """
+        namespace, _, name = claim.rpartition("/")
+        key, snapshot = ObjectKey(namespace or "default", name), self.snapshot
+        found = snapshot.claims.get(key)
+        if found is None:
+            raise UnknownClaimError(unknown_claim(key, snapshot.claims))
+        return explain_claim(found, Explainer.alone(snapshot, self._solver), nodes)
 
     @property
     def pods(self) -> tuple[Pod, ...]:

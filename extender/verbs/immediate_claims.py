@@ -12,9 +12,8 @@ from typing import Final
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.offload import Offload
-from extender.pods.stand_in import stand_in
+from extender.pods.stand_in import is_open, stand_in
 from extender.state.claim_annotations import priority_of
-from extender.state.node_requirements import CORDON
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -86,7 +85,7 @@ def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider
     solver = decider.solver
     until = solver.clock() + SEARCH_SECONDS
     nodes = (snapshot.nodes.get(name) for name in sorted(snapshot.nodes if names is None else names))
-    asked = [node.name for node in nodes if node is not None and CORDON not in node.taints[:1]]
+    asked = [node.name for node in nodes if node is not None and is_open(node)]
     if not asked:
         raise BindError("there is no node that is not cordoned")
     decider.follow(snapshot)
