@@ -90,6 +90,7 @@ from allocator.model.devices import Device as Device
 from allocator.model.devices import DeviceId as DeviceId
 from allocator.model.devices import DeviceTaint as DeviceTaint
 from allocator.model.devices import Node as Node
+from allocator.model.devices import NodeResource as NodeResource
 from allocator.model.devices import NodeSelector as NodeSelector
 from allocator.model.devices import Placement as Placement
 from allocator.model.devices import PoolId as PoolId
@@ -133,6 +134,8 @@ from allocator.model.rules.names import dns_label as dns_label
 from allocator.model.rules.names import dns_subdomain as dns_subdomain
 from allocator.model.rules.names import driver_name as driver_name
 from allocator.model.rules.names import label_key as label_key
+from allocator.model.rules.node_resources import HUGE_PAGES as HUGE_PAGES
+from allocator.model.rules.node_resources import is_node_resource as is_node_resource
 from allocator.model.rules.pods import pod_problems as pod_problems
 from allocator.model.rules.schema import schema_problems as schema_problems
 from allocator.model.semver import Version as Version

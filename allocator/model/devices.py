@@ -145,6 +145,25 @@ class CounterConsumption:
     compatibility_groups: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NodeResource:
+    """What a device takes of a resource of its node, such as its CPU (KEP-5517).
+
+    Attributes:
+        name: of the resource.
+        capacity: the capacity of the device that is a part of the resource; None: the device as a whole is.
+        multiplier: the amount for each unit of the capacity, or for the device; None: the device is no such part.
+        per_pod: what each pod with the device takes besides; None: nothing.
+        per_container: what each container with the device takes besides; None: nothing.
+    """
+
+    name: str
+    capacity: str | None = None
+    multiplier: Quantity | None = None
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
     """A device of a slice; compared by identity.
@@ -168,6 +187,7 @@ class Device:
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
+    node_resources: tuple[NodeResource, ...] = ()
 
     @property
     def driver(self) -> str:

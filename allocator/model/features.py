@@ -29,6 +29,7 @@ class Features:
     compatibility_groups: bool = _gate("DRADeviceCompatibilityGroups", on=False)
     optional_node_operations: bool = _gate("DRAOptionalNodeOperations", on=False)
     extended_resource: bool = _gate("DRAExtendedResource", on=True)
+    node_resources: bool = _gate("DRANodeAllocatableResources", on=False)
 
 
 ALL_FEATURES = Features(**{each.name: True for each in fields(Features)})

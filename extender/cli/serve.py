@@ -52,7 +52,8 @@ def serve(
     try:
         tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
-            opening = serving.embedded(EmbeddedCluster(new_cluster("serve", manifests).objects))
+            objects, counts_resources = new_cluster("serve", manifests).objects, settings.features.node_resources
+            opening = serving.embedded(EmbeddedCluster(objects, counts_resources=counts_resources))
         else:
             opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
         serving.run(opening, settings, tracing)

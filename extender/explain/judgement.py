@@ -48,6 +48,7 @@ from extender.explain.trials import Trials
 from extender.pods.case import Case
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.special_claim import Needs
+from extender.pods.node_resources import INSUFFICIENT
 from extender.quota.device_quota import OVER
 from extender.state.objects import ClaimObject, NodeObject
 from extender.state.snapshot import Snapshot
@@ -189,7 +190,11 @@ class Judgement:
         holders = Holders(self.snapshot, self.case.pod)
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
         known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}
-        within = {name: verdicts.reasons[name] for name in known if not verdicts.reasons[name].startswith(OVER)}
+        within = {
+            name: verdicts.reasons[name]
+            for name in known
+            if not verdicts.reasons[name].startswith((OVER, INSUFFICIENT))
+        }
         proposals, all_tried = self._proposals(bundles)
         return replace(
             self._short(verdicts, *self._notes(len(able) - len(known))),

@@ -32,13 +32,14 @@ class EmbeddedCluster:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         counts_cpu: bool = False,
+        counts_resources: bool = False,
     ) -> None:
-        """Load the manifests; ``counts_cpu`` as for `ClusterState`. Raises ApiError: an object is there twice."""
+        """Load the manifests; what is counted is as for `ClusterState`. Raises ApiError: an object is there twice."""
         self._given: set[str] = set()
         """The uids that objects had when they were loaded."""
         new = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in count())
         self.api = MemoryApi(now=now, new_uid=lambda: next(uid for uid in new if uid not in self._given))
-        self.state = ClusterState(counts_cpu=counts_cpu)
+        self.state = ClusterState(counts_cpu=counts_cpu, counts_resources=counts_resources)
         self._controller = Controller(self.api)
         self._backlog = Backlog()
         self.load(manifests)

@@ -4,14 +4,18 @@ For a what-if, such as a cluster without some pods, the same code runs on a fork
 """
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from allocator import Allocation, Claim, Features, Merit
 from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.device_quota import within_quota
-from extender.pods.extended_resources.special_claim import NO_SPECIAL
+from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs
+from extender.pods.node_resources import Held, ShortageError, is_counted, taken
 from extender.pods.policy import policy_of, unknown_policy
+from extender.state.node_requests import NodeRequests
+from extender.state.node_resources import ClaimResources
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 
@@ -37,9 +41,42 @@ class Case:
         needs = self.claims.on(node)
         if isinstance(needs, str):
             return No(needs)
-        if not needs.pending:
-            return NOTHING_TO_ALLOCATE
-        return self.solver.judge(needs.world(self.snapshot), node.node, tuple(each.claim for each in needs.pending))
+        found: Allocation | No = NOTHING_TO_ALLOCATE
+        if needs.pending:
+            claims = tuple(each.claim for each in needs.pending)
+            found = self.solver.judge(needs.world(self.snapshot), node.node, claims)
+        return self.checked(node, needs, found)
+
+    @property
+    def counts_resources(self) -> bool:
+        """Whether what devices take of their node is counted."""
+        return is_counted(self.snapshot, self.solver.features)
+
+    def checked(self, node: NodeObject, needs: Needs, found: Allocation | No) -> Allocation | No:
+        """An allocation that was found for the pod's claims on a node, or that the node has too little for it."""
+        if isinstance(found, No) or not self.counts_resources:
+            return found
+        try:
+            self.resources(node, needs, found)
+        except ShortageError as shortage:
+            return No(str(shortage))
+        return found
+
+    def resources(self, node: NodeObject, needs: Needs, found: Allocation) -> tuple[ClaimResources, ...]:
+        """What the pod takes of a node by its claims.
+
+        Raises:
+            ShortageError: the pod cannot run on the node with these devices.
+        """
+        held = [(each, each.claim.allocation) for each in self.claims.allocated]
+        held += [(needs.kept, needs.kept.claim.allocation)] if needs.kept else []
+        held += zip(needs.pending, found.results, strict=True)
+        claims = (
+            Held(each, allocation, is_special=bool(each.special_of))
+            for each, allocation in held
+            if allocation is not None
+        )
+        return taken(self.pod, node, claims, self.snapshot, self.solver.features)
 
 
 def found_at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
@@ -53,11 +90,12 @@ def found_at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
     if isinstance(needs, str):
         return No(needs)
     if not needs.pending:
-        return NOTHING_TO_ALLOCATE
+        return case.checked(node, needs, NOTHING_TO_ALLOCATE)
     if case.snapshot.nominated:
         return None
     claims = tuple(each.claim for each in needs.pending)
-    return case.solver.at_hand(needs.world(case.snapshot), node.node, claims)
+    found = case.solver.at_hand(needs.world(case.snapshot), node.node, claims)
+    return None if found is None else case.checked(node, needs, found)
 
 
 def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
@@ -103,7 +141,10 @@ def fits(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool
 
 
 def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -> Snapshot:
-    """The cluster once pods that are gone or terminating have released the devices that a node can reach."""
+    """The cluster once pods that are gone or terminating have released what they have of a node and its devices."""
+    if snapshot.node_requests is not None:
+        leaving = (pod.key for pod in snapshot.pods_on(node.name) if pod.deleting)
+        snapshot = snapshot._replace(node_requests=reduce(NodeRequests.without_pod, leaving, snapshot.node_requests))
     for pool in snapshot.inventory.for_node(node.node, features):
         for uid in snapshot.holders.get(pool.id, ()):
             found = snapshot.claim(uid)

@@ -87,9 +87,11 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
         connect(origin, random=random.random, timing=timing, around=tracing.transport, writes=writes) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
-        state = ClusterState(counts_cpu=settings.scheduling.counts_cpu)
+        gates = await _gates(cluster.api, settings)
+        counts_resources = settings.over(gates).features.node_resources
+        state = ClusterState(counts_cpu=settings.scheduling.counts_cpu, counts_resources=counts_resources)
         following = tasks.create_task(cluster.run(state))
-        yield Cluster(cluster.api, state, cluster, await _gates(cluster.api, settings))
+        yield Cluster(cluster.api, state, cluster, gates)
         following.cancel()
 
 

@@ -80,7 +80,8 @@ class Cluster:
         log_quietly()
         self.settings = Settings() if settings is None else settings
         self.skipped: tuple[Skipped, ...] = ()
-        self._embedded = EmbeddedCluster((), counts_cpu=self.settings.scheduling.counts_cpu)
+        counts_cpu, counts_resources = self.settings.scheduling.counts_cpu, self.settings.features.node_resources
+        self._embedded = EmbeddedCluster((), counts_cpu=counts_cpu, counts_resources=counts_resources)
         self._namespaces: tuple[RawObject, ...] = ()
 
     @classmethod

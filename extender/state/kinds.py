@@ -198,9 +198,15 @@ def _pods() -> Kind[Pod]:
         put=lambda snapshot, _, pod: snapshot.with_pod(pod) if pod.needs_devices else snapshot.with_other(pod),
         drop=Snapshot.without_pod,
         touched=touched,
-        parts=("pods", "pod_keys", "bound", "nominated", "gangs", "requested", "others"),
-        others=attrgetter("others"),
+        parts=("pods", "pod_keys", "bound", "nominated", "gangs", "requested", "others", "node_requests"),
+        others=_counted,
     )
+
+
+def _counted(snapshot: Snapshot) -> set[ObjectKey]:
+    """The pods that are counted, whether they are kept or not."""
+    requests = snapshot.node_requests
+    return {*snapshot.others, *(() if requests is None else requests.pods)}
 
 
 def _slices() -> Kind[Slice]:

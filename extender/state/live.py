@@ -63,7 +63,7 @@ class LiveCluster:
             random=self._random,
             timing=self._timing.watch,
             off_loop=self._off_loop,
-            relevance={} if cache.counts_cpu else RELEVANCE,
+            relevance={} if cache.reads_all_pods else RELEVANCE,
         )
         self.followers = tuple(
             Follower(resource, source, cache, random=self._random, timing=self._timing.follow)

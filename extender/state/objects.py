@@ -37,6 +37,14 @@ from extender.state.node_requirements import (
     unmodeled_conditions,
     uses_volumes,
 )
+from extender.state.node_resources import (
+    NO_RESOURCES,
+    Amounts,
+    PodResources,
+    amounts_of,
+    counted,
+    read_pod_resources,
+)
 from extender.state.pod_conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
@@ -82,6 +90,7 @@ class Pod:
         policy: the name in its annotation `POLICY`; None without the annotation.
         gang: what it says about its gang; None if it is in no gang.
         cpu: what its scheduler reserves for it, in thousandths of a core.
+        resources: what it requests of its node, also by its claims.
         controller: what makes it again after it is deleted; None: nothing does.
         fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
@@ -113,6 +122,7 @@ class Pod:
     policy: str | None = None
     gang: Membership | None = None
     cpu: int = 0
+    resources: PodResources = NO_RESOURCES
     controller: Controller | None = None
     fence: str = field(default="", compare=False)
 
@@ -183,6 +193,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         policy=annotations.get(POLICY),
         gang=read_membership(annotations),
         cpu=cpu_request(spec.data),
+        resources=read_pod_resources(spec.data, status.data),
         controller=read_controller(metadata),
         fence=fence_of(conditions),
     )
@@ -212,6 +223,8 @@ class NodeObject:
         allocatable: extended resource to the amount that device plugins of the node offer.
         taints: those that keep pods off; `CORDON` is the first if the node is unschedulable.
         cpu: what pods may request, in thousandths of a core; None: not known.
+        resources: what pods may request of the resources that devices may take, as kube-scheduler counts it; empty: not
+            known.
         created: when it was created; empty if that is not known; not compared.
     """
 
@@ -219,6 +232,7 @@ class NodeObject:
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
     taints: tuple[DeviceTaint, ...] = ()
     cpu: int | None = None
+    resources: Amounts = field(default_factory=dict)
     created: str = field(default="", compare=False)
 
     @property
@@ -238,8 +252,8 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     allocatable = read_amounts(status, "allocatable")
     taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
-    node, cpu = parse_node({"apiVersion": "v1", **obj}), cpu_of(status.mapping("allocatable"))
-    return NodeObject(node, allocatable, taints, cpu, reader.created)
+    node, offered = parse_node({"apiVersion": "v1", **obj}), status.mapping("allocatable")
+    return NodeObject(node, allocatable, taints, cpu_of(offered), counted(amounts_of(offered)), reader.created)
 
 
 # --- claims -------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from extender.kube.api import ObjectKey
 from extender.state.budgets import Budget
 from extender.state.device_quotas import DeviceQuota
 from extender.state.gangs import GangKey
+from extender.state.node_requests import NodeRequests
 from extender.state.objects import ClaimObject, NodeObject, Pod
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -72,6 +73,7 @@ class Snapshot(NamedTuple):
         gangs: gang to the uids of its pods.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
         others: if CPU is counted, the pods without devices that have a node: the node and the CPU.
+        node_requests: what all pods request of their nodes; None: not counted.
         quotas_in: namespace to its DeviceQuotas, by name.
         usage: what claims hold, by allocations and assumed allocations.
         holders: pool to the uids of the claims that hold something of it, also by assumed allocations.
@@ -95,6 +97,7 @@ class Snapshot(NamedTuple):
     gangs: Map[GangKey, Map[str, None]] = Map()
     requested: Map[str, int] | None = None
     others: Map[ObjectKey, tuple[str, int]] = Map()
+    node_requests: NodeRequests | None = None
     budgets: Map[ObjectKey, Budget] = Map()
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
     quotas_in: Map[str, Map[str, DeviceQuota]] = Map()
@@ -206,11 +209,14 @@ class Snapshot(NamedTuple):
             nominated=nominated,
             gangs=gangs,
             requested=_with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
+            node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
         )
 
     def with_other(self, pod: Pod) -> "Snapshot":
         """With the CPU of a pod without devices, if CPU is counted and the pod takes some."""
         base = self.without_pod(pod.key)
+        if self.node_requests is not None:
+            base = base._replace(node_requests=self.node_requests.with_pod(pod))
         if base.requested is None or not pod.node_name or not pod.cpu or pod.is_finished:
             return base
         return base._replace(
@@ -220,6 +226,9 @@ class Snapshot(NamedTuple):
 
     def without_pod(self, key: ObjectKey) -> "Snapshot":
         """With a pod removed, if it exists; its claims stay."""
+        requests = self.node_requests
+        if requests is not None and key in requests.pods:
+            return self._replace(node_requests=requests.without_pod(key)).without_pod(key)
         pod = self.pods.get(key)
         if pod is None:
             other = self.others.get(key)

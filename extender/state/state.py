@@ -14,6 +14,8 @@ from extender.state.assumed import after_event, moved_pools
 from extender.state.changes import Change, ChangeLog
 from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, Topic, all_kinds
+from extender.state.node_requests import NodeRequests
+from extender.state.node_resources import Amounts
 from extender.state.objects import ClaimObject, Pod
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY, NO_SPEC, AssumedAllocation, Snapshot
@@ -42,12 +44,19 @@ class ClusterState:
     Objects that cannot be read count as absent, and are noted in the snapshot's ``problems``.
 
     Attributes:
-        counts_cpu: whether snapshots have the CPU that pods request. All pods have to be read for that.
+        reads_all_pods: whether pods without devices are read, too: something that they request is counted.
+
+    Args:
+        log_size: changes to keep.
+        counts_cpu: whether snapshots have the CPU that pods request.
+        counts_resources: whether snapshots have all that pods request of the resources that devices may take.
     """
 
-    def __init__(self, *, log_size: int = 20_000, counts_cpu: bool = False) -> None:
-        self.counts_cpu = counts_cpu
-        self._snapshot = EMPTY._replace(requested=Map()) if counts_cpu else EMPTY
+    def __init__(self, *, log_size: int = 20_000, counts_cpu: bool = False, counts_resources: bool = False) -> None:
+        self.reads_all_pods = counts_cpu or counts_resources
+        self._snapshot = EMPTY._replace(
+            requested=Map() if counts_cpu else None, node_requests=NodeRequests() if counts_resources else None
+        )
         self._kinds: Mapping[str, Kind[Any]] = all_kinds()
         self._log = ChangeLog(log_size)
         self._doubts = dict.fromkeys(RESOURCES, NOT_SYNCED)
@@ -204,6 +213,16 @@ class ClusterState:
         """Drop an assumed allocation that is not written and never will be."""
         before, after = self._snapshot, self._snapshot.without_assumed(claim_uid)
         self._commit_assumed(before, after, claim_uid)
+
+    def promise(self, pod: Pod, node: str, amounts: Amounts) -> None:
+        """Count what a pod that is about to be bound requests of its node (`extender.state.node_requests`)."""
+        if (requests := self._snapshot.node_requests) is not None:
+            self._snapshot = self._snapshot._replace(node_requests=requests.promising(pod, node, amounts))
+
+    def give_up(self, pod: Pod) -> None:
+        """End the promise for a pod that is not bound."""
+        if (requests := self._snapshot.node_requests) is not None:
+            self._snapshot = self._snapshot._replace(node_requests=requests.without_promise(pod.key, pod.uid))
 
     def _hold(self, assumed_allocation: AssumedAllocation) -> None:
         before, after = self._snapshot, self._snapshot.assuming(assumed_allocation)

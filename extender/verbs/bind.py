@@ -27,6 +27,7 @@ from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
+from extender.writes.node_resources import NodeResources
 from extender.writes.other_writers import double_allocation, is_in_use
 from extender.writes.pods import check_unbound
 from extender.writes.special_claims import SpecialClaims
@@ -82,6 +83,7 @@ class Binder:
         self._state = state
         self._writer = writer
         self._special = SpecialClaims(writer.api, state)
+        self._node_resources = NodeResources(writer.api)
         self._solver = solver
         self._deadline = deadline
         self._reports = reports
@@ -220,6 +222,10 @@ class Binder:
             told = await self._special.tell(pod, plan.status)
             _check_not_fenced(pod, told)
             pod = told
+        if plan.resources is not None and pod.resources.claims != plan.resources:
+            told = await self._node_resources.tell(pod, plan.resources)
+            _check_not_fenced(pod, told)
+            pod = told
         await self._hear(revision, until)
         self._check(made)
         return pod
@@ -293,7 +299,18 @@ class Binder:
         for each in made:
             if each.is_special:
                 left += await self._withdraw(each)
+        if self._solver.features.node_resources:
+            left += await self._take_from_status(pod)
         return left
+
+    async def _take_from_status(self, pod: Pod) -> list[str]:
+        """End the promise of a pod that is not bound: neither we nor its scheduler count what its claims took."""
+        self._state.give_up(pod)
+        try:
+            await self._node_resources.withdraw(pod)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            return [f"the status of pod {pod.key} still has what its claims took of the node: {error}"]
+        return []
 
     async def _withdraw(self, reservation: Reservation) -> list[str]:
         try:

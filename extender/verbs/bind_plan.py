@@ -15,9 +15,11 @@ from extender.pods.claims import Blocked, PodClaims
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.gangs import gang_refusal
 from extender.pods.grounds import rests
+from extender.pods.node_resources import ShortageError
 from extender.pods.nominated import found_on
 from extender.state.claim_annotations import is_immediate
 from extender.state.extended_resources import ExtendedClaim
+from extender.state.node_resources import ClaimResources
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -39,11 +41,13 @@ class Plan:
         reservations: in the order of the writes.
         stale: special claims of earlier binds, which are deleted first.
         status: the pod's new status of its special claim.
+        resources: the pod's new status of what its claims take of the node; None: that is not counted.
     """
 
     reservations: tuple[Reservation, ...]
     stale: tuple[ClaimObject, ...]
     status: ExtendedClaim | None
+    resources: tuple[ClaimResources, ...] | None = None
 
 
 class Planner:
@@ -81,7 +85,8 @@ class Planner:
             changes = self._state.changes_since(case.snapshot.version)
             if rests(case, node, now, changes) and not self._state.not_ready:
                 check_planned(case, node, decided, now)
-                return self._assumed(_plan_of(pod, case.claims, node, decided, now), pod)
+                plan = _plan_of(pod, case.claims, node, decided, now)
+                return self._assumed(self._promised(plan, replace(case, snapshot=now), node, decided), pod)
         raise BindError(f"node {node_name}: its devices change all the time")
 
     def _opened(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Case, NodeObject]:
@@ -115,6 +120,18 @@ class Planner:
             raise BindError(in_words(str(error), request_words(case.pod))) from error
         except TimeoutError as error:
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
+
+    def _promised(self, plan: Plan, case: Case, node: NodeObject, found: Allocation) -> Plan:
+        """The plan with what the pod takes of the node. It counts from here on, so that no other bind takes it."""
+        needs = case.claims.on(node)
+        if not case.counts_resources or isinstance(needs, str):
+            return plan
+        try:
+            resources = case.resources(node, needs, found)
+        except ShortageError as shortage:
+            raise BindError(f"node {node.name}: {shortage}") from shortage
+        self._state.promise(case.pod, node.name, case.pod.resources.with_claims(resources))
+        return replace(plan, resources=resources)
 
     def _assumed(self, plan: Plan, pod: Pod) -> Plan:
         for each in plan.reservations:

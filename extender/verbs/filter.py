@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from allocator import JSON, Allocation, InvalidClaimError, Merit, SelectorError, printable
+from allocator import JSON, InvalidClaimError, Merit, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
-from extender.decisions.solver import Solver
+from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.states import PendingReason
 from extender.pods.case import Case, after_departures, fits, open_case
@@ -24,7 +24,7 @@ from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.gangs import gang_refusal
 from extender.pods.nominated import WAITING, awaits_kept, held_for_nominated
-from extender.quota.device_quota import Overrun
+from extender.quota.device_quota import OVER
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
 from extender.verbs.merits import Merits
@@ -313,10 +313,10 @@ class Question:
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
         ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)
         over: Mapping[str, str] = {}
-        if self.quota is None:
+        if self.quota is None and not self.case.counts_resources:
             merits = ranking.best(self.bounds.most)
         else:
-            merits, over = self._within(self.quota, ranking.best())
+            merits, over = self._within(ranking.best())
         if not merits and TOO_LATE in decided.verdicts:
             raise TimeoutError
         unresolvable = {**ranking.refused(), **over}
@@ -324,13 +324,15 @@ class Question:
         for name in failed:
             del unresolvable[name]
         undecided = not merits and not all(verdict.lasting for verdict in decided.verdicts)
-        is_over_quota = bool(over) and not merits
+        is_over_quota = not merits and any(reason.startswith(OVER) for reason in over.values())
         return FilterResult(
             tuple(merits), failed, unresolvable, merits, decided.steps, undecided, is_over_quota=is_over_quota
         )
 
-    def _within(self, quota: PodQuota, merits: Merits) -> tuple[Merits, Mapping[str, str]]:
-        """The nodes whose devices are within quota, at most `Bounds.most`; and the reasons of the other nodes.
+    def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, str]]:
+        """The nodes whose devices are within quota and take no more of their node than is left.
+
+        They are at most `Bounds.most`. Also returns the reasons against the other nodes.
 
         A node that is not judged in time passes: bind judges it again.
 
@@ -343,25 +345,28 @@ class Question:
         for name in sorted(merits, key=scores.__getitem__, reverse=True):
             if len(passed) == self.bounds.most:
                 break
-            refusal = self._over(quota, name)
-            if refusal is None:
-                passed[name] = merits[name]
+            refusal = self._over(name)
+            if refusal:
+                over[name] = refusal
             else:
-                over[name] = refusal.reason
+                passed[name] = merits[name]
         kept = [name for name in merits if name in passed]
         return Merits(kept, [passed[name] for name in kept], range(len(kept))), over
 
-    def _over(self, quota: PodQuota, name: str) -> Overrun | None:
-        """The limit that the pod exceeds on a node."""
+    def _over(self, name: str) -> str:
+        """The limit that the pod exceeds on a node, as a reason; empty if there is none."""
         node = self._node(name)
         needs = "" if node is None else self.case.claims.on(node)
         if node is None or isinstance(needs, str):
-            return None
+            return ""
         try:
             found = self.case.at(node)
         except TimeoutError:
-            return None
-        return quota.refusal_of(needs.pending, found) if isinstance(found, Allocation) and needs.pending else None
+            return ""
+        if isinstance(found, No):
+            return "" if found.stopped else found.reason
+        refusal = self.quota.refusal_of(needs.pending, found) if self.quota and needs.pending else None
+        return "" if refusal is None else refusal.reason
 
     def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The node that the pod is nominated for, if the pod fits there later."""

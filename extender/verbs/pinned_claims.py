@@ -28,6 +28,7 @@ from extender.verbs.bind_quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import AllocationFirst, Reservation, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.node_resources import NodeResources
 from extender.writes.other_writers import double_allocation, is_in_use
 from extender.writes.writer import Writer
 
@@ -82,7 +83,11 @@ class PinnedClaims:
             WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
         """
         until = asyncio.get_running_loop().time() + self._deadline
-        for each in (checked := await self._allocated_and_checked(pod, await self._planned(pod, until), until)):
+        plan = await self._planned(pod, until)
+        checked = await self._allocated_and_checked(pod, plan, until)
+        if plan.resources is not None and pod.resources.claims != plan.resources:
+            await NodeResources(self.api).tell(pod, plan.resources)  # before kubelet starts the pod
+        for each in checked:
             await self._writer.reserve_as_known(each)
         logger.debug(
             "claims allocated", pod=str(pod), node=pod.node_name, claims=[str(each.claim.key) for each in checked]
@@ -96,7 +101,10 @@ class PinnedClaims:
             WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
         """
         until = asyncio.get_running_loop().time() + self._deadline
-        await self._allocated_and_checked(pod, await self._planner.plan(pod, pod.node_name, [], until), until)
+        try:
+            await self._allocated_and_checked(pod, await self._planner.plan(pod, pod.node_name, [], until), until)
+        finally:
+            self._state.give_up(pod)  # a stand-in takes nothing of its node
 
     async def check(self, claim: ClaimObject, pod: Pod) -> None:
         """Check an allocated claim of a stand-in. If the check fails, the claim is taken back. Raises as `allocate`."""

@@ -13,6 +13,7 @@ from allocator.model.devices import (
     CounterConsumption,
     Device,
     DeviceId,
+    NodeResource,
     Placement,
     PoolId,
     RequestPolicy,
@@ -106,6 +107,7 @@ class _Devices:
             binds_to_node=fields.flag("bindsToNode"),
             binding_conditions=fields.texts_or_none("bindingConditions"),
             binding_failure_conditions=fields.texts_or_none("bindingFailureConditions"),
+            node_resources=self._node_resources(fields) if "nodeAllocatableResources" in fields.data else (),
         )
 
     def counters(self, fields: Fields) -> Mapping[str, Quantity]:
@@ -120,6 +122,23 @@ class _Devices:
             self.counters(fields),
             fields.texts("compatibilityGroups"),
         )
+
+    def _node_resources(self, fields: Fields) -> tuple[NodeResource, ...]:
+        """What the device takes of its node, by the name of the resource."""
+        found, names = [], self._interner
+        for name, each in fields.entries("nodeAllocatableResources"):
+            mapping, overhead = each.child("mapping"), each.child("overhead")
+            capacity = mapping.text("capacityKey") or None
+            found.append(
+                NodeResource(
+                    names.text(name),
+                    capacity,
+                    names.read_or_none(mapping, "capacityMultiplier" if capacity else "deviceMultiplier"),
+                    names.read_or_none(overhead, "perPod"),
+                    names.read_or_none(overhead, "perContainer"),
+                )
+            )
+        return tuple(sorted(found, key=lambda each: each.name))
 
     def _attributes(self, fields: Fields) -> Mapping[str, AttributeValue]:
         """Qualified name to value; a name that is published with the driver's domain wins over the name alone.

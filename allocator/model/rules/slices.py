@@ -8,6 +8,7 @@ from allocator.model.json.slices import ATTRIBUTE_TYPES
 from allocator.model.quantity import Quantity
 from allocator.model.rules import shared as rules
 from allocator.model.rules.names import dns_label, dns_subdomain, driver_name, full_name, pool_name, qualified_name
+from allocator.model.rules.node_resources import check_node_resources
 
 _MAX_DEVICES: Final = 128
 _MAX_ADVANCED_DEVICES: Final = 64
@@ -117,6 +118,7 @@ def _device(device: Fields, *, per_device: bool, nested: bool) -> None:
         _counters(each)
         rules.distinct_texts(each, "compatibilityGroups", _MAX_GROUPS, dns_label)
     rules.binding_conditions(device)
+    check_node_resources(device)
 
 
 def _counters(fields: Fields) -> None:

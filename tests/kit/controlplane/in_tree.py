@@ -16,8 +16,8 @@ IN_TREE: Final = "default-scheduler"
 
 
 @asynccontextmanager
-async def in_tree(plane: ControlPlane) -> AsyncIterator[Proxy]:
-    """The scheduler, behind a proxy."""
+async def in_tree(plane: ControlPlane, *flags: str) -> AsyncIterator[Proxy]:
+    """The scheduler, behind a proxy; ``flags`` are further flags of its command line."""
     access = plane.access(SCHEDULER)
     async with proxy(access) as between:
         kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / "in-tree.kubeconfig")
@@ -28,5 +28,5 @@ async def in_tree(plane: ControlPlane) -> AsyncIterator[Proxy]:
             "leaderElection": {"leaderElect": False},
             "podMaxBackoffSeconds": BACKOFF_SECONDS,
         }
-        async with scheduler(plane, config, ()):
+        async with scheduler(plane, config, flags):
             yield between
