@@ -21,10 +21,10 @@ PAUSE_SECONDS: Final = 5.0
 """Between two looks at the requests."""
 
 PATIENCE_SECONDS: Final = 5.0
-"""So long, kube-controller-manager may answer a request: its controller takes less than a second, if it runs."""
+"""The time that kube-controller-manager has for its answer: its controller takes less than a second, if it runs."""
 
 INCOMPLETE_SECONDS: Final = 60.0
-"""So long, an answer waits for the slices that are missing in a pool."""
+"""The longest time that an answer waits for the slices that are missing in a pool."""
 
 RETRY_SECONDS: Final = 60.0
 """The pause after requests could not be listed, or an answer was refused, as without the right to do so."""

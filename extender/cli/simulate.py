@@ -70,7 +70,8 @@ def simulate(
     check_given("simulate", given)
     if explain:
         check_pod_name(explain)
-    logs.configure(settings.log)
+    if settings.log.level == "debug":
+        logs.configure(settings.log)
     problems: list[str] = []
     with shown_progress() as bar, undisturbed():
         cluster = _read(given, settings, problems)
@@ -116,7 +117,7 @@ def _say_skipped(skipped: Iterable[Skipped]) -> None:
 
 def _say_who_may_preempt(cluster: Cluster, placements: Iterable[Placement]) -> None:
     """Pending pods for which a running dra-extender looks for victims; the simulation does not."""
-    waiting = {placement.pod for placement in placements if not placement.node}
+    waiting = {placement.pod for placement in placements if placement.lacks_devices}
     pods = cluster.pods if waiting and cluster.settings.scheduling.preemption else ()
     holders = (pod for pod in pods if pod.node_name and pod.needs_devices and not pod.is_finished)
     least = min((pod.priority for pod in holders), default=None)

@@ -21,6 +21,7 @@ from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, RawObject
 from extender.observe.tables.terminal import Table, print_table
+from extender.pods.policy import policy_problem
 from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
 from extender.state.gangs import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import POLICY, ClaimObject
@@ -84,13 +85,20 @@ def _unusable_pools(objects: Iterable[RawObject]) -> Iterator[str]:
 
 
 def _unknown_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
-    """Annotations in the domain of dra-extender that it does not read, on objects and in the templates of workloads."""
+    """Annotations in the domain of dra-extender that it does not read, and unknown policies.
+
+    They are looked for on objects and in the templates of workloads.
+    """
     for each in documents:
         for path in _METADATA:
-            for name in _at(each.data, (*path, "annotations")):
-                if name.startswith(_DOMAIN) and name not in _ANNOTATIONS:
-                    meant = did_you_mean(nearest(name, _ANNOTATIONS))
-                    yield f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]: unknown annotation{meant}"
+            for name, value in _at(each.data, (*path, "annotations")).items():
+                problem = ""
+                if name == POLICY:
+                    problem = policy_problem(str(value))
+                elif name.startswith(_DOMAIN) and name not in _ANNOTATIONS:
+                    problem = f"unknown annotation{did_you_mean(nearest(name, _ANNOTATIONS))}"
+                if problem:
+                    yield f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]: {problem}"
 
 
 def _wrong_annotations(objects: Iterable[RawObject]) -> Iterator[str]:

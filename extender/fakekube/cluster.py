@@ -15,7 +15,9 @@ from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import CLAIMS, CLASSES, PODS, QUOTAS, ApiError, ObjectKey, Resource
+from extender.kube.api import CLAIMS, CLASSES, PODS, QUOTAS, RESOURCES, ApiError, ObjectKey, Resource
+from extender.kube.raw import Event, EventType
+from extender.state.edit import REFUSED, Unreadable
 from extender.state.state import ClusterState
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
@@ -52,6 +54,14 @@ class EmbeddedCluster:
         self._given.update(each.uid for each in objects)
         for each in objects:
             self.api.load(LOADED[each.kind], each.data, each.value)
+
+    def refuse(self, problems: Mapping[tuple[str, ObjectKey], object]) -> None:
+        """Remember why there are no objects of some kinds and keys: pods that need them are told."""
+        for (kind, key), problem in problems.items():
+            resource = LOADED[kind]
+            if kind in RESOURCES and not self.api.has(resource, key):
+                absent = {"metadata": {"namespace": key.namespace, "name": key.name}}
+                self.state.apply(Event(EventType.ADDED, resource, absent, Unreadable(f"{REFUSED}{problem}")))
 
     def has(self, manifest: Manifest) -> bool:
         """Whether there is an object of this kind, namespace and name."""

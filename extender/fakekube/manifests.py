@@ -16,7 +16,7 @@ import orjson
 from allocator import InvalidObjectError, Problem, pod_problems, schema_problems, shown, validate
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.fakekube.namespaces import parse_namespace
-from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, Resource
+from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, ObjectKey, Resource
 from extender.quota.resource_quota import parse_resource_quota
 from extender.state.kinds import all_kinds
 
@@ -33,6 +33,7 @@ _STANDARD_INPUT: Final = Path("-")
 _GIVEN: Final = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc/self/fd"))
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _NO_KIND: Final = "(no kind)"
+_NO_KEY: Final = ObjectKey("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,14 @@ class FileProblem:
 
     Attributes:
         document: number of the document in the file, from 1; 0 for the file itself.
+        kind, key: of the object, if a cluster in memory has objects of this kind; else empty.
     """
 
     problem: Problem
     subject: str = ""
     document: int = 0
+    kind: str = ""
+    key: ObjectKey = _NO_KEY
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.problem}" if self.subject else str(self.problem)
@@ -120,6 +124,12 @@ class Loaded:
     def problems(self) -> tuple[str, ...]:
         """All problems of all files, each with its file."""
         return _told(self.files)
+
+    @property
+    def refused(self) -> Mapping[tuple[str, ObjectKey], Problem]:
+        """The first problem of each object that is left out, by kind and key."""
+        found = [problem for report in self.files for problem in report.problems if problem.key != _NO_KEY]
+        return {(each.kind, each.key): each.problem for each in reversed(found)}
 
     @property
     def unreadable(self) -> tuple[str, ...]:
@@ -292,7 +302,8 @@ class _FileReader:
             found = error.problems
         problems = _problems(obj, found, self._check)
         if problems:
-            self._note(number, _subject(kind, obj, number), problems)
+            key = ObjectKey(_namespace(obj), _name(obj))
+            self.problems += (FileProblem(each, _subject(kind, obj, number), number, kind, key) for each in problems)
             return
         self.used[kind] += 1
         self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number, value))

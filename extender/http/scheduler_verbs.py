@@ -36,16 +36,19 @@ _ASKED: Final[JSON] = {"Pod": POD, "Nodes": None, "NodeNames": ["node-0", "node-
 _VICTIMS: Final[JSON] = {"node-0": {"Pods": [{"UID": "b6aaf8a2-b536-4f56-b606-dcc6d0957570"}], "NumPDBViolations": 0}}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answering:
-    """Who answers the calls of schedulers: the service, and the autoscaler's service if a call is simulated."""
+    """Who answers one call of a scheduler: the service, and the autoscaler's service if the call is simulated."""
 
     service: Service
     autoscaler: Autoscaler
+    _is_simulated: bool | None = None
 
     def is_simulated(self, args: wire.FilterArgs) -> bool:
-        """Whether the call must have no side effect."""
-        return is_simulated(args, self.autoscaler.state)
+        """Whether the call must have no side effect. The nodes of the call are looked at once."""
+        if self._is_simulated is None:
+            self._is_simulated = is_simulated(args, self.autoscaler.state)
+        return self._is_simulated
 
     async def filter(self, args: wire.FilterArgs) -> FilterResult:
         """As `Service.filter`. Nodes that do not exist have what their templates bring."""
@@ -171,7 +174,7 @@ def add_scheduler_verbs(
     app: Application, service: Service, autoscaler: Autoscaler, endpoints: Endpoints, settings: Settings
 ) -> None:
     """All of them, under the prefix of the settings."""
-    by = Answering(service, replace(autoscaler, deadline_seconds=settings.scheduling.deadline_seconds))
+    patient = replace(autoscaler, deadline_seconds=settings.scheduling.deadline_seconds)
     for verb in VERBS:
         path = f"{settings.server.prefix}/{verb.name}"
-        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: by, "verbs"))
+        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: Answering(service, patient), "verbs"))

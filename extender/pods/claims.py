@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, required
-from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey
+from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.state.claim_annotations import is_immediate, mode_problem
+from extender.state.edit import REFUSED
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.binding_conditions import unmet
@@ -161,8 +162,7 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
     key = ObjectKey(pod.namespace, name)
     found = snapshot.claims.get(key)
     if found is None:
-        problem = snapshot.problems.get((CLAIMS.kind, key))
-        raise _BlockedError(f"claim {name} can't be read: {problem}" if problem else f"claim {name} does not exist")
+        raise _BlockedError(_absence(f"claim {name}", CLAIMS, key, snapshot))
     if reference.template_name is not None and found.claim.owner_uid != pod.uid:
         raise _BlockedError(f"claim {name} was not made for this pod")
     if found.claim.deleting:
@@ -173,9 +173,7 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
 def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
     template = ObjectKey(pod.namespace, reference.template_name or "")
     if template not in snapshot.templates:
-        problem = snapshot.problems.get((TEMPLATES.kind, template))
-        name = f"claim template {template.name}"
-        return f"{name} can't be read: {problem}" if problem else f"{name} does not exist"
+        return _absence(f"claim template {template.name}", TEMPLATES, template, snapshot)
     return f"waiting for claim {reference.name} to be created"
 
 
@@ -213,9 +211,13 @@ def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
     for request in required(spec).requests if spec.optional else spec.requests:
         for alternative in request.alternatives:
             name = alternative.device_class
-            if name in snapshot.classes:
-                continue
-            problem = snapshot.problems.get((CLASSES.kind, ObjectKey("", name)))
-            raise _BlockedError(
-                f"device class {name} can't be read: {problem}" if problem else f"device class {name} does not exist"
-            )
+            if name not in snapshot.classes:
+                raise _BlockedError(_absence(f"device class {name}", CLASSES, ObjectKey("", name), snapshot))
+
+
+def _absence(what: str, resource: Resource, key: ObjectKey, snapshot: Snapshot) -> str:
+    """Why an object is not in the snapshot."""
+    problem = snapshot.problems.get((resource.kind, key), "")
+    if problem.startswith(REFUSED):
+        return f"{what} is {problem}"
+    return f"{what} can't be read: {problem}" if problem else f"{what} does not exist"

@@ -11,6 +11,12 @@ def policy_of(pod: Pod, default: Policy) -> Policy | None:
 
 def unknown_policy(pod: Pod) -> str:
     """The reason for a pod whose annotation names an unknown policy: it can run on no node."""
-    name = pod.policy or ""
+    return f"annotation {POLICY} of the pod: {policy_problem(pod.policy or '')}"
+
+
+def policy_problem(name: str) -> str:
+    """What is wrong with the name of a policy; empty if there is a policy of this name."""
+    if name in POLICIES:
+        return ""
     similar = hint(name, POLICIES) or f"; there are {', '.join(sorted(POLICIES))}"
-    return printable(f'annotation {POLICY} of the pod: unknown policy "{name}"{similar}')
+    return printable(f'unknown policy "{name}"{similar}')

@@ -268,6 +268,7 @@ class Cluster:
         self.skipped += tuple(expansion.skipped)
         self._namespaces += tuple(each for each in objects if each.kind == NAMESPACES.kind)
         self._embedded.load(objects)
+        self._embedded.refuse(loaded.refused)
         self._run(self._embedded.settle)
 
     def _admitted(

@@ -48,6 +48,7 @@ class Placement:
         devices: in the order of the pod's claims and requests.
         left_out: the optional requests that are not served; the reason is empty.
         reason: why the pod stays pending; equal reasons of nodes are counted. Empty if it has a node.
+        lacks_devices: it stays pending only because no node has free devices for it.
     """
 
     pod: str
@@ -55,6 +56,7 @@ class Placement:
     devices: tuple[PlacedDevice, ...] = ()
     reason: str = ""
     left_out: tuple[LeftOut, ...] = ()
+    lacks_devices: bool = False
 
     def as_json(self) -> dict[str, object]:
         """A placement for programs."""

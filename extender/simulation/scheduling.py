@@ -14,6 +14,7 @@ from extender.background.pinned_pods import is_pinned, lacks_some
 from extender.explain.admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
+from extender.observe.states import PendingReason
 from extender.pods.case import refreshed
 from extender.pods.claims import claim_keys
 from extender.pods.extended_resources.requests import request_words
@@ -115,7 +116,9 @@ async def _place(
         against = {**reasons, **result.unresolvable, **result.failed}
         if not result.passed:
             reason = await _unmade(pod, cluster) if result.is_blocked else ""
-            return Placement(str(pod), reason=reason or _summary(against[name] for name in nodes))
+            lacks_devices = bool(names) and result.pending_reason is PendingReason.DEVICES
+            reason = reason or _summary(against[name] for name in nodes)
+            return Placement(str(pod), reason=reason, lacks_devices=lacks_devices)
         scores = await service.prioritize(FilterArgs(pod, result.passed))
         most = max(scores)
         best = [name for name, score in zip(result.passed, scores, strict=True) if score == most]

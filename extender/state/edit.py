@@ -15,9 +15,13 @@ _LONGEST_TEXT: Final = 1000
 """Most characters of an unexpected error's text."""
 
 
+REFUSED: Final = "refused: "
+"""The beginning of the problem of an object that an API server would not take."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for an object that cannot be read, with the problem."""
+    """Stands for an object that cannot be read or is refused, with the problem."""
 
     problem: str
 

@@ -16,7 +16,7 @@ from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.cli.options import spread
 from extender.config.sources import load
 from tests.extender.cli_scene import BROKEN, RUNNER, small_cluster, written
-from tests.kit.clusters import DRIVER, device_class, local_slice, node
+from tests.kit.clusters import DRIVER, Object, device_class, local_slice, node, pod
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_version_is_printed(asked: str) -> None:
 def test_logs_go_to_what_is_standard_error_when_they_are_written(
     manifests: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    RUNNER.invoke(app, ["simulate", str(manifests)])
+    RUNNER.invoke(app, ["simulate", str(manifests)], env={"DRA_EXTENDER__LOG__LEVEL": "debug"})
     now = io.StringIO()
     monkeypatch.setattr(sys, "stderr", now)
     logging.getLogger("later").warning("still here")
@@ -116,6 +116,25 @@ def test_validate_warns_of_an_annotation_that_is_not_read(tmp_path: Path) -> Non
     where = "spec.template.metadata.annotations[dra-extender.dev/polcy]"
     told = f"warning: {file}: Job j: {where}: unknown annotation; did you mean dra-extender.dev/policy?\n"
     assert RUNNER.invoke(app, ["validate", str(file)]).stderr == told
+
+
+def test_validate_warns_of_an_unknown_policy(tmp_path: Path) -> None:
+    asking = pod("p")
+    asking["metadata"]["annotations"] = {"dra-extender.dev/policy": "best_fit"}
+    file = written(tmp_path / "pod.yaml", asking)
+    where = "metadata.annotations[dra-extender.dev/policy]"
+    told = f'warning: {file}: Pod p: {where}: unknown policy "best_fit"; did you mean best-fit?\n'
+    result = RUNNER.invoke(app, ["validate", str(file)])
+    assert (result.exit_code, result.stderr.replace("ns/", "")) == (OK, told)
+
+
+@pytest.mark.parametrize(("obj", "what"), [(node("Node_1"), "Node Node_1"), (pod("p_1"), "Pod p_1")])
+def test_validate_refuses_names_that_no_api_server_takes(tmp_path: Path, obj: Object, what: str) -> None:
+    file = written(tmp_path / "object.yaml", obj)
+    result = RUNNER.invoke(app, ["validate", str(file)])
+    name = what.split()[1]
+    wrong = f'"{name}" is not a DNS subdomain: lower case letters, digits, - and .'
+    assert (result.exit_code, result.stderr) == (FOUND_PROBLEMS, f"error: {file}: {what}: metadata.name: {wrong}\n")
 
 
 # --- config -------------------------------------------------------------------------------------------------

@@ -150,3 +150,20 @@ async def test_shells_complete_commands(shell: str, environment: dict[str, str])
     _, output, _ = await run(_DRA_EXTENDER_COMPLETE=f"complete_{shell}", **environment)
     assert "simulate" in output
     assert "serve" not in output
+
+
+@pytest.mark.parametrize(("level", "is_printed"), [("info", False), ("debug", True)])
+async def test_the_log_is_printed_only_if_the_settings_ask_for_all_of_it(
+    files: list[str], level: str, is_printed: bool
+) -> None:
+    code = (
+        "import structlog\nfrom extender.cli.main import app\n"
+        f"try:\n    app(['simulate', *{files}])\n"
+        "except SystemExit:\n    structlog.get_logger().error('fault', exc_info=KeyError())"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code), cwd=ROOT, env={"DRA_EXTENDER__LOG__LEVEL": level}, stdout=PIPE, stderr=PIPE
+    )
+    output, messages = await process.communicate()
+    assert output.startswith(b"POD")
+    assert (b"KeyError" in messages) is is_printed

@@ -10,7 +10,19 @@ from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.cli.options import spread
 from tests.extender.cli_scene import BROKEN, RUNNER, small_cluster, written
-from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pinned, pod
+from tests.kit.clusters import (
+    DRIVER,
+    GPU,
+    Object,
+    claim,
+    claim_template,
+    device_class,
+    local_slice,
+    node,
+    pinned,
+    pod,
+    request,
+)
 
 NO_LABEL = (
     "ResourceClaim ns/watch: spec.devices.requests[0].exactly.adminAccess: needs the label "
@@ -45,6 +57,16 @@ def test_simulate_evicts_no_pod_and_says_so(tmp_path: Path, priority: int, told:
     pods = (pod("p", "p", on="a"), pod("q", "q", priority=priority))
     path = written(tmp_path / "cluster.yaml", GPU, node("a"), local_slice("a"), held, claim("q"), *pods)
     assert RUNNER.invoke(app, ["simulate", str(path)]).stderr == told
+
+
+def test_nobody_may_be_evicted_for_a_pod_whose_class_does_not_exist(tmp_path: Path) -> None:
+    held = claim("p", allocated=["a/gpu-0"], at="a", users=["p"])
+    pods = (pod("p", "p", on="a"), pod("q", "q", priority=1))
+    asking = claim("q", request(device_class="gone"))
+    path = written(tmp_path / "cluster.yaml", GPU, node("a"), local_slice("a"), held, asking, *pods)
+    result = RUNNER.invoke(app, ["simulate", str(path)])
+    assert "device class gone does not exist" in result.stdout
+    assert result.stderr == ""
 
 
 def test_simulate_prints_json_if_asked(manifests: Path) -> None:
@@ -134,6 +156,20 @@ def test_simulate_says_which_pods_run_without_devices_for_their_extended_resourc
     assert p["reason"].startswith("the pod has node a, and kubelet starts it without example.com/gpu: ")
     wide = RUNNER.invoke(app, ["simulate", str(path), "-o", "wide"]).stdout
     assert "example.com/gpu of container c" in wide
+
+
+def test_simulate_names_the_problem_of_an_object_that_it_has_left_out(tmp_path: Path) -> None:
+    template, asking = claim_template("t"), pod("p")
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["cout"] = 2
+    asking["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    broken, own = device_class("broken", selectors=["device.drivr"]), claim("c", request(device_class="broken"))
+    objects = (node("a"), template, asking, broken, own, pod("q", "c"))
+    path = written(tmp_path / "cluster.yaml", *objects)
+    result = RUNNER.invoke(app, ["simulate", str(path)])
+    assert "1 claim template t is refused: spec.spec.devices.requests[0].exactly.cout: unknown field" in result.stdout
+    assert "1 device class broken is refused: spec.selectors[0].cel.expression: 1:7: " in result.stdout
+    explained = RUNNER.invoke(app, ["explain", "ns/p", "-m", str(path)]).stdout
+    assert "To do: correct ResourceClaimTemplate ns/t" in explained
 
 
 def test_simulate_says_what_it_does_not_look_at(manifests: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ object's own version. Source: pkg/apis/resource/validation, Kubernetes 1.36 and 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.json.fields import Fields
@@ -14,11 +15,15 @@ from allocator.model.rules.claims import ClaimRules, check_class, check_taint_ru
 from allocator.model.rules.names import dns_label, dns_subdomain
 from allocator.model.rules.slices import check_slice
 
+_NAMED: Final = frozenset({"v1 Pod", "v1 Node"})
+
 
 def validate(
     obj: Mapping[str, object], check_expression: Callable[[str], str | None] | None = None
 ) -> tuple[Problem, ...]:
-    """What an API server would refuse in an object that parses; nothing for objects of other groups.
+    """What an API server would refuse in an object that parses.
+
+    Of objects of other groups, only the names of Pods and Nodes are checked.
 
     Args:
         obj: decoded JSON with apiVersion and kind.
@@ -26,7 +31,7 @@ def validate(
     """
     top = Fields(obj, "", [])
     version = top.text("apiVersion")
-    if not version.startswith(f"{GROUP}/"):
+    if not version.startswith(f"{GROUP}/") and f"{version} {top.text('kind')}" not in _NAMED:
         return ()
     rules.text(top.child("metadata"), "name", dns_subdomain)
     rules.text(top.child("metadata"), "namespace", dns_label, required=False)
