@@ -46,11 +46,16 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
-    """What nodes that carry all of the labels bring."""
+    """What nodes that carry all of the labels bring.
+
+    Attributes:
+        specs: of its ResourceSlices, as written.
+    """
 
     name: str
     labels: Mapping[str, str]
     blueprint: Blueprint
+    specs: tuple[Mapping[str, object], ...] = ()
 
     def matches(self, node: Node) -> bool:
         """Whether the node carries the labels."""
@@ -101,8 +106,11 @@ def _template(fields: Fields) -> NodeTemplate | None:
     if len(fields.problems) > before:
         return None
     own = Fields(fields.data, f"template {name}", fields.problems)
-    blueprint = _blueprint(name, own.children("slices"))
-    return NodeTemplate(name, labels, blueprint) if len(fields.problems) == before else None
+    slices = own.children("slices")
+    blueprint = _blueprint(name, slices)
+    if len(fields.problems) > before:
+        return None
+    return NodeTemplate(name, labels, blueprint, tuple(each.data for each in slices))
 
 
 def _blueprint(name: str, specs: list[Fields]) -> Blueprint:
@@ -110,24 +118,23 @@ def _blueprint(name: str, specs: list[Fields]) -> Blueprint:
     pools = [_pool_name(spec) for spec in specs]
     slices = []
     for index, (spec, pool) in enumerate(zip(specs, pools, strict=True)):
-        complete = {
-            **spec.data,
-            "nodeName": NODE_NAME,
-            "pool": {
-                "generation": 1,
-                "resourceSliceCount": pools.count(pool),
-                **spec.child("pool").data,
-                "name": pool[1],
-            },
-        }
-        problems = [*_placement_problems(spec), *_rule_problems(complete)]
+        whole = complete(spec.data, pool[1], pools.count(pool), NODE_NAME)
+        problems = [*_placement_problems(spec), *_rule_problems(whole)]
         spec.problems += (Problem(f"{spec.path}.{_inner(each.path)}", each.message) for each in problems)
         if not problems:
-            slices.append(parse_slice(_object(f"{index:04}", complete)))
+            slices.append(parse_slice(_object(f"{index:04}", whole)))
     blueprint = Blueprint(f"template {name}", NODE_NAME, is_placeholder=True, slices=tuple(slices))
     if specs and len(slices) == len(specs):
         specs[0].problems += (Problem(f"template {name}", each) for each in _whole_problems(blueprint))
     return blueprint
+
+
+def complete(spec: Mapping[str, object], pool: str, slice_count: int, node_name: str) -> dict[str, object]:
+    """The spec of a slice with what a template may leave out."""
+    of_pool = spec.get("pool")
+    written = of_pool if isinstance(of_pool, dict) else {}
+    counts = {"generation": 1, "resourceSliceCount": slice_count}
+    return {**spec, "nodeName": node_name, "pool": {**counts, **written, "name": pool}}
 
 
 def _pool_name(spec: Fields) -> tuple[str, str]:
@@ -149,8 +156,8 @@ def _placement_problems(spec: Fields) -> Iterator[Problem]:
 
 def _rule_problems(spec: Mapping[str, object]) -> tuple[Problem, ...]:
     """What an API server would have against the slice of a node."""
-    rendered = _rendered(spec)
-    obj = _object("sample", rendered if isinstance(rendered, dict) else {})
+    sample = rendered(spec, _SAMPLE)
+    obj = _object("sample", sample if isinstance(sample, dict) else {})
     try:
         parse_slice(obj)
     except InvalidObjectError as error:
@@ -196,12 +203,12 @@ def _object(name: str, spec: Mapping[str, object]) -> dict[str, object]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
 
-def _rendered(value: object) -> object:
-    """A JSON value with the name of a sample node in place of the placeholder."""
+def rendered(value: object, node_name: str) -> object:
+    """A JSON value with the name of a node in place of the placeholder."""
     if isinstance(value, str):
-        return value.replace(NODE_NAME, _SAMPLE)
+        return value.replace(NODE_NAME, node_name)
     if isinstance(value, list):
-        return [_rendered(each) for each in value]
+        return [rendered(each, node_name) for each in value]
     if isinstance(value, dict):
-        return {key: _rendered(each) for key, each in value.items()}
+        return {key: rendered(each, node_name) for key, each in value.items()}
     return value

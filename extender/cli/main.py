@@ -32,7 +32,7 @@ _NAME: Final = "dra-extender"
 _SERVE: Final = "serve"
 """Its libraries may have work to do when Python exits."""
 
-_COMMANDS: Final = (_SERVE, "validate", "simulate", "audit", "explain", "defragment", "config", "version")
+_COMMANDS: Final = (_SERVE, "validate", "simulate", "audit", "explain", "defragment", "template", "config", "version")
 
 
 class _Modules(Mapping[str, Any]):
