@@ -42,6 +42,10 @@ ABSENT: Final[Any] = object()
 """The result of `find` if the map does not have the key. It is no value of CEL."""
 
 
+NO_DOMAIN: Final = TextMap()
+"""The value of a domain that the device does not have."""
+
+
 def to_key(value: Value) -> Hashable:
     """A value as the key of a Python dict.
 
@@ -57,6 +61,8 @@ def to_key(value: Value) -> Hashable:
         return Key(kind, id(value), value)
     if kind is OptionalValue and value is not NONE:
         return Key(kind, object(), value)  # each read of a variable makes a new optional value
+    if kind is float and value != value:  # noqa: PLR0124  # NaN is no other key, not even its own
+        return Key(kind, object(), value)
     return Key(kind, value, value)
 
 
@@ -68,6 +74,9 @@ def from_key(key: Hashable) -> Value:
 def new_key(value: Value) -> Hashable:
     """As `to_key`, for a result or a value of the device. A list, map or URL is then equal to no other key.
 
+    ``device.attributes`` and ``device.capacity`` are the same map each time that they are read, and so is the empty map
+    of each unknown domain.
+
     Raises:
         GivenUpError: a type that cannot be a key.
     """
@@ -75,6 +84,8 @@ def new_key(value: Value) -> Hashable:
         return Key(tuple, object(), value)  # Python has only one empty tuple
     if type(value) is tuple:
         return to_key((*value,))
+    if type(value) is DefaultMap or value is NO_DOMAIN:
+        return to_key(value)
     pointer = isinstance(value, dict) or type(value) in _POINTERS
     return to_key(copy(value) if pointer and type(value) is not Quantity else value)
 
@@ -136,7 +147,7 @@ def lookup(container: Value, key: Value) -> Value:
         if found is not ABSENT:
             return found
         if type(container) is DefaultMap:
-            return TextMap()
+            return NO_DOMAIN
         raise EvaluationError(f"no such key: {shown(key)}")
     if type(container) is tuple:
         if _in_bounds(container, key):
