@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-newer test-node test-loadtest test-kill test-karpenter test-upstream test-laws test-hostile clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-loadtest test-kill test-karpenter test-upstream test-laws test-hostile clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -36,13 +36,14 @@ serve: $(VENV)/.runtime  ## run the service on 127.0.0.1:$(PORT) over MANIFESTS 
 test: $(VENV)/.dev  ## run the quick suites, with branch coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
 
-# A variable of the command line is in the environment of the programs, too.
-test-cluster: $(VENV)/.dev  ## run the suite on a real control plane (KUBERNETES=1.36 or 1.37), which is built from Go modules (once, minutes) or taken from KUBEBUILDER_ASSETS; ARGS of pytest
+# The newest version, unless the caller names one, or brings the programs.
+test-cluster: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
+test-cluster: $(VENV)/.dev  ## run the suite on a real control plane (of Kubernetes 1.37, or KUBERNETES=1.36), which is built from Go modules (once, minutes) or taken from KUBEBUILDER_ASSETS; ARGS of pytest
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster $(ARGS)
 
-test-newer:  ## run those tests of the suite that every version of Kubernetes has to pass, on Kubernetes 1.37
-	env -u KUBEBUILDER_ASSETS $(MAKE) test-cluster KUBERNETES=1.37 ARGS='-m every_version'
+test-older:  ## run those tests of the suite that every version of Kubernetes has to pass, on Kubernetes 1.36
+	env -u KUBEBUILDER_ASSETS $(MAKE) test-cluster KUBERNETES=1.36 ARGS='-m every_version'
 
 test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA driver) in a sandbox: root, Linux with cgroup v1, Go and gcc; a first build takes minutes
 	$(BIN)/python -m tests.kit.node.binaries
