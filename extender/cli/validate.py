@@ -20,6 +20,7 @@ from extender.cli.options import Output, OutputOption, PathsArgument, command_ap
 from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, RawObject
+from extender.kube.api import CLAIMS, TEMPLATES
 from extender.observe.tables.terminal import Table, print_table
 from extender.pods.policy import policy_problem
 from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
@@ -29,12 +30,11 @@ from extender.state.objects import POLICY, ClaimObject
 app = command_app()
 
 _DOMAIN: Final = "dra-extender.dev/"
+_OF_CLAIMS: Final = (OPTIONAL_REQUESTS, ALLOCATION_MODE, PRIORITY)
 _ANNOTATIONS: Final = (
     POLICY,
     DRIVERS,
-    OPTIONAL_REQUESTS,
-    ALLOCATION_MODE,
-    PRIORITY,
+    *_OF_CLAIMS,
     GROUP,
     GROUP_SIZE,
     GROUP_TOPOLOGY,
@@ -72,7 +72,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
     warn(*_unusable_pools(loaded.objects), *_unknown_annotations(loaded.documents))
-    warn(*_wrong_annotations(loaded.objects))
+    warn(*_wrong_annotations(loaded.objects), *_misplaced_annotations(loaded.documents))
     refuse(loaded.problems)
 
 
@@ -108,6 +108,17 @@ def _wrong_annotations(objects: Iterable[RawObject]) -> Iterator[str]:
         if isinstance(value, (Claim, ClaimTemplate)):
             problems = filter(None, (optional_problem(value.spec), mode_problem(value.annotations)))
             yield from (f"{each.source}: {each}: {problem}" for problem in problems)
+
+
+def _misplaced_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
+    """Annotations of claims on other objects, such as the template itself: they have no effect there."""
+    for each in documents:
+        for path in _METADATA:
+            is_of_claim = each.kind == CLAIMS.kind or (each.kind == TEMPLATES.kind and path == ("spec", "metadata"))
+            for name in _at(each.data, (*path, "annotations")):
+                if name in _OF_CLAIMS and not is_of_claim:
+                    where = f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]"
+                    yield f"{where}: has no effect here; it is for claims, and for spec.metadata of their templates"
 
 
 def _at(data: object, path: Iterable[str]) -> Mapping[str, object]:

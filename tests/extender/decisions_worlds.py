@@ -9,6 +9,7 @@ import orjson
 from hypothesis import strategies as st
 
 from allocator import (
+    OPTIONAL_REQUESTS,
     AllocationResult,
     Claim,
     DeviceId,
@@ -256,6 +257,8 @@ def wishes(draw: st.DrawFn) -> tuple[Claim, ...]:
         kind = draw(some([None, "matchAttribute", "distinctAttribute"]))
         if kind is not None:
             raw["spec"]["devices"]["constraints"] = [{kind: ROOT}]
+        if draw(rarely(value=True)):
+            raw["metadata"]["annotations"] = {OPTIONAL_REQUESTS: draw(some(["r0", "r1,r0", names[-1]]))}
         raws.append(parse_claim(raw))
     return tuple(raws)
 

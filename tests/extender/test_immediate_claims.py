@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allocator import Claim, parse_claim
+from allocator import OPTIONAL_REQUESTS, Claim, parse_claim
 from extender import Cluster
 from extender.background.deallocate import claim_in_the_way
 from extender.background.immediate_claims import INVALID, WAITS, ImmediateAllocation
@@ -26,9 +26,22 @@ from extender.writes.events import Note
 from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
 from tests.extender.binding_scene import Lagging
 from tests.extender.cli_scene import RUNNER, written
+from tests.extender.pinned_scene import scene as pinned_scene
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of
-from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, node, pod, request, solver
+from tests.kit.clusters import (
+    GPU,
+    Object,
+    claim,
+    claim_template,
+    local_slice,
+    network_slice,
+    node,
+    pinned,
+    pod,
+    request,
+    solver,
+)
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import NOW, Transport, memory_api, writes
 
@@ -179,11 +192,6 @@ class TestAllocating:
         assert allocation is not None
         assert allocation.node_selector is None
 
-    def test_devices_of_nominated_pods_stay_theirs(self) -> None:
-        scene = Scene(*ROOM, claim("d", request(count=2)), pod("p", "d", nominated="n"), immediate(priority="99"))
-        scene.look()
-        assert scene.has("c") == []
-
 
 def _way(name: str, *selectors: str) -> Object:
     found = request(name, selectors=selectors)
@@ -228,14 +236,6 @@ class TestWaiting:
         scene.delete("c")
         scene.look(seconds=20)
         assert scene.notes == []
-
-    def test_a_quota_holds(self) -> None:
-        limits = [{"name": "l", "deviceClassName": "gpu", "devices": 1}]
-        quota = api_object("DeviceQuota", "q", namespace="ns", spec={"limits": limits})
-        scene = Scene(*ROOM, quota, immediate("c"), immediate("d"))
-        scene.look(seconds=20)
-        assert (scene.has("c"), scene.has("d")) == (["gpu-0"], [])
-        assert "quota" in scene.notes[0][1]
 
     def test_only_one_replica_allocates_at_a_time(self) -> None:
         first = Scene(*ROOM, immediate())
@@ -340,3 +340,56 @@ def test_validate_warns_of_annotations_that_contradict_each_other(tmp_path: Path
     told = RUNNER.invoke(app, ["validate", str(file)]).stderr
     assert "ResourceClaim ns/c: annotation dra-extender.dev/priority: needs annotation" in told
     assert "ns/d" not in told
+
+
+def test_validate_warns_of_annotations_of_claims_on_other_objects(tmp_path: Path) -> None:
+    misplaced, placed = claim_template("t"), claim_template("u")
+    placed["spec"]["metadata"] = {"annotations": {OPTIONAL_REQUESTS: "gpu"}}
+    misplaced["metadata"]["annotations"] = {OPTIONAL_REQUESTS: "gpu"}
+    told = RUNNER.invoke(app, ["validate", str(written(tmp_path / "t.yaml", misplaced, placed))]).stderr
+    assert f"ResourceClaimTemplate ns/t: metadata.annotations[{OPTIONAL_REQUESTS}]: has no effect here" in told
+    assert "ns/u" not in told
+
+
+class TestPinnedPods:
+    """Pods whose author has chosen the node."""
+
+    def test_an_immediate_claim_on_the_node_is_reserved(self) -> None:
+        world = pinned_scene(immediate(), pinned("p", "c"))
+        world.give("c", "n/gpu-0")
+        world.look()
+        assert world.has("c") == (["n/gpu-0"], ["p"])
+
+    def test_an_immediate_claim_elsewhere_stays_there_and_the_pod_is_told(self) -> None:
+        world = pinned_scene(immediate(), pinned("p", "c", on="m"))
+        world.give("c", "n/gpu-0")
+        world.look(seconds=20)
+        assert world.has("c") == (["n/gpu-0"], [])
+        assert "claim c is allocated for other nodes" in world.events[0][1]
+
+    def test_an_immediate_claim_that_waits_is_told(self) -> None:
+        world = pinned_scene(immediate(), pinned("p", "c"))
+        world.look(seconds=20)
+        assert world.has("c") == ([], [])
+        assert "claim c waits to be allocated by itself" in world.events[0][1]
+
+    def test_an_optional_request_is_left_out(self) -> None:
+        wishing = claim("c", request(), request("more", count=9), metadata={"annotations": {OPTIONAL_REQUESTS: "more"}})
+        world = pinned_scene(wishing, pinned("p", "c"))
+        world.look()
+        assert world.has("c") == (["n/gpu-0"], ["p"])
+
+
+def test_a_quota_holds_for_immediate_claims() -> None:
+    limits = [{"name": "l", "deviceClassName": "gpu", "devices": 1}]
+    quota = api_object("DeviceQuota", "q", namespace="ns", spec={"limits": limits})
+    scene = Scene(*ROOM, quota, immediate("c"), immediate("d"))
+    scene.look(seconds=20)
+    assert (scene.has("c"), scene.has("d")) == (["gpu-0"], [])
+    assert "quota" in scene.notes[0][1]
+
+
+def test_devices_of_nominated_pods_are_not_for_immediate_claims() -> None:
+    scene = Scene(*ROOM, claim("d", request(count=2)), pod("p", "d", nominated="n"), immediate(priority="99"))
+    scene.look()
+    assert scene.has("c") == []
