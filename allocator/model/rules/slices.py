@@ -132,16 +132,20 @@ def _counters(fields: Fields) -> None:
 
 def _properties(device: Fields) -> None:
     """Attributes and capacities."""
-    attributes, capacities = device.entries("attributes"), device.entries("capacity")
-    count = len(attributes) + len(capacities)
+    published, capacities = device.mapping("attributes"), device.entries("capacity")
+    are_plain = all(map(_is_plain, published.values()))
+    attributes = {} if are_plain else dict(device.entries("attributes"))
+    names = published if are_plain else attributes
+    count = len(names) + len(capacities)
     if count > _MAX_PROPERTIES:
         device.problem("", f"has {count} attributes and capacities, more than {_MAX_PROPERTIES}")
-    values = sum(1 if _LISTS.isdisjoint(each.data) else _values(each) for _, each in attributes)
+    values = len(published) if are_plain else sum(map(_values, attributes.values()))
     if values > _MAX_VALUES:
         device.problem("", f"has {values} values of attributes, more than {_MAX_VALUES}")
-    for name, attribute in attributes:
+    for name in names:
         if wrong := qualified_name(name):
             rules.told(device, f"attributes[{name}]", name, wrong)
+    for attribute in attributes.values():
         _attribute(attribute)
     for name, capacity in capacities:
         if wrong := qualified_name(name):
@@ -152,7 +156,19 @@ def _properties(device: Fields) -> None:
             _policy(capacity.child("requestPolicy"), Interner().read_or_none(capacity, "value"))
 
 
+def _is_plain(attribute: object) -> bool:
+    """Whether an attribute is certainly valid: one short value that is no list. A cluster has 100,000 of them."""
+    if type(attribute) is not dict or len(attribute) != 1:
+        return False
+    ((kind, value),) = attribute.items()
+    if kind in _TEXTS:
+        return type(value) is str and len(value) <= _MAX_ATTRIBUTE_LENGTH and value.isascii()
+    return kind in _TYPES and kind not in _LISTS and value is not None
+
+
 def _values(attribute: Fields) -> int:
+    if _LISTS.isdisjoint(attribute.data):
+        return 1
     return max(1, sum(len(attribute.items(kind)) for kind in attribute.data if kind in _LISTS))
 
 
