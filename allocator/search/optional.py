@@ -41,7 +41,8 @@ def serve_most(
         try:
             outcome = attempt(_with(claims, (*served, (number, name))))
         except AllocatorError as error:
-            reason, is_stopped = str(error), is_stopped or isinstance(error, SearchLimitError)
+            reason = str(error).removeprefix(f"claim {claims[number]}, request {name}: ")
+            is_stopped = is_stopped or isinstance(error, SearchLimitError)
         else:
             steps = outcome.steps
             if isinstance(outcome, Allocation):

@@ -11,6 +11,7 @@ from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.claims import claim_from_template
 from extender.pods.extended_resources.requests import wanted
 from extender.pods.extended_resources.special_claim import class_serving
+from extender.state.claim_annotations import is_immediate, mode_problem
 from extender.state.objects import ClaimObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 
@@ -84,6 +85,10 @@ def _of_state(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> str:
     key, assumed = found.key, snapshot.assumed.get(found.claim.uid)
     if found.claim.deleting:
         return f"wait until ResourceClaim {key} is gone, then create it again"
+    if found.claim.allocation is None and mode_problem(found.claim.annotations):
+        return f"correct the annotations of ResourceClaim {key}"
+    if found.claim.allocation is None and is_immediate(found.claim):
+        return f"see what the claim waits for: dra-extender explain claim {key}"
     if len(found.claim.reserved_for) >= MAX_CONSUMERS:
         return f"wait until one of the pods that use ResourceClaim {key} has ended, or give the pod a claim of its own"
     if assumed is not None and assumed.pod_uid != pod.uid and found.claim.allocation is None:

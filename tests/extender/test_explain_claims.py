@@ -87,6 +87,18 @@ def test_a_pod_with_the_name_of_the_claim_is_another_object() -> None:
     assert told(*ROOM, immediate(), pod("c", "c"))[0] == "claim ns/c fits on 1 of 1 node: n"
 
 
+@pytest.mark.parametrize(
+    ("annotations", "advice"),
+    [
+        (IMMEDIATE, "To do: see what the claim waits for: dra-extender explain claim ns/c."),
+        ({PRIORITY: "7"}, "To do: correct the annotations of ResourceClaim ns/c."),
+    ],
+)
+def test_pod_that_waits_for_the_claim_is_told_what_to_do(annotations: dict[str, str], advice: str) -> None:
+    cluster = Cluster.from_objects([*ROOM, annotated(annotations), pod("p", "c")])
+    assert advice in as_text(cluster.explain("ns/p")).splitlines()
+
+
 def test_only_the_nodes_that_are_asked_about_count() -> None:
     world = (*ROOM, node("m"), immediate())
     assert told(*world, nodes=("m",))[0] == "claim ns/c does not fit on node m: no device for request gpu"
