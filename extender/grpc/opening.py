@@ -1,6 +1,7 @@
 """Opens the gRPC server if the settings ask for one. Only then are the packages of the extra ``grpc`` imported."""
 
 import importlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -26,6 +27,8 @@ async def open_grpc(settings: Settings) -> AsyncIterator[Start]:
     if not settings.grpc.port:
         yield _nothing
         return
+    # The library writes lines about failed handshakes that are no JSON, and whoever connects could fill the log.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         server = importlib.import_module("extender.grpc.server")
     except ModuleNotFoundError as error:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import uvloop
 
-from tests.hostile import inprocess
+from tests.hostile import inprocess, listeners
 from tests.hostile.report import bounds, finding_lines, lines
 from tests.hostile.runner import Plan, cases_of, run, stage
 from tests.hostile.trial import Case
 
 _SHORT = {"requests": 2000, "objects": 500, "selectors": 400}
 _LONG = {"requests": 100_000, "objects": 10_000, "selectors": 3000}
+_ATTACKS_SHORT, _ATTACKS_LONG = 100, 2000
+"""On each port with TLS."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -29,7 +31,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pages", action="store_true", help="lists come in pages, not in streams")
     parser.add_argument("--only", metavar="LABEL", help="one case, as object:17, request:4711 or selector:5")
     parser.add_argument(
-        "--part", choices=("all", "process", "service"), default="all", help="in this process, or over sockets"
+        "--part",
+        choices=("all", "process", "service", "listeners"),
+        default="all",
+        help="in this process, over sockets, or the ports with TLS",
     )
     return parser.parse_args()
 
@@ -66,11 +71,13 @@ def main() -> int:
         return status if sort == "selector" else max(status, uvloop.run(_alone(plan, args.only)))
     print(f"seed {seed}", flush=True)
     failed = False
-    if args.part != "service":
+    if args.part in {"all", "process"}:
         found = inprocess.run(seed, plan.objects, plan.selectors, plan.objects)
         print(*inprocess.lines(found), *finding_lines(found.findings), sep="\n", flush=True)
         failed = not found.well
-    if args.part != "process":
+    if args.part in {"all", "listeners"}:
+        failed |= not listeners.main(seed, _ATTACKS_SHORT if args.short else _ATTACKS_LONG)
+    if args.part in {"all", "service"}:
         outcome = uvloop.run(run(plan))
         print("", *lines(outcome), sep="\n")
         for bound in bounds(outcome, short=args.short):

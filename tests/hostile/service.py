@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,7 @@ class RunningService:
     """``dra-extender serve`` over an API server on a port of this machine.
 
     Attributes:
+        variables: of its environment: settings.
         port: of the service, the same after a restart.
         peak: the most bytes that any of its processes had in memory so far.
         starts: how often it was started.
@@ -37,6 +39,7 @@ class RunningService:
 
     folder: Path
     api_port: int
+    variables: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     peak: int = 0
     starts: int = 0
@@ -63,7 +66,9 @@ class RunningService:
         config = kubeconfig(self.folder, f"http://127.0.0.1:{self.api_port}")
         command = [sys.executable, "-m", "extender", "serve", "--port", str(self.port), "--kubeconfig", str(config)]
         with self._log.open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdout=log, stderr=log, env={**os.environ, **self.variables}
+            )
         deadline = time.monotonic() + _START_SECONDS
         while self.alive and time.monotonic() < deadline:
             with contextlib.suppress(OSError, AnswerError):
@@ -128,9 +133,11 @@ class RunningService:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, api_port: int) -> AsyncIterator[RunningService]:
+async def running(
+    folder: Path, api_port: int, variables: Mapping[str, str] | None = None
+) -> AsyncIterator[RunningService]:
     """The service as long as the context lasts."""
-    service = RunningService(folder, api_port)
+    service = RunningService(folder, api_port, variables or {})
     try:
         await service.start()
         yield service

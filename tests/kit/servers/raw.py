@@ -22,6 +22,7 @@ _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"
 _CONFLICT: Final = b'{"kind":"Status","code":409,"reason":"Conflict","message":"nothing can be written here"}'
 _MISSING: Final = b'{"kind":"Status","code":404,"reason":"NotFound","message":"not found"}'
 _ALLOWED: Final = b'{"status":{"allowed":true}}'
+_NOBODY: Final = b'{"status":{"authenticated":false}}'
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _HIGH_WATER: Final = 1 << 20
 _LONGEST_HEAD: Final = 64 * 1024 * 1024
@@ -166,6 +167,8 @@ class RawApiServer:
 
     async def write(self, call: Call) -> Reply:
         """Answer a request that is no GET."""
+        if "tokenreviews" in call.path:
+            return 201, _NOBODY
         return (200, _ALLOWED) if "accessreviews" in call.path else (409, _CONFLICT)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
