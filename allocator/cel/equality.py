@@ -5,8 +5,8 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from allocator.cel.amounts import Computed
-from allocator.cel.errors import EvaluationError, no_such_overload
-from allocator.cel.keys import ABSENT, find_named
+from allocator.cel.errors import EvaluationError, GivenUpError, no_such_overload
+from allocator.cel.keys import ABSENT, UNHASHABLE, find_named
 from allocator.cel.values import (
     INT_MIN,
     NUMBERS,
@@ -67,7 +67,8 @@ def membership(values: tuple[Value, ...]) -> Callable[[Value], bool]:
     """Whether a value is in one list of strings, bools and numbers, prepared for many calls.
 
     As in cel-go, this differs from `contains`. A double is in a list of integers if one of them rounds to the double.
-    An integer is in a list of doubles only if one of them is exactly this integer.
+    An integer is in a list of doubles only if one of them is exactly this integer. The list is a Go map there: a type
+    that cannot be a key ends the evaluation.
     """
     strings = frozenset(value for value in values if type(value) is str)
     bools = frozenset(value for value in values if type(value) is bool)
@@ -84,6 +85,8 @@ def membership(values: tuple[Value, ...]) -> Callable[[Value], bool]:
             return wanted in bools
         if kind is float:
             return wanted in rounded
+        if kind in UNHASHABLE:
+            raise GivenUpError
         return (kind is int or kind is UInt) and wanted in exact
 
     return has

@@ -35,7 +35,9 @@ from allocator.model.semver import Version
 INDEXES: Final = frozenset({bool, int, UInt, float, str})
 """Types of values that can be an index: what stands in ``container[...]``."""
 
-_UNHASHABLE: Final = frozenset({bytes, Version, NamedFormat})
+UNHASHABLE: Final = frozenset({bytes, Version, NamedFormat})
+"""Types that cannot be keys."""
+
 _POINTERS: Final = frozenset({tuple, Quantity, Amount, Computed, Url})
 
 ABSENT: Final[Any] = object()
@@ -55,7 +57,7 @@ def to_key(value: Value) -> Hashable:
     kind = type(value)
     if kind is str or kind is int:
         return value  # type: ignore[no-any-return]  # its type was just looked at
-    if kind in _UNHASHABLE:
+    if kind in UNHASHABLE:
         raise GivenUpError
     if kind in _POINTERS or isinstance(value, dict):
         return Key(kind, id(value), value)

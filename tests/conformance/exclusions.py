@@ -51,6 +51,7 @@ CASES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "the newest string extension of cel-go; Kubernetes has version 2, in English": {
         "string_ext/format": (
             "scientific notation formatting clause", "default precision for scientific notation",
+            "NaN support for scientific notation",
             "positive infinity support for scientific notation", "negative infinity support for scientific notation",
             "NaN support for decimal", "positive infinity support for decimal", "negative infinity support for decimal",
             "positive infinity support for fixed-point", "negative infinity support for fixed-point",

@@ -143,7 +143,7 @@ def _scientific(value: Value, precision: int) -> str:
     number = _number(value, "scientific")
     special = _special(number)
     if special is not None:
-        return special
+        return special.rjust(precision)  # upstream takes the precision for the width
     mantissa, _, exponent = f"{number:.{precision}e}".partition("e")
     return f"{mantissa}{_TIMES}10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
 
