@@ -134,6 +134,7 @@ from allocator.model.rules.names import dns_label as dns_label
 from allocator.model.rules.names import dns_subdomain as dns_subdomain
 from allocator.model.rules.names import driver_name as driver_name
 from allocator.model.rules.names import label_key as label_key
+from allocator.model.rules.names import qualified_name as qualified_name
 from allocator.model.rules.node_resources import HUGE_PAGES as HUGE_PAGES
 from allocator.model.rules.node_resources import is_node_resource as is_node_resource
 from allocator.model.rules.pods import pod_problems as pod_problems

@@ -20,6 +20,7 @@ from extender.background.pool_requests import PoolRequests
 from extender.background.preemptor import Preemptor
 from extender.background.quota_status import QuotaStatus
 from extender.background.requeue import Requeue
+from extender.background.resource_classes import ResourceClasses
 from extender.background.runner import BackgroundRunner
 from extender.background.unserved import Unserved
 from extender.config.settings import Settings, ShapeSettings
@@ -43,7 +44,7 @@ from extender.verbs.immediate_claims import ImmediateClaims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.evictions import Evictor
-from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, SharedLease
+from extender.writes.lease import ALL_LEASES, IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, RESOURCE_CLASSES, SharedLease
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -101,9 +102,7 @@ def make_service(
 
     now, faults = writer.now, solver.faults
     replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    lease, status_lease, immediate_lease = (
-        SharedLease(api, key, replica, now, solver.clock) for key in (PINNED_PODS, QUOTA_STATUS, IMMEDIATE_CLAIMS)
-    )
+    leases = {key: SharedLease(api, key, replica, now, solver.clock) for key in ALL_LEASES}
     immediate = ImmediateClaims(state, decider, binder.pinned, off_loop)
     evictor = Evictor(api, now)
     preemptor = Preemptor(state, decider, evictor, binder.is_binding, tell, metrics.preemption, off_loop)
@@ -112,14 +111,15 @@ def make_service(
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
         LostClaims(state, api, metrics.lost, tell),
-        QuotaStatus(state, api, status_lease, solver, off_loop),
+        QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
+        ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
         Deallocator(state, writer, binder.is_binding, faults, deallocated),
         Gangs(state, decider, evictor, writer, binder.is_binding, metrics.gangs, off_loop),
         *((preemptor,) if settings.scheduling.preemption else ()),
         requeue,
         PoolRequests(state, api, solver.clock, now, off_loop),
-        PinnedPods(state, binder.pinned, lease, solver, settings.scheduling.scheduler_names, tell, now),
-        ImmediateAllocation(state, immediate, immediate_lease, solver, tell, now),
+        PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, settings.scheduling.scheduler_names, tell, now),
+        ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now),
     )
     background = BackgroundRunner(tasks, faults)
     overview = make_overview(api, state, decider, settings, now=now, live=live, off_loop=off_loop)

@@ -32,7 +32,8 @@ _NAME: Final = "dra-extender"
 _SERVE: Final = "serve"
 """Its libraries may have work to do when Python exits."""
 
-_COMMANDS: Final = (_SERVE, "validate", "simulate", "audit", "explain", "defragment", "template", "config", "version")
+_OTHERS: Final = ("validate", "convert", "simulate", "audit", "explain", "defragment", "template", "config", "version")
+_COMMANDS: Final = (_SERVE, *_OTHERS)
 
 
 class _Modules(Mapping[str, Any]):

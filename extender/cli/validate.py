@@ -15,6 +15,7 @@ from allocator import (
     optional_problem,
 )
 from extender.autoscaler.daemon_sets import DRIVERS
+from extender.cli.convert import judgements_of, refusals
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
@@ -71,6 +72,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*(f"{report.path}: no objects" for report in loaded.files if report.is_empty))
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
+    warn(*refusals(judgements_of(loaded.objects)))
     warn(*_unusable_pools(loaded.objects), *_unknown_annotations(loaded.documents))
     warn(*_wrong_annotations(loaded.objects), *_misplaced_annotations(loaded.documents))
     refuse(loaded.problems)

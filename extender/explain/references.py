@@ -65,6 +65,9 @@ def resource_advice(pod: Pod, snapshot: Snapshot) -> str:
     missing = next((n for n in wanted(pod) if n not in offered and class_serving(n, snapshot) is None), "")
     if not missing:
         return ""
+    refused = next((each for each in snapshot.resource_classes.values() if each.asked_as == missing), None)
+    if refused is not None:
+        return f"correct ResourceClass {refused.name}, which is not accepted: {refused.refusal or 'it is new'}"
     return f"create a DeviceClass with extendedResourceName {missing}{hint(missing, offered)}"
 
 

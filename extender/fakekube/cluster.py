@@ -17,6 +17,7 @@ from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import RawObject as Manifest
 from extender.kube.api import CLAIMS, CLASSES, PODS, QUOTAS, RESOURCES, ApiError, ObjectKey, Resource
 from extender.kube.raw import Event, EventType
+from extender.resource_classes.keeper import keep_device_classes
 from extender.state.edit import REFUSED, Unreadable
 from extender.state.state import ClusterState
 
@@ -44,6 +45,9 @@ class EmbeddedCluster:
         self.state = ClusterState(counts_cpu=counts_cpu, counts_resources=counts_resources)
         self._controller = Controller(self.api)
         self._backlog = Backlog()
+        self._now = now
+        self._kept: tuple[object, object] | None = None
+        """ResourceClasses and device classes when the device classes were last kept."""
         self.load(manifests)
         self.api.follow(self.state)
         self.api.follow(self._backlog)
@@ -79,6 +83,7 @@ class EmbeddedCluster:
 
     async def settle(self) -> None:
         """Run the controllers until they have nothing left to do."""
+        await self._keep_device_classes()
         while self._backlog.waiting.is_set():
             try:
                 await self._controller.work_off(self._backlog)
@@ -87,6 +92,13 @@ class EmbeddedCluster:
                 # by quota concerns users, who see an Event on the pod.
                 if not error.is_over_quota:
                     logger.warning("controller", error=str(error))
+
+    async def _keep_device_classes(self) -> None:
+        found = self.state.snapshot
+        if found.resource_classes and self._kept != (found.resource_classes, found.classes):
+            await keep_device_classes(self.api, self._now)
+            found = self.state.snapshot
+            self._kept = found.resource_classes, found.classes
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from extender.config.yamltext import SyntaxProblem, documents
 from extender.fakekube.namespaces import parse_namespace
 from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, ObjectKey, Resource
 from extender.quota.resource_quota import parse_resource_quota
+from extender.resource_classes.text_form import from_text_form
 from extender.state.kinds import all_kinds
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
@@ -267,6 +268,7 @@ class _FileReader:
         if not isinstance(obj, dict):
             self._note(number, "", [Problem("", f"document {number} is not an object")])
             return
+        obj = from_text_form(obj)
         version, kind = obj.get("apiVersion"), obj.get("kind")
         if version is None and kind is None:
             self.skipped[_NO_KIND] += 1

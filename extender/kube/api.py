@@ -63,6 +63,11 @@ DEVICE_QUOTAS: Final = Resource(
 )
 """Our own kind (deploy/crds)."""
 
+RESOURCE_CLASSES: Final = Resource(
+    "ResourceClass", "resourceclasses", "dra-extender.dev", ("v1alpha1",), namespaced=False, optional=True
+)
+"""Our own kind (deploy/crds)."""
+
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
 """Read by the cluster in memory and for explanations: in a live cluster, the API server checks their labels."""
 
@@ -84,7 +89,8 @@ POOL_REQUESTS: Final = Resource(
 """Listed and answered, if the API server serves the kind."""
 
 RESOURCES: Final[Mapping[str, Resource]] = {
-    r.kind: r for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS, DEVICE_QUOTAS)
+    r.kind: r
+    for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS, DEVICE_QUOTAS, RESOURCE_CLASSES)
 }
 """The watched kinds, by name; `extender.state.kinds` says how each is kept."""
 

@@ -27,6 +27,7 @@ from extender.kube.api import (
     DEVICE_QUOTAS,
     NODES,
     PODS,
+    RESOURCE_CLASSES,
     SLICES,
     TAINT_RULES,
     TEMPLATES,
@@ -37,6 +38,7 @@ from extender.state.budgets import parse_budget
 from extender.state.device_expressions import check_expression
 from extender.state.device_quotas import parse_device_quota
 from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
+from extender.state.resource_classes import parse_resource_class
 from extender.state.snapshot import Snapshot
 from extender.state.spec_cache import SpecCache
 
@@ -68,6 +70,8 @@ class Topic(Enum):
     """By ObjectKey."""
     DEVICE_QUOTA = "device quota"
     """By ObjectKey; a change of its status alone is never mentioned."""
+    RESOURCE_CLASS = "resource class"
+    """By name. No decision reads it: the device class that is made of it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             put=Snapshot.with_device_quota,
             drop=Snapshot.without_device_quota,
         ),
+        _kind(RESOURCE_CLASSES, parse_resource_class, Topic.RESOURCE_CLASS, "resource_classes"),
     )
     return {kind.resource.kind: kind for kind in kinds}
 

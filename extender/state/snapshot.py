@@ -5,9 +5,8 @@ runs the same code as the live cluster.
 """
 
 import sys
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from immutables import Map
 
@@ -30,12 +29,10 @@ from extender.kube.api import ObjectKey
 from extender.state.budgets import Budget
 from extender.state.device_quotas import DeviceQuota
 from extender.state.gangs import GangKey
+from extender.state.indexes import added, put, removed
 from extender.state.node_requests import NodeRequests
 from extender.state.objects import ClaimObject, NodeObject, Pod
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-
+from extender.state.resource_classes import ResourceClass
 
 NO_SPEC: Final = ClaimSpec()
 """The spec of a claim that is not known."""
@@ -101,6 +98,7 @@ class Snapshot(NamedTuple):
     budgets: Map[ObjectKey, Budget] = Map()
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
     quotas_in: Map[str, Map[str, DeviceQuota]] = Map()
+    resource_classes: Map[str, ResourceClass] = Map()
     inventory: Inventory = Inventory()
     rules: Map[str, TaintRule] = Map()
     taint_rules: TaintRules = NO_RULES
@@ -198,10 +196,10 @@ class Snapshot(NamedTuple):
         base = self.without_pod(pod.key)
         bound, nominated = base.bound, base.nominated
         if pod.node_name:
-            bound = _added(bound, pod.node_name, pod.uid)
+            bound = added(bound, pod.node_name, pod.uid)
         elif pod.nominated_node:
-            nominated = _added(nominated, pod.nominated_node, pod.uid)
-        gangs = base.gangs if pod.gang is None else _added(base.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
+            nominated = added(nominated, pod.nominated_node, pod.uid)
+        gangs = base.gangs if pod.gang is None else added(base.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
         return base._replace(
             pods=base.pods.set(pod.key, pod),
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
@@ -239,12 +237,12 @@ class Snapshot(NamedTuple):
             )
         bound, nominated = self.bound, self.nominated
         if pod.node_name:
-            bound = _removed(bound, pod.node_name, pod.uid)
+            bound = removed(bound, pod.node_name, pod.uid)
         elif pod.nominated_node:
-            nominated = _removed(nominated, pod.nominated_node, pod.uid)
+            nominated = removed(nominated, pod.nominated_node, pod.uid)
         pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
         requested = _with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
-        gangs = self.gangs if pod.gang is None else _removed(self.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
+        gangs = self.gangs if pod.gang is None else removed(self.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
         return self._replace(
             pods=pods, pod_keys=keys, bound=bound, nominated=nominated, gangs=gangs, requested=requested
         )
@@ -259,11 +257,11 @@ class Snapshot(NamedTuple):
         special, allocated_in = base.special, base.allocated_in
         now, before = claim.claim.allocation, allocated_in.get(claim.key.namespace, Map()).get(uid)
         if now is None and before is not None:
-            allocated_in = _removed(allocated_in, claim.key.namespace, uid)
+            allocated_in = removed(allocated_in, claim.key.namespace, uid)
         elif now is not None and now != before:
-            allocated_in = _put(allocated_in, claim.key.namespace, uid, now)
+            allocated_in = put(allocated_in, claim.key.namespace, uid, now)
         if claim.special_of:
-            special = _added(special, claim.special_of, uid)
+            special = added(special, claim.special_of, uid)
         claims, keys = base.claims.set(claim.key, claim), base.claim_keys.set(uid, claim.key)
         after = base._replace(claims=claims, claim_keys=keys, special=special, allocated_in=allocated_in)
         return after._moved(uid, base.held_by(uid))
@@ -275,9 +273,9 @@ class Snapshot(NamedTuple):
             return self
         uid, special, allocated_in = claim.claim.uid, self.special, self.allocated_in
         if claim.special_of:
-            special = _removed(special, claim.special_of, uid)
+            special = removed(special, claim.special_of, uid)
         if claim.claim.allocation is not None:
-            allocated_in = _removed(allocated_in, key.namespace, uid)
+            allocated_in = removed(allocated_in, key.namespace, uid)
         claims, keys = self.claims.delete(key), self.claim_keys.delete(uid)
         after = self._replace(claims=claims, claim_keys=keys, special=special, allocated_in=allocated_in)
         return after._moved(uid, self.held_by(uid))
@@ -296,14 +294,14 @@ class Snapshot(NamedTuple):
 
     def with_device_quota(self, quota: DeviceQuota) -> "Snapshot":
         """With a DeviceQuota added or replaced."""
-        quotas_in = _put(self.quotas_in, quota.namespace, quota.name, quota)
+        quotas_in = put(self.quotas_in, quota.namespace, quota.name, quota)
         return self._replace(device_quotas=self.device_quotas.set(quota.key, quota), quotas_in=quotas_in)
 
     def without_device_quota(self, key: ObjectKey) -> "Snapshot":
         """With a DeviceQuota removed, if it exists."""
         if key not in self.device_quotas:
             return self
-        quotas_in = _removed(self.quotas_in, key.namespace, key.name)
+        quotas_in = removed(self.quotas_in, key.namespace, key.name)
         return self._replace(device_quotas=self.device_quotas.delete(key), quotas_in=quotas_in)
 
     def with_problem(self, kind: str, key: ObjectKey, text: str) -> "Snapshot":
@@ -343,9 +341,9 @@ class Snapshot(NamedTuple):
             usage = usage.with_allocation(allocation)
         old, new = _pools(before), _pools(after)
         for pool in old - new:
-            holders = _removed(holders, pool, uid)
+            holders = removed(holders, pool, uid)
         for pool in new - old:
-            holders = _added(holders, pool, uid)
+            holders = added(holders, pool, uid)
         return self._replace(usage=usage, holders=holders)
 
 
@@ -383,16 +381,3 @@ def _preferred(classes: list[DeviceClass]) -> DeviceClass:
     """The class that serves an extended resource: the newest, then the first by name."""
     newest = max(c.created for c in classes)
     return min((c for c in classes if c.created == newest), key=lambda c: c.name)
-
-
-def _added(index: Map[_Key, Map[str, None]], key: _Key, uid: str) -> Map[_Key, Map[str, None]]:
-    return _put(index, key, uid, None)
-
-
-def _put(index: Map[_Key, Map[str, _Value]], key: _Key, uid: str, value: _Value) -> Map[_Key, Map[str, _Value]]:
-    return index.set(key, index.get(key, Map()).set(uid, value))
-
-
-def _removed(index: Map[_Key, Map[str, _Value]], key: _Key, uid: str) -> Map[_Key, Map[str, _Value]]:
-    rest = index[key].delete(uid)
-    return index.set(key, rest) if rest else index.delete(key)

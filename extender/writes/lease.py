@@ -20,6 +20,11 @@ QUOTA_STATUS: Final = ObjectKey("kube-system", "dra-extender-quota-status")
 IMMEDIATE_CLAIMS: Final = ObjectKey("kube-system", "dra-extender-immediate-claims")
 """The lease of the replica that allocates immediate claims."""
 
+RESOURCE_CLASSES: Final = ObjectKey("kube-system", "dra-extender-resource-classes")
+"""The lease of the replica that keeps the device classes of ResourceClasses."""
+
+ALL_LEASES: Final = (PINNED_PODS, QUOTA_STATUS, IMMEDIATE_CLAIMS, RESOURCE_CLASSES)
+
 LEASE_SECONDS: Final = 15
 """If a lease was not renewed for this time, other replicas may take it."""
 

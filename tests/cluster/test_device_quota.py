@@ -12,7 +12,8 @@ from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ApiError, ObjectKey, 
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import PRIORITIES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane
-from tests.kit.controlplane.device_quotas import define, quota, says
+from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
+from tests.kit.controlplane.device_quotas import quota, says
 from tests.kit.controlplane.driver import Driver, driver
 from tests.kit.controlplane.scenario import bound, by_name, findings, rejection
 from tests.kit.controlplane.service import running_extender
@@ -39,7 +40,7 @@ def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
 
 async def _defined(plane: ControlPlane) -> None:
     async with connect(plane.access()) as admin:
-        await define(admin)
+        await define(admin, DEVICE_QUOTA)
 
 
 GPU: Final[RawObject] = {"name": "gpu", "deviceClassName": "gpu", "devices": 1}

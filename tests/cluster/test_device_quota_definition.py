@@ -8,7 +8,8 @@ import httpx
 
 from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ObjectKey, RawObject, Resource
 from tests.kit.controlplane.client import Client, Condition, key_of
-from tests.kit.controlplane.device_quotas import defined, quota, says
+from tests.kit.controlplane.definitions import DEVICE_QUOTA, defined
+from tests.kit.controlplane.device_quotas import quota, says
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, rejection
 from tests.kit.controlplane.service import Extender
@@ -52,7 +53,7 @@ async def test_a_definition_limits_once_it_is_there_and_no_longer_when_it_is_gon
 ) -> None:
     await gpu.publish("site-0", [{"name": "gpu-0"}, {"name": "gpu-1"}])
     assert await bound(client, await asks(client, namespace, "before", gpu)) == "site-0"
-    async with defined(client):
+    async with defined(client, DEVICE_QUOTA):
         made = await client.create(DEVICE_QUOTAS, quota(namespace, one(gpu)))
         await noticed(client, DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
         waiting = await asks(client, namespace, "waiting", gpu)
@@ -65,14 +66,14 @@ async def test_without_the_right_to_list_quotas_nothing_is_decided_and_the_reaso
 ) -> None:
     await gpu.publish("site-0", [{"name": "gpu-0"}])
     async with _without_rights(client):
-        async with defined(client):
+        async with defined(client, DEVICE_QUOTA):
             said = await readiness(site, lambda text: "devicequotas.dra-extender.dev is forbidden" in text)
             assert "not ready" in said
             key = await asks(client, namespace, "waiting", gpu)
             assert "devicequotas.dra-extender.dev is forbidden" in await rejection(client, key)
         assert (await readiness(site, lambda text: text.endswith("\nok\n"))).endswith("ok\n")
         await noticed(client, PODS, key, is_bound)
-    async with defined(client):
+    async with defined(client, DEVICE_QUOTA):
         made = await client.create(DEVICE_QUOTAS, quota(namespace, one(gpu)))
         await noticed(client, DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
 

@@ -120,9 +120,12 @@ def test_the_chart_monitors_where_that_is_wanted() -> None:
     assert orjson.loads(dashboard["data"]["dashboard.json"]) == orjson.loads((folder / "dashboard.json").read_bytes())
 
 
-def test_the_chart_brings_the_kind_of_quotas_where_that_is_wanted() -> None:
+def test_the_chart_brings_our_kinds_where_that_is_wanted() -> None:
+    quotas, classes = (documents(DEPLOY / "crds" / f"{name}.yaml") for name in ("devicequotas", "resourceclasses"))
     assert rendered("crds.yaml", VALUES) == []
-    assert rendered("crds.yaml", {**VALUES, "deviceQuotas": True}) == documents(DEPLOY / "crds" / "devicequotas.yaml")
+    assert rendered("crds.yaml", {**VALUES, "deviceQuotas": True}) == quotas
+    assert rendered("crds.yaml", {**VALUES, "resourceClasses": True}) == classes
+    assert rendered("crds.yaml", {**VALUES, "deviceQuotas": True, "resourceClasses": True}) == [*quotas, *classes]
 
 
 def test_the_chart_opens_the_port_for_callers_off_the_node_where_that_is_wanted() -> None:

@@ -11,8 +11,8 @@ from tests.extender.test_docs import DOCS, REFERENCE, ROOT
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "told"}
 WRITES = {"create", "update", "update_status", "patch", "patch_status", "delete", "bind_pod"}
-WRITERS = {"writes", "fakekube"}
-"""Rooms that write. The second one is the API server in memory, with its controllers."""
+WRITERS = {"writes", "fakekube", "resource_classes"}
+"""Rooms that write. The second is the API server in memory, with its controllers; the third writes device classes."""
 
 REASONS = ("pods/claims.py", "pods/extended_resources/requests.py", "pods/extended_resources/special_claim.py")
 """Modules whose texts of several words are reasons of filter."""

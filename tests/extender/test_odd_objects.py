@@ -66,12 +66,20 @@ DEVICE_QUOTA = {
     },
     "status": {"observedGeneration": 1, "limits": [{"name": "all", "used": {"devices": "1"}}]},
 }
+RESOURCE_CLASS = {
+    "spec": {
+        "resourceName": "example.com/gpu",
+        "resourceSelector": [{"matchExpressions": [{"key": "memory", "operator": "Gt", "values": ["15G"]}]}],
+    },
+    "status": {"deviceClassName": "x", "conditions": [{"type": "Accepted", "status": "True"}]},
+}
 PARTS: dict[str, dict[str, Any]] = {
     **{kind: parts for kind, (_, parts) in OBJECTS.items()},
     "Node": NODE,
     "Pod": POD,
     "PodDisruptionBudget": BUDGET,
     "DeviceQuota": DEVICE_QUOTA,
+    "ResourceClass": RESOURCE_CLASS,
 }
 METADATA = {
     "name": "x",

@@ -36,6 +36,7 @@ def specimens(name: str) -> Mapping[str, tuple[Object, ...]]:
         "ResourceClaimTemplate": (_template(name),),
         "PodDisruptionBudget": (_budget(name),),
         "DeviceQuota": (_device_quota(name),),
+        "ResourceClass": (_resource_class(name),),
     }
 
 
@@ -300,3 +301,15 @@ def _device_quota(name: str) -> Object:
     metadata = {"namespace": NAMESPACE, "generation": 1}
     status = {"limits": used, "observedGeneration": 1}
     return _object("DeviceQuota", name, "dra-extender.dev/v1alpha1", metadata=metadata, spec=spec, status=status)
+
+
+def _resource_class(name: str) -> Object:
+    requirements = [
+        {"key": "memory", "operator": "Gt", "values": ["40Gi"]},
+        {"key": "gpu.example.com/model", "operator": "NotIn", "values": ["a100", "true", "1.2.3"]},
+        {"key": "ecc", "operator": "Exists"},
+    ]
+    spec = {"resourceName": "example.com/gpu", "resourceSelector": [{"matchExpressions": requirements}]}
+    status = {"deviceClassName": name, "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted"}]}
+    version = "dra-extender.dev/v1alpha1"
+    return _object("ResourceClass", name, version, metadata={"generation": 1}, spec=spec, status=status)

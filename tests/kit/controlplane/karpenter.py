@@ -15,7 +15,7 @@ from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.binaries import CACHE, BinariesError, built
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
-from tests.kit.controlplane.device_quotas import DEFINITIONS, is_established
+from tests.kit.controlplane.definitions import DEFINITIONS, is_established
 from tests.kit.process import Process, answers, free_port, running
 
 POOLS: Final = Resource("NodePool", "nodepools", "karpenter.sh", ("v1",), namespaced=False)

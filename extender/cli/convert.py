@@ -1,0 +1,51 @@
+"""`dra-extender convert`: the device classes of ResourceClasses, as manifests."""
+
+from collections.abc import Iterable, Sequence
+
+import typer
+import yaml
+
+from extender.cli.messages import FOUND_PROBLEMS, note, refuse, say
+from extender.cli.options import PathsArgument, command_app, examples
+from extender.cli.reading import manifests_of
+from extender.fakekube.manifests import RawObject
+from extender.kube.api import CLASSES, RESOURCE_CLASSES
+from extender.resource_classes.device_class import Judgement, judge
+from extender.state.resource_classes import ResourceClass
+
+app = command_app()
+
+
+@app.command(
+    epilog=examples("dra-extender convert classes.yaml", "dra-extender convert classes.yaml | kubectl apply -f -")
+)
+def convert(paths: PathsArgument) -> None:
+    """Print the DeviceClass of each ResourceClass, for clusters where the kind ResourceClass is not installed."""
+    loaded = manifests_of(paths)
+    judgements = judgements_of(loaded.objects)
+    made = [each.device_class for each in judgements if each.device_class is not None]
+    for each in made:
+        del each["metadata"]["ownerReferences"]  # without the kind, there is no owner
+    if made:
+        typer.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=False), nl=False)
+    if not judgements:
+        note("there is no ResourceClass")
+    refused = list(refusals(judgements))
+    say(*refused)
+    refuse(loaded.problems)
+    if refused:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+def judgements_of(objects: Sequence[RawObject]) -> Sequence[Judgement]:
+    """What becomes of the ResourceClasses of manifests."""
+    classes = [each.value for each in objects if isinstance(each.value, ResourceClass)]
+    existing = [{"spec": {}, **each.data} for each in objects if each.kind == CLASSES.kind]
+    return judge(classes, existing, CLASSES.api_versions()[0])
+
+
+def refusals(judgements: Iterable[Judgement]) -> Iterable[str]:
+    """The classes that are not accepted, with the reason."""
+    for each in judgements:
+        if each.device_class is None:
+            yield f"{RESOURCE_CLASSES.kind} {each.resource_class.name} is not accepted: {each.message}"

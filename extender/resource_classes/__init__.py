@@ -1,0 +1,1 @@
+"""ResourceClasses (KEP-14) as device classes."""

@@ -1,0 +1,142 @@
+"""ResourceClasses (KEP-14): devices chosen by their properties, under a name that pods ask for.
+
+The kind is our own; ``deploy/crds`` has its definition. `extender.resource_classes` makes a device class of each.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from allocator import Fields, ObjectReader, hint, shown
+
+VERSION: Final = "dra-extender.dev/v1alpha1"
+
+DOMAIN: Final = "dra-extender.dev"
+"""The domain of the names under which pods ask for devices of resource classes."""
+
+
+class Operator(Enum):
+    """How a requirement compares a property with its values."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GREATER = "Gt"
+    LESS = "Lt"
+
+
+_LONGEST_VALUE: Final = 128
+
+_OPERATORS: Final = {each.value: each for each in Operator}
+_VALUES: Final[Mapping[Operator, tuple[int, int, str]]] = {
+    Operator.IN: (1, 64, "1 to 64 values"),
+    Operator.NOT_IN: (1, 64, "1 to 64 values"),
+    Operator.EXISTS: (0, 0, "no values"),
+    Operator.DOES_NOT_EXIST: (0, 0, "no values"),
+    Operator.GREATER: (1, 1, "one value"),
+    Operator.LESS: (1, 1, "one value"),
+}
+"""How many values an operator takes: at least, at most, and in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A condition on one property of a device.
+
+    Attributes:
+        key: the name of an attribute or a capacity; a name without a domain lives in the domain of the driver.
+    """
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceClass:
+    """A ResourceClass.
+
+    Attributes:
+        uid: empty in a manifest without one.
+        resource: the raw resource name, such as ``nvidia.com/gpu``.
+        selectors: a device matches if it meets all requirements of one of them. Without selectors, every device of the
+            resource matches.
+        generation: counts changes of the spec.
+        status: as the API server has it; not compared.
+    """
+
+    name: str
+    uid: str
+    resource: str
+    selectors: tuple[tuple[Requirement, ...], ...] = ()
+    generation: int = 0
+    status: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+    @property
+    def asked_as(self) -> str:
+        """The extended resource by which containers ask for its devices: without selectors, the raw resource."""
+        return f"{DOMAIN}/{self.name}" if self.selectors else self.resource
+
+    @property
+    def refusal(self) -> str:
+        """Why the class is not accepted, as its status says; empty if the status does not say it."""
+        conditions = self.status.get("conditions")
+        for each in conditions if isinstance(conditions, list) else ():
+            if isinstance(each, dict) and each.get("type") == "Accepted" and each.get("status") == "False":
+                return str(each.get("message") or "")
+        return ""
+
+
+def parse_resource_class(obj: Mapping[str, object]) -> ResourceClass:
+    """A ResourceClass of ``dra-extender.dev/v1alpha1``.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    reader = ObjectReader("ResourceClass", obj, (VERSION,))
+    spec = reader.top.child("spec")
+    _refuse_unknown(reader.top, {"apiVersion", "kind", "metadata", "spec", "status"})
+    _refuse_unknown(spec, {"resourceName", "resourceSelector"})
+    found = ResourceClass(
+        name=reader.name,
+        uid=reader.metadata.text("uid"),
+        resource=spec.required_text("resourceName"),
+        selectors=tuple(_selector(each) for each in spec.children("resourceSelector")),
+        generation=reader.metadata.integer("generation"),
+        status=reader.top.mapping("status"),
+    )
+    reader.finish()
+    return found
+
+
+def _selector(fields: Fields) -> tuple[Requirement, ...]:
+    _refuse_unknown(fields, {"matchExpressions"})
+    found = tuple(_requirement(each) for each in fields.children("matchExpressions"))
+    if not found:
+        fields.problem("matchExpressions", "needs at least one requirement")
+    return found
+
+
+def _requirement(fields: Fields) -> Requirement:
+    _refuse_unknown(fields, {"key", "operator", "values"})
+    key, name, values = fields.required_text("key"), fields.required_text("operator"), fields.texts("values")
+    operator = _OPERATORS.get(name)
+    if operator is None:
+        if name:
+            fields.problem("operator", f"{shown(name)} is not one of {', '.join(_OPERATORS)}")
+        return Requirement(key, Operator.EXISTS, values)
+    least, most, words = _VALUES[operator]
+    if not least <= len(values) <= most:
+        fields.problem("values", f"{name} takes {words}, and there are {len(values)}")
+    for index, value in enumerate(values):
+        if len(value) > _LONGEST_VALUE:
+            fields.problem(f"values[{index}]", f"is longer than {_LONGEST_VALUE} characters")
+    return Requirement(key, operator, values)
+
+
+def _refuse_unknown(fields: Fields, known: set[str]) -> None:
+    """An API server drops unknown fields; in a manifest they are mistakes."""
+    for name in sorted(fields.data.keys() - known):
+        fields.problem(name, f"unknown field{hint(name, known)}")
