@@ -18,6 +18,7 @@ class BoundPod:
         node: name of its node.
         claims: the claims that it uses, each as namespace and name, with a slash.
         unmade: entries of ``spec.resourceClaims`` whose claims are not made from their templates.
+        pod_group: the name of its PodGroup; empty if it is in none.
     """
 
     name: str
@@ -25,6 +26,7 @@ class BoundPod:
     node: str
     claims: tuple[str, ...] = ()
     unmade: tuple[str, ...] = ()
+    pod_group: str = ""
 
 
 def pod_findings(pods: Iterable[BoundPod], claims: Mapping[str, Claim], nodes: Mapping[str, Node]) -> Iterator[Finding]:
@@ -54,6 +56,6 @@ def _broken(pod: BoundPod, claim: Claim | None, node: Node | None) -> tuple[Rule
     selector = claim.allocation.node_selector
     if node is not None and selector is not None and not selector_matches(selector, node):
         return Rule.ALLOCATION, "is allocated for other nodes"
-    if all(consumer.uid != pod.uid for consumer in claim.reserved_for):
+    if not claim.is_reserved_for(pod.uid, pod.pod_group):
         return Rule.RESERVATION, "is not reserved for the pod"
     return None

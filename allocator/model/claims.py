@@ -11,6 +11,9 @@ from allocator.model.quantity import Quantity
 MAX_RESULTS: Final = 32
 """Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""
 
+SCHEDULING_GROUP: Final = "scheduling.k8s.io"
+"""The API group of PodGroups."""
+
 FROM_CLASS: Final = "FromClass"
 FROM_CLAIM: Final = "FromClaim"
 """The sources of the configuration that goes with an allocation."""
@@ -190,8 +193,9 @@ class Claim:
     """A ResourceClaim.
 
     Attributes:
-        owner_uid: uid of the controlling owner (the pod, for claims made from templates).
+        owner_uid: uid of the controlling owner (the pod, for claims made from templates). None for claims of PodGroups.
         owner_name: its name.
+        pod_group: the PodGroup that it was made for; its pods share it. Empty for other claims.
         deleting: a deletionTimestamp is set.
     """
 
@@ -205,6 +209,15 @@ class Claim:
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner_name: str = ""
+    pod_group: str = ""
+
+    def is_reserved_for(self, pod_uid: str, pod_group: str) -> bool:
+        """Whether it is reserved for a pod, or for the PodGroup of the pod: pods know only the name of their group."""
+        group = ("podgroups", SCHEDULING_GROUP, pod_group)
+        return any(
+            consumer.uid == pod_uid or (consumer.resource, consumer.api_group, consumer.name) == group
+            for consumer in self.reserved_for
+        )
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

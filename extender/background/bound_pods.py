@@ -9,7 +9,6 @@ from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnk
 from extender.pods.claims import claim_keys
 from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import is_reserved
 
 AT_ONCE: Final = 500
 """The number of pods in one turn: other work waits for the event loop meanwhile."""
@@ -35,8 +34,10 @@ def needs_claims(pod: Pod) -> bool:
 
 
 def has_claim(pod: Pod, claim: ClaimObject | None) -> bool:
-    """Whether a claim is allocated, and reserved for the pod."""
-    return claim is not None and claim.claim.allocation is not None and is_reserved(claim.claim, pod.uid)
+    """Whether a claim is allocated, and reserved for the pod or its PodGroup."""
+    if claim is None or claim.claim.allocation is None:
+        return False
+    return claim.claim.is_reserved_for(pod.uid, pod.pod_group)
 
 
 def lacking(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:

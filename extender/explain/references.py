@@ -8,7 +8,7 @@ from allocator import ClaimSpec, hint
 from extender.explain.changes import Target
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
 from extender.kube.claim_rules import MAX_CONSUMERS
-from extender.pods.claims import claim_from_template
+from extender.pods.claims import claim_from_template, is_made_for
 from extender.pods.extended_resources.requests import wanted
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.state.claim_annotations import is_immediate, mode_problem
@@ -79,7 +79,7 @@ def _advice(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
     found = snapshot.claims.get(key)
     if found is None:
         return _missing(pod, reference, key.name, CLAIMS, snapshot) if reference.claim_name else ""
-    if reference.template_name and found.claim.owner_uid != pod.uid:
+    if reference.template_name and not is_made_for(pod, found.claim):
         return f"delete ResourceClaim {key}: the pod's status names it, but it belongs to another pod"
     return _of_state(pod, found, snapshot) or _of_classes(found.claim.spec, snapshot)
 

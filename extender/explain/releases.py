@@ -47,7 +47,7 @@ def _facts(pod: Pod, priority: int) -> str:
 
 def _outlasts_pods(claim: ClaimObject) -> bool:
     """Whether a claim stays allocated. Its controller deallocates only claims with the finalizer of schedulers."""
-    is_own = claim.claim.allocation is not None and not claim.claim.owner_uid
+    is_own = claim.claim.allocation is not None and not (claim.claim.owner_uid or claim.claim.pod_group)
     return is_own and not is_protected(loads(claim.raw))
 
 

@@ -132,6 +132,11 @@ def claim_from_template(pod: Pod, entry: PodClaim, name: str, snapshot: Snapshot
     return ClaimObject(claim, resource_version="", created="", raw=b"{}")
 
 
+def is_made_for(pod: Pod, claim: Claim) -> bool:
+    """Whether a claim was made from a template for a pod, or for the PodGroup of the pod, whose pods share it."""
+    return claim.owner_uid == pod.uid or bool(pod.pod_group and claim.pod_group == pod.pod_group)
+
+
 def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:
     """The claims that a pod names, with the special claim, as far as their names are known."""
     names = [_claim_name(pod, reference) for reference in pod.claims]
@@ -145,7 +150,7 @@ def bound_pod(pod: Pod) -> BoundPod | None:
     if not pod.node_name or pod.deleting or pod.is_finished:
         return None
     unmade = tuple(each.name for each in pod.claims if each.template_name and each.name not in pod.claim_statuses)
-    return BoundPod(str(pod), pod.uid, pod.node_name, tuple(map(str, claim_keys(pod))), unmade)
+    return BoundPod(str(pod), pod.uid, pod.node_name, tuple(map(str, claim_keys(pod))), unmade, pod.pod_group)
 
 
 def _claim_name(pod: Pod, reference: PodClaim) -> str | None:
@@ -163,7 +168,7 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
     found = snapshot.claims.get(key)
     if found is None:
         raise _BlockedError(_absence(f"claim {name}", CLAIMS, key, snapshot))
-    if reference.template_name is not None and found.claim.owner_uid != pod.uid:
+    if reference.template_name is not None and not is_made_for(pod, found.claim):
         raise _BlockedError(f"claim {name} was not made for this pod")
     if found.claim.deleting:
         raise _BlockedError(f"claim {name} is being deleted")

@@ -97,8 +97,7 @@ def _taken(pod: Pod, held: Held, views: Mapping[PoolId, Mapping[DeviceId, Device
         return None
     if held.is_special:
         raise ShortageError(f"a device takes {_listed(tally.names)} of its node, and cannot serve an extended resource")
-    is_others = bool(claim.reserved_for) and all(consumer.uid != pod.uid for consumer in claim.reserved_for)
-    if tally.mapping and is_others:
+    if tally.mapping and claim.reserved_for and not claim.is_reserved_for(pod.uid, pod.pod_group):
         parts = _listed(tally.mapping)
         raise ShortageError(f"claim {claim.name} has {parts} of its node, so that pods cannot share it")
     return ClaimResources(claim.name, _containers(pod, claim.name), tally.mapping, tally.per_pod, tally.per_container)

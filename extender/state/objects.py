@@ -89,6 +89,7 @@ class Pod:
         unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
         policy: the name in its annotation `POLICY`; None without the annotation.
         gang: what it says about its gang; None if it is in no gang.
+        pod_group: the name of its PodGroup (``spec.schedulingGroup``); empty if it is in none.
         cpu: what its scheduler reserves for it, in thousandths of a core.
         resources: what it requests of its node, also by its claims.
         controller: what makes it again after it is deleted; None: nothing does.
@@ -121,6 +122,7 @@ class Pod:
     unmodeled: tuple[str, ...] = ()
     policy: str | None = None
     gang: Membership | None = None
+    pod_group: str = ""
     cpu: int = 0
     resources: PodResources = NO_RESOURCES
     controller: Controller | None = None
@@ -192,6 +194,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
         policy=annotations.get(POLICY),
         gang=read_membership(annotations),
+        pod_group=spec.child("schedulingGroup").text("podGroupName") if spec.has("schedulingGroup") else "",
         cpu=cpu_request(spec.data),
         resources=read_pod_resources(spec.data, status.data),
         controller=read_controller(metadata),

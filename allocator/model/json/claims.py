@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from allocator.model.claims import (
+    SCHEDULING_GROUP,
     AllocationMode,
     Claim,
     ClaimConfig,
@@ -97,6 +98,7 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
     metadata, status = reader.metadata, reader.top.child("status")
     annotations = metadata.text_mapping("annotations")
     owners = [owner for owner in metadata.children("ownerReferences") if owner.flag("controller")]
+    is_of_group = bool(owners) and _is_pod_group(owners[0])
     parsed = Claim(
         namespace=metadata.text("namespace"),
         name=reader.name,
@@ -104,10 +106,11 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
         spec=with_optional(read_spec(reader.top.child("spec"), reader.api_version), annotations),
         allocation=allocation_or_none(status, "allocation"),
         reserved_for=tuple(_consumer(consumer) for consumer in status.children("reservedFor")),
-        owner_uid=owners[0].text("uid") if owners else None,
+        owner_uid=owners[0].text("uid") if owners and not is_of_group else None,
         deleting=reader.deleting,
         annotations=annotations,
         owner_name=owners[0].text("name") if owners else "",
+        pod_group=owners[0].text("name") if is_of_group else "",
     )
     reader.finish()
     return parsed
@@ -211,6 +214,11 @@ def _constraint(fields: Fields) -> ConstraintSpec:
         if attribute is not None:
             return ConstraintSpec(kind, attribute, fields.texts("requests"))
     return ConstraintSpec(None, "", fields.texts("requests"))
+
+
+def _is_pod_group(owner: Fields) -> bool:
+    """Whether an owner is a PodGroup, in any version of its API."""
+    return owner.text("kind") == "PodGroup" and owner.text("apiVersion").startswith(f"{SCHEDULING_GROUP}/")
 
 
 def _consumer(fields: Fields) -> Consumer:
