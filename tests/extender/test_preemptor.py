@@ -66,37 +66,6 @@ async def test_two_pods_choose_different_victims() -> None:
     assert scene.counted("preemptions_total") == scene.counted("preemption_victims_total") == 2
 
 
-async def test_a_pod_that_gets_a_node_while_victims_are_chosen_for_another_pod_is_left_alone() -> None:
-    held = [*runs("x", "a/gpu-0", on="a", priority=1), *runs("y", "b/gpu-0", on="b", priority=2)]
-    scene = Scene.of(*waits("p"), *waits("q", priority=50), *held, nodes="ab")
-    scene.filter("p")
-    scene.filter("q")
-
-    async def q_gets_a_node() -> None:
-        scene.task.on_passed(scene.known("q"))
-
-    scene.meanwhile = q_gets_a_node
-    await scene.turns(1)
-    assert await scene.pods() == ["p", "q", "y"], "the turn goes on to its end"
-
-
-async def test_a_pod_that_is_rejected_again_while_victims_are_chosen_for_another_pod_has_a_turn_later() -> None:
-    held = [*runs("x", "a/gpu-0", on="a", priority=1), *runs("y", "b/gpu-0", on="b", priority=2)]
-    scene = Scene.of(*waits("p"), *waits("q", priority=50), *held, nodes="ab")
-    scene.filter("p")
-    scene.filter("q")
-
-    async def q_is_rejected_on_a() -> None:
-        scene.meanwhile = None
-        scene.filter("q", names=["a"])
-
-    scene.meanwhile = q_is_rejected_on_a
-    await scene.turns()
-    assert await scene.pods() == ["p", "q", "y"], "the latest call counts, and it is too young"
-    await scene.turns()
-    assert await scene.pods() == ["p", "q", "y"], "the latest call is about node a alone"
-
-
 LARGE = f"device.attributes['{DRIVER}'].large"
 
 
